@@ -1,0 +1,114 @@
+"""What leaves the engine: windows for people and streams, pane states for the lake. Sinks see results only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """Line counters of a window: every line read is parsed or rejected; late ones are parsed but came past retention."""
+
+    read: int = 0
+    parsed: int = 0
+    rejected: int = 0
+    late: int = 0
+
+    def __add__(self, other: Lines) -> Lines:
+        return Lines(
+            self.read + other.read,
+            self.parsed + other.parsed,
+            self.rejected + other.rejected,
+            self.late + other.late,
+        )
+
+
+Revision = tuple[int, int, int]
+"""(epoch, node, n), compared in order. Before there is a mesh: (0, 0, n), n from 1."""
+
+
+class ColumnInfo(msgspec.Struct, frozen=True):
+    """A result column. `type` is Spark's name for it: "bigint", "decimal(18,6)", "string", "array<bigint>", …;
+    "struct<start:timestamp,end:timestamp>" for the window."""
+
+    name: str
+    type: str
+
+
+class Window(msgspec.Struct, frozen=True):
+    """One window's whole result after HAVING, ORDER BY and LIMIT.
+
+    status: "open", "final" or "revised" (a final one published again). start, end: microseconds UTC, or None for the one
+    window of a query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float, Decimal, str,
+    a list (array), int microseconds (timestamp), (start, end) microseconds (window).
+    """
+
+    job: str
+    version: str  # digest of the plan, 12 hex digits
+    start: int | None
+    end: int | None
+    status: str
+    revision: Revision
+    lines: Lines
+    columns: tuple[ColumnInfo, ...]
+    rows: Sequence[tuple[Any, ...]]
+    agents_reporting: int = 1
+    agents_expected: int = 1
+
+
+class StateColumn(msgspec.Struct, frozen=True):
+    """A column of mergeable state in the lake.
+
+    role: "key"; or how readers merge it: "sum", "min", "max"; or a family's: "distinct" (list of member values), "buckets"
+    (map bucket -> count), "registers", "exact_sum". `type` as in `ColumnInfo`; 128-bit sums are decimal(38, s).
+    """
+
+    name: str
+    type: str
+    role: str
+
+
+class PaneState(msgspec.Struct, frozen=True):
+    """Every group's mergeable state in one pane, before HAVING, ORDER BY and LIMIT: what the lake stores.
+
+    plan: the encoded plan (readers re-apply its last stages). values: one list per state column, each of n groups.
+    """
+
+    job: str
+    version: str
+    start: int
+    end: int
+    status: str  # "final" or "revised"
+    revision: Revision
+    lines: Lines
+    columns: tuple[StateColumn, ...]
+    values: Sequence[Sequence[Any]]
+    plan: bytes
+    agents_reporting: int = 1
+    agents_expected: int = 1
+
+
+class Sink(Protocol):
+    """Where results go. One thread calls it; a slow sink blocks its caller, which is the back-pressure.
+
+    A sink that raises OSError keeps what it has acknowledged; the caller keeps the rest and offers it again later.
+    """
+
+    wants_open: bool
+    """Whether `open` windows are offered (a console, a stream), or only final and revised ones (files)."""
+    wants_state: bool
+    """Whether pane states are offered (`put_state`) instead of windows."""
+
+    def put(self, window: Window) -> None:
+        """Take one window. May buffer; repeating a (job, version, window, revision) has no further effect."""
+
+    def put_state(self, state: PaneState) -> None:
+        """Take one pane's state, in the same way."""
+
+    def flush(self) -> None:
+        """Make everything put so far durable and visible: on return it is acknowledged. Raises OSError if it cannot."""
+
+    def close(self) -> None:
+        """Flush, then release. Idempotent."""

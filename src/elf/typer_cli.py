@@ -1,0 +1,1 @@
+../../typer_cli.py
