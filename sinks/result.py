@@ -90,6 +90,13 @@ class PaneState(msgspec.Struct, frozen=True):
     agents_expected: int = 1
 
 
+class StreamClosed(Exception):  # noqa: N818 (no error, see below)
+    """The reader of an output stream has gone (`| head -1`). Not an error: the run stops, and ends with success.
+
+    Deliberately no OSError, which would mean "offer it again later".
+    """
+
+
 class Sink(Protocol):
     """Where results go. One thread calls it; a slow sink blocks its caller, which is the back-pressure.
 

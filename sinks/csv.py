@@ -1,0 +1,116 @@
+"""Results as CSV: a header once, NULL as nothing between the commas, the window as two columns."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from io import StringIO
+from typing import Any, BinaryIO
+
+from elf.sinks.cells import (
+    WINDOW_TYPE,
+    Changes,
+    Convert,
+    chunks,
+    convert_columns,
+    escape_lines,
+    iso,
+    text_cell,
+    unique_names,
+)
+from elf.sinks.jsonlines import flush, write
+from elf.sinks.result import ColumnInfo, PaneState, Window
+
+META = (
+    "elf_status",
+    "elf_revision",
+    "elf_agents_reporting",
+    "elf_agents_expected",
+    "elf_lines_read",
+    "elf_lines_parsed",
+    "elf_lines_rejected",
+    "elf_lines_late",
+)
+
+
+class Csv:
+    """Writes windows to a binary stream as RFC 4180 CSV with '\\n' line ends.
+
+    Open windows give the rows that changed, final ones all. `meta` adds the columns `META` at the end. The header comes with
+    the first window, or again where the columns change (another job on the same stream).
+    """
+
+    wants_open = True
+    wants_state = False
+
+    def __init__(self, stream: BinaryIO | None = None, *, meta: bool = False) -> None:
+        self._stream = stream if stream is not None else sys.stdout.buffer
+        self._meta = meta
+        self._terminal = self._stream.isatty()
+        self._changes = Changes()
+        self._columns: tuple[ColumnInfo, ...] = ()
+        self._converts: list[Convert | None] = []
+        self._windows: list[int] = []  # where windows stand among the columns, last first
+
+    def put(self, window: Window) -> None:
+        if window.columns != self._columns:
+            self._start(window.columns)
+        tail = meta_cells(window) if self._meta else ()
+        for chunk in chunks(self._changes.rows(window)):
+            self._write(self._ready(chunk, tail))
+
+    def _start(self, columns: tuple[ColumnInfo, ...]) -> None:
+        """Lay out `columns` and write their header."""
+        self._columns = columns
+        self._converts = [text_cell(column.type) for column in columns]
+        self._windows = [i for i, column in enumerate(columns) if column.type == WINDOW_TYPE][::-1]
+        names = unique_names(columns)
+        for at in self._windows:
+            self._converts[at : at + 1] = [iso_or_none, iso_or_none]
+            names[at : at + 1] = [f"{names[at]}_start", f"{names[at]}_end"]
+        self._write([(*names, *(META if self._meta else ()))])
+
+    def _ready(self, rows: Sequence[tuple[Any, ...]], tail: tuple[Any, ...]) -> Iterable[tuple[Any, ...]]:
+        """`rows` as cells of text: the window split in two, conversions applied, `tail` added."""
+        for at in self._windows:
+            rows = [(*row[:at], *(row[at] or (None, None)), *row[at + 1 :]) for row in rows]
+        ready = convert_columns(rows, self._converts)
+        return (row + tail for row in ready) if tail else ready
+
+    def _write(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        text = StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        block = text.getvalue()
+        if self._terminal:
+            block = escape_lines(block)
+        write(self._stream, block.encode("utf-8", "replace"))
+
+    def put_state(self, state: PaneState) -> None:
+        """Nothing: this sink does not want state."""
+
+    def flush(self) -> None:
+        flush(self._stream)
+
+    def close(self) -> None:
+        self.flush()
+
+
+@lru_cache(maxsize=64)
+def iso_or_none(us: int | None) -> str | None:
+    return None if us is None else iso(us)
+
+
+def meta_cells(window: Window) -> tuple[Any, ...]:
+    lines = window.lines
+    return (
+        window.status,
+        ".".join(map(str, window.revision)),
+        window.agents_reporting,
+        window.agents_expected,
+        lines.read,
+        lines.parsed,
+        lines.rejected,
+        lines.late,
+    )
