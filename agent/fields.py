@@ -37,17 +37,21 @@ class Convert(Enum):
         "seconds_list"  # nginx upstream times "0.005, 0.019 : 0.001", '-' parts count nothing; summed
     )
     DURATION = "duration"  # Go style "1.5ms", "12.3µs", "2s", "1m2.5s"; a bare number is seconds
+    DURATION_MS = "duration_ms"  # the same, but a bare number is milliseconds
     REQUEST = "request"  # "METHOD URI PROTOCOL" -> method, path, query, protocol; anything else: accepted, all four NULL
     REQUEST_URL = "request_url"  # the same with an absolute URL (ALB): also host and scheme
     URI = "uri"  # path[?query] -> path, query
+    URL = "url"  # scheme://host[/path][?query] -> scheme, host, path, query; without "://" as URI
     QUERY = "query"  # as STRING into `query`, a leading '?' removed
     STATUS = "status"  # INT of 0..999
-    HOST_PORT = "host_port"  # "1.2.3.4:5678" or "[::1]:80" -> the address
+    HOST_PORT = "host_port"  # "1.2.3.4:5678", "[::1]:80" or "::1:5678" (HAProxy) -> the text before the last ':', unbracketed
+    HOST = "host"  # the same with the port optional: cut after ']' or at an only ':'; "::1" and "10.0.0.1" stay whole
     TIME_CLF = (
         "time_clf"  # 17/May/2015:10:05:03 +0000, also with .mmm fraction; without zone: the source's zone
     )
     TIME_ISO = "time_iso"  # 2015-05-17T10:05:03[.ffffff][Z|±hh:mm]; 'T' or ' '; ditto
     TIME_EPOCH = "time_epoch"  # unix time by magnitude: seconds (with fraction), ms, µs or ns
+    TIME_ANY = "time_any"  # by look: a number as TIME_EPOCH, dd/Mon/… as TIME_CLF, else TIME_ISO; a pair of [ ] around is skipped
     TIME_EPOCH_MS = "time_epoch_ms"
     TIME_EPOCH_US = "time_epoch_us"
     DATE = "date"  # 2015-05-17: the date part of `time`; with a TIME_OF_DAY field
@@ -93,6 +97,8 @@ class Field(msgspec.Struct, frozen=True):
         it), else "".
     after: LITERAL only: the literal text that follows the field; "" only for the last (it ends with the line).
     optional: LITERAL only: the line may end before this field (then it and the rest are NULL).
+    list: LITERAL only, unquoted: elements are divided by ", " or " : " (nginx upstream_*), so an occurrence of `after` that is
+        preceded by ',' or ' :', or followed by ': ', does not end the field.
     required: JSON, LTSV, LOGFMT: its absence rejects the line. Absent otherwise: NULL.
     scale: micro-units per unit, for numeric JSON values too (given by `convert`).
     """
@@ -107,6 +113,7 @@ class Field(msgspec.Struct, frozen=True):
     optional: bool = False
     required: bool = False
     sum: bool = False
+    list: bool = False
     pattern: str = ""
 
 
@@ -137,6 +144,8 @@ class Format(msgspec.Struct, frozen=True):
             Convert.REQUEST: ("method", "path", "query", "protocol"),
             Convert.REQUEST_URL: ("method", "scheme", "host", "path", "query", "protocol"),
             Convert.URI: ("path", "query"),
+            Convert.URL: ("scheme", "host", "path", "query"),
+            Convert.QUERY: ("query",),
             Convert.DATE: ("time",),
             Convert.TIME_OF_DAY: ("time",),
             Convert.SKIP: (),
