@@ -1,0 +1,91 @@
+"""Sizes, durations and moments as people write them on a command line or in the configuration."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+SIZES = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    SIZES[f"{_letter}iB"] = SIZES[_letter] = 1024**_power
+    SIZES[f"{_letter}B"] = 1000**_power
+
+DURATIONS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+
+SIZE_EXPECTED = 'a size like "64MiB"'
+DURATION_EXPECTED = 'a duration like "60s", "250ms" or "1h"'
+MOMENT_EXPECTED = "a time like 2015-05-17T10:05 or 2015-05-17, or how long ago, like 1h"
+
+_NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+LARGEST = 2**62
+
+
+def size(text: str) -> int:
+    """Bytes of "64MiB", "1.5GB", "4096". Raises ValueError."""
+    return _scaled(text, SIZES, SIZE_EXPECTED)
+
+
+def duration_us(text: str) -> int:
+    """Microseconds of "60s", "250ms", "1h30m". Raises ValueError; a bare number is refused, since its unit is a guess."""
+    parts = _NUMBER_UNIT.findall(text)
+    if not parts or _NUMBER_UNIT.sub("", text).strip():
+        raise ValueError(DURATION_EXPECTED)
+    return sum(_scaled(f"{number}{unit}", DURATIONS_US, DURATION_EXPECTED) for number, unit in parts)
+
+
+def _scaled(text: str, units: dict[str, int], expected: str) -> int:
+    match = _NUMBER_UNIT.fullmatch(text.strip())
+    if match is None or match[2] not in units:
+        raise ValueError(expected)
+    whole, _, fraction = match[1].partition(".")
+    # In integers, so that "0.1s" is 100,000 and not a hair less.
+    value = int(whole + fraction) * units[match[2]] // int(10 ** len(fraction))
+    if value > LARGEST:
+        raise ValueError(expected)
+    return value
+
+
+def moment_us(text: str, *, now_us: int, timezone: str = "UTC") -> int:
+    """Microseconds since 1970 of an ISO 8601 time (without an offset: in `timezone`), or of a duration before `now_us`."""
+    try:
+        return now_us - duration_us(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(MOMENT_EXPECTED) from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=ZoneInfo(timezone))
+    passed = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+
+
+def size_text(n_bytes: int) -> str:
+    """64 MiB, 1.5 GiB, 812 B."""
+    value, unit = float(n_bytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if value >= 100 or value == int(value) else f"{value:.1f} {unit}"
+
+
+def duration_text(us: int) -> str:
+    """1h, 1m30s, 250ms: exact, in the largest units that fit."""
+    if us == 0:
+        return "0s"
+    out = ""
+    for unit in ("w", "d", "h", "m", "s", "ms", "us"):
+        count, us = divmod(us, DURATIONS_US[unit])
+        out += f"{count}{unit}" if count else ""
+    return out
