@@ -74,6 +74,8 @@ class PaneState(msgspec.Struct, frozen=True):
     """Every group's mergeable state in one pane, before HAVING, ORDER BY and LIMIT: what the lake stores.
 
     plan: the encoded plan (readers re-apply its last stages). values: one list per state column, each of n groups.
+    recipe: how a reader that knows no plans gets the query's outputs from merged state columns, as Spark SQL (JSON, see
+    `elf.jobmaster.recipe`). start and end are both 0 for the one pane of a query without `window`.
     """
 
     job: str
@@ -88,6 +90,7 @@ class PaneState(msgspec.Struct, frozen=True):
     plan: bytes
     agents_reporting: int = 1
     agents_expected: int = 1
+    recipe: bytes = b""
 
 
 class StreamClosed(Exception):  # noqa: N818 (no error, see below)

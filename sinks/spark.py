@@ -127,7 +127,7 @@ def _packaged_java() -> Path | None:
 
 
 def _wrapper(java: Path, dropped: str) -> Path:
-    """A Java home of ours around `java` without the flags `dropped`, named by its content: made once, whole before it is visible."""
+    """A Java home of ours around `java`, without the flags `dropped`. Named by its content, so it is made only once."""
     script = (
         "#!/bin/sh\n"
         f'for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a" ;; esac; done\n'

@@ -1,0 +1,186 @@
+"""The Parquet sink: final and revised pane states into the lake (`elf.sinks.lake`), through a short-lived writer process."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import msgspec
+
+from elf.errors import ElfError, UsageError
+from elf.sinks.lake_frames import (
+    Answer,
+    CompactFrame,
+    Done,
+    Failed,
+    PaneFrame,
+    Request,
+    Schema,
+    read_frames,
+    write_frame,
+)
+from elf.sinks.result import PaneState, Revision, Window
+
+
+class WriterProcess:
+    """One run of `elf.sinks.lake_writer`. Use as a context: on leaving, the process has ended.
+
+    Raises OSError, with the errno that the writer met, where something could not be made durable.
+    """
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-P", "-m", "elf.sinks.lake_writer"]
+        # One thread and the plain allocator: this process lives for a tenth of a second beside a web server.
+        environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
+
+    def __enter__(self) -> WriterProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+        self._process.wait()
+
+    def write(self, frames: Iterable[bytes], acknowledge: Callable[[Sequence[int]], None]) -> None:
+        """Send the frames; `acknowledge(numbers)` is called as panes become durable. Raises OSError after the last of them."""
+        for answer in self._ask(frames):
+            acknowledge(answer.panes)
+
+    def compact(self, directory: str, older_than: int) -> int:
+        """See `elf.sinks.lake.compact`."""
+        request = CompactFrame(directory, older_than)
+        return sum(answer.removed for answer in self._ask([request]))
+
+    def _ask(self, frames: Iterable[Request | bytes]) -> Iterable[Done]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._send(self._process.stdin, frames)
+        for answer in read_frames(self._process.stdout, Answer):
+            if isinstance(answer, Failed):
+                raise OSError(answer.errno, answer.message, answer.path)
+            yield answer
+        if status := self._process.wait():
+            how = f"signal {-status}" if status < 0 else f"exit code {status}"
+            raise OSError(errno.EIO, f"the lake writer died ({how})")
+
+    @staticmethod
+    def _send(pipe: IO[bytes], frames: Iterable[Request | bytes]) -> None:
+        """The writer answers only after the end of its input, so neither side can block the other."""
+        with suppress(BrokenPipeError):  # it died; its exit status says how
+            for frame in frames:
+                write_frame(pipe, frame)
+            pipe.close()
+
+
+class ParquetSink:
+    """Final and revised pane states, durable in the lake under `directory` when `flush` returns.
+
+    Pending panes are held encoded, one per (job, version, pane): a higher revision replaces a lower one. After an
+    OSError from `flush` what was not acknowledged is kept for the next one.
+    """
+
+    wants_open = False
+    wants_state = True
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        """Raises ElfError without pyarrow, UsageError where the folder cannot be made."""
+        if find_spec("pyarrow") is None:
+            raise ElfError(
+                "the Parquet lake needs pyarrow, which is not installed; pip install 'elf-mesh[lake]'"
+            )
+        self.directory = Path(directory).absolute()
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the lake's folder {self.directory}: {error.strerror}") from error
+        self._schemas: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._pending: dict[tuple[int, int], tuple[Revision, int, bytes]] = {}
+        self._next = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """What the next flush will send: for the caller to bound."""
+        return sum(len(body) for _, _, body in self._pending.values())
+
+    def put(self, window: Window) -> None:
+        """Windows for people are not stored: the lake takes states."""
+
+    def put_state(self, state: PaneState) -> None:
+        """Take a pane. O(its values). Open ones are not for the lake and are ignored."""
+        if state.status == "open":
+            return
+        schema = self._schema(state)
+        key = (schema, state.start)
+        if key in self._pending and self._pending[key][0] > state.revision:
+            return
+        self._next += 1
+        self._pending[key] = (state.revision, self._next, _encode(state, schema, self._next))
+
+    def _schema(self, state: PaneState) -> int:
+        key = (state.job, state.version)
+        if key not in self._schemas:
+            number = len(self._schemas)
+            frame = Schema(
+                number, str(self.directory), *key, columns=state.columns, plan=state.plan, recipe=state.recipe
+            )
+            self._schemas[key] = (number, msgspec.msgpack.encode(frame))
+        return self._schemas[key][0]
+
+    def flush(self) -> None:
+        """Make all pending panes durable. Starts a process, unless nothing is pending; blocks until it is done."""
+        if not self._pending:
+            return
+        keys = {number: key for key, (_, number, _) in self._pending.items()}
+
+        def acknowledge(numbers: Sequence[int]) -> None:
+            for number in numbers:
+                del self._pending[keys[number]]
+
+        used = {schema for schema, _ in self._pending}
+        frames = [body for number, body in self._schemas.values() if number in used]
+        frames += [body for _, _, body in self._pending.values()]
+        with WriterProcess() as writer:
+            writer.write(frames, acknowledge)
+
+    def close(self) -> None:
+        """Flush; nothing is held between flushes."""
+        self.flush()
+
+
+def _encode(state: PaneState, schema: int, number: int) -> bytes:
+    """A pane as the writer takes it, with the digest of all that its rows will say."""
+    values = [
+        [v if v is None or isinstance(v, Decimal) else str(v) for v in column]
+        if info.type.startswith("decimal")
+        else column
+        for info, column in zip(state.columns, state.values, strict=True)
+    ]
+    body = msgspec.msgpack.encode(values)
+    epoch, node, n = state.revision
+    head = (state.start, state.end, state.status, epoch, f"{node:032x}", n)
+    agents = (state.agents_reporting, state.agents_expected)
+    content = msgspec.msgpack.encode((head, agents, state.lines)) + body
+    digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+    frame = PaneFrame(
+        number, schema, *head, *agents, lines=state.lines, digest=digest, values=msgspec.Raw(body)
+    )
+    return msgspec.msgpack.encode(frame)
