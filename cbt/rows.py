@@ -17,11 +17,15 @@ unscaled, TIMESTAMP) of 64 bits; b"\\x02" + varint length + bytes for STRING; b"
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from elf.cbt._strings import Strings
 
 
 class Op(Enum):
@@ -38,6 +42,19 @@ class Op(Enum):
 MIN_EMPTY = np.iinfo(np.int64).max
 """What a MIN lane holds before any value."""
 MAX_EMPTY = np.iinfo(np.int64).min
+
+
+class KeyColumn(NamedTuple):
+    """One column of a key, for `encode_keys`. A plain tuple does as well.
+
+    `kind`: "int" (any integers or bools), "double" (float64, or its bits as int64), "string" (codes into `strings`, -1 is
+    NULL). `values` (n,), or (1,) for a constant; `valid` is None where nothing is NULL.
+    """
+
+    kind: str
+    values: NDArray[Any]
+    valid: NDArray[np.bool_] | None = None
+    strings: Strings | None = None
 
 
 class Rows(msgspec.Struct):
@@ -63,3 +80,69 @@ class Rows(msgspec.Struct):
             part.nbytes
             for part in (self.pane, self.hash, self.sub, self.split, self.ends, self.keys, self.lanes)
         )
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """Rows [start, stop) as views, except for `ends`, which start anew. O(stop - start)."""
+        first = int(self.ends[start - 1]) if start else 0
+        last = int(self.ends[stop - 1]) if stop > start else first
+        return Rows(
+            self.pane[start:stop],
+            self.hash[start:stop],
+            self.sub[start:stop],
+            self.split[start:stop],
+            self.ends[start:stop] - np.uint64(first) if first else self.ends[start:stop],
+            self.keys[first:last],
+            self.lanes[:, start:stop],
+        )
+
+    def take(self, index: NDArray[np.integer[Any]]) -> Rows:
+        """The rows at the given indices, in that order, in arrays of their own. Raises IndexError. O(bytes)."""
+        from elf.cbt import _kernel
+
+        return _kernel.take(self, index)
+
+    def copy(self) -> Rows:
+        """The same rows in arrays of their own, so that what they were cut from can go."""
+        return Rows(
+            self.pane.copy(),
+            self.hash.copy(),
+            self.sub.copy(),
+            self.split.copy(),
+            self.ends.copy(),
+            self.keys.copy(),
+            self.lanes.copy(),
+        )
+
+    def lower_bound(self, pane: int, hash: int = 0, sub: int = 0, key: bytes = b"") -> int:
+        """Index of the first of these ordered rows that is not before (pane, hash, sub, key). O(log n)."""
+        from elf.cbt import _kernel
+
+        return _kernel.lower_bound(self, pane, hash, sub, key)
+
+    def key(self, i: int) -> bytes:
+        """The key bytes of row i."""
+        return self.keys[int(self.ends[i - 1]) if i else 0 : int(self.ends[i])].tobytes()
+
+
+def concat(parts: Sequence[Rows], n_lanes: int) -> Rows:
+    """Rows one after the other, neither ordered nor folded. O(bytes)."""
+    if not parts:
+        return Rows(
+            np.empty(0, np.int64),
+            np.empty(0, np.uint64),
+            np.empty(0, np.uint64),
+            np.empty(0, np.uint32),
+            np.empty(0, np.uint64),
+            np.empty(0, np.uint8),
+            np.empty((n_lanes, 0), np.int64),
+        )
+    starts = np.cumsum([0] + [len(part.keys) for part in parts[:-1]], dtype=np.uint64)
+    return Rows(
+        np.concatenate([part.pane for part in parts]),
+        np.concatenate([part.hash for part in parts]),
+        np.concatenate([part.sub for part in parts]),
+        np.concatenate([part.split for part in parts]),
+        np.concatenate([part.ends + start for part, start in zip(parts, starts, strict=True)]),
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([part.lanes for part in parts], axis=1),
+    )

@@ -1,0 +1,289 @@
+/* Rows in columns: comparison, folding, sorting, k-way merging. The order is (pane, hash, sub, key); see rows.py. */
+#ifndef ELF_ROWS_H
+#define ELF_ROWS_H
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ELF_SUM64, ELF_SUM128, ELF_MIN, ELF_MAX };
+
+typedef struct {
+    int64_t *pane;
+    uint64_t *hash, *sub;
+    uint32_t *split;
+    uint64_t *ends;
+    uint8_t *keys;
+    int64_t *lanes;      /* lane l of row i: lanes[l * lane_step + i] */
+    size_t lane_step;
+    size_t n;
+} elf_rows;
+
+/* ---- lanes ---- */
+
+#define ELF_MAX128 ((__int128)(~(unsigned __int128)0 >> 1))
+
+static inline __int128 elf_int128(int64_t low, int64_t high) {
+    return (__int128)((unsigned __int128)(uint64_t)high << 64 | (uint64_t)low);
+}
+
+/* The largest int128 means "overflowed": it stays, whatever is added. */
+static inline void elf_add128(int64_t *low, int64_t *high, __int128 more) {
+    __int128 sum, have = elf_int128(*low, *high);
+    if (__builtin_expect(have == ELF_MAX128 || more == ELF_MAX128 || __builtin_add_overflow(have, more, &sum), 0))
+        sum = ELF_MAX128;
+    *low = (int64_t)sum;
+    *high = (int64_t)(sum >> 64);
+}
+
+static inline size_t elf_op_lanes(uint8_t op) { return op == ELF_SUM128 ? 2 : 1; }
+
+static inline void elf_fold_lanes(int64_t *into, size_t into_step, const int64_t *from, size_t from_step, const uint8_t *ops, size_t n_ops) {
+    for (size_t k = 0; k < n_ops; k++) {
+        switch (ops[k]) {
+        case ELF_SUM64: *into = (int64_t)((uint64_t)*into + (uint64_t)*from); break;
+        case ELF_SUM128:
+            elf_add128(into, into + into_step, elf_int128(*from, from[from_step]));
+            into += into_step;
+            from += from_step;
+            break;
+        case ELF_MIN: if (*from < *into) *into = *from; break;
+        case ELF_MAX: if (*from > *into) *into = *from; break;
+        }
+        into += into_step;
+        from += from_step;
+    }
+}
+
+/* ---- order ---- */
+
+static inline const uint8_t *elf_key(const elf_rows *rows, size_t i, size_t *length) {
+    uint64_t start = i ? rows->ends[i - 1] : 0;
+    *length = rows->ends[i] - start;
+    return rows->keys + start;
+}
+
+static inline int elf_compare_keys(const elf_rows *a, size_t i, const elf_rows *b, size_t j) {
+    size_t n, m;
+    const uint8_t *p = elf_key(a, i, &n), *q = elf_key(b, j, &m);
+    int order = memcmp(p, q, n < m ? n : m);
+    return order ? order : (n > m) - (n < m);
+}
+
+static inline int elf_compare(const elf_rows *a, size_t i, const elf_rows *b, size_t j) {
+    if (a->pane[i] != b->pane[j]) return a->pane[i] < b->pane[j] ? -1 : 1;
+    if (a->hash[i] != b->hash[j]) return a->hash[i] < b->hash[j] ? -1 : 1;
+    if (a->sub[i] != b->sub[j]) return a->sub[i] < b->sub[j] ? -1 : 1;
+    return elf_compare_keys(a, i, b, j);
+}
+
+/* First row that is not before (pane, hash, sub, key). O(log n). */
+static size_t elf_lower_bound(const elf_rows *rows, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length) {
+    uint64_t end = length;
+    elf_rows one = {&pane, &hash, &sub, NULL, &end, key, NULL, 0, 1};
+    size_t low = 0, high = rows->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (elf_compare(rows, middle, &one, 0) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Index of the first row that is not after the one before it; n if all are in strict order. O(n). */
+static size_t elf_first_disorder(const elf_rows *rows) {
+    for (size_t i = 1; i < rows->n; i++)
+        if (elf_compare(rows, i - 1, rows, i) >= 0) return i;
+    return rows->n;
+}
+
+/* Append row i of `from`, or fold it into the last row of `out` when the keys are equal. */
+static inline void elf_emit(elf_rows *out, const elf_rows *from, size_t i, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+    size_t n = out->n, length;
+    if (n && out->hash[n - 1] == from->hash[i] && elf_compare(out, n - 1, from, i) == 0) {
+        elf_fold_lanes(out->lanes + n - 1, out->lane_step, from->lanes + i, from->lane_step, ops, n_ops);
+        return;
+    }
+    const uint8_t *key = elf_key(from, i, &length);
+    uint64_t start = n ? out->ends[n - 1] : 0;
+    memcpy(out->keys + start, key, length);
+    out->ends[n] = start + length;
+    out->pane[n] = from->pane[i];
+    out->hash[n] = from->hash[i];
+    out->sub[n] = from->sub[i];
+    out->split[n] = from->split[i];
+    for (size_t lane = 0; lane < n_lanes; lane++) out->lanes[lane * out->lane_step + n] = from->lanes[lane * from->lane_step + i];
+    out->n = n + 1;
+}
+
+/* ---- sorting: radix on pane, then hash, then sub, each only as far as it differs; keys by merge sort ---- */
+
+typedef struct { uint64_t word; uint32_t row; } elf_item;
+
+enum { ELF_FEW = 24, ELF_DIGIT_MAX = 11, ELF_KEY_LEVEL = 3 };
+
+static inline uint64_t elf_word(const elf_rows *rows, int level, size_t i) {
+    if (level == 0) return (uint64_t)rows->pane[i] ^ 1ull << 63;
+    return level == 1 ? rows->hash[i] : rows->sub[i];
+}
+
+static void elf_sort_few(elf_item *items, size_t n, const elf_rows *rows) {
+    for (size_t i = 1; i < n; i++) {
+        elf_item item = items[i];
+        size_t j = i;
+        for (; j && elf_compare(rows, items[j - 1].row, rows, item.row) > 0; j--) items[j] = items[j - 1];
+        items[j] = item;
+    }
+}
+
+static void elf_sort_keys(elf_item *items, elf_item *spare, size_t n, const elf_rows *rows) {
+    if (n <= ELF_FEW) {
+        elf_sort_few(items, n, rows);
+        return;
+    }
+    size_t half = n / 2, i = 0, j = half;
+    elf_sort_keys(items, spare, half, rows);
+    elf_sort_keys(items + half, spare, n - half, rows);
+    memcpy(spare, items, half * sizeof *items);
+    for (elf_item *out = items; i < half;)
+        *out++ = j < n && elf_compare_keys(rows, items[j].row, rows, spare[i].row) < 0 ? items[j++] : spare[i++];
+}
+
+static void elf_sort_level(elf_item *items, elf_item *spare, size_t n, const elf_rows *rows, int level);
+
+/* The words are loaded and `differing` has the bits in which they are not all equal (not 0). */
+static void elf_sort_words(elf_item *items, elf_item *spare, size_t n, const elf_rows *rows, int level, uint64_t differing) {
+    int top = 64 - __builtin_clzll(differing), bits = 64 - __builtin_clzll(n) + 3;
+    if (bits > top) bits = top;
+    int passes = (bits + ELF_DIGIT_MAX - 1) / ELF_DIGIT_MAX, digit = (bits + passes - 1) / passes, shift;
+    if (digit * passes > top) bits = top;
+    else bits = digit * passes;
+    shift = top - bits;
+    elf_item *from = items, *to = spare;
+    for (int pass = 0; pass < passes; pass++) {
+        size_t counts[1 << ELF_DIGIT_MAX], sum = 0;
+        int at = shift + pass * digit;
+        const uint64_t mask = (1u << digit) - 1;
+        memset(counts, 0, (mask + 1) * sizeof *counts);
+        for (size_t i = 0; i < n; i++) counts[from[i].word >> at & mask]++;
+        for (size_t c = 0; c <= mask; c++) {
+            size_t here = counts[c];
+            counts[c] = sum;
+            sum += here;
+        }
+        for (size_t i = 0; i < n; i++) to[counts[from[i].word >> at & mask]++] = from[i];
+        elf_item *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != items) memcpy(items, from, n * sizeof *items);
+    for (size_t start = 0, end; start < n; start = end) {
+        uint64_t first = items[start].word, rest = 0;
+        for (end = start + 1; end < n && (items[end].word ^ first) >> shift == 0; end++) rest |= items[end].word ^ first;
+        if (end - start == 1) continue;
+        if (end - start <= ELF_FEW) elf_sort_few(items + start, end - start, rows);
+        else if (rest) elf_sort_words(items + start, spare, end - start, rows, level, rest);
+        else elf_sort_level(items + start, spare, end - start, rows, level + 1);
+    }
+}
+
+static void elf_sort_level(elf_item *items, elf_item *spare, size_t n, const elf_rows *rows, int level) {
+    if (n <= ELF_FEW) {
+        elf_sort_few(items, n, rows);
+        return;
+    }
+    for (; level < ELF_KEY_LEVEL; level++) {
+        uint64_t differing = 0, first = elf_word(rows, level, items[0].row);
+        for (size_t i = 0; i < n; i++) {
+            items[i].word = elf_word(rows, level, items[i].row);
+            differing |= items[i].word ^ first;
+        }
+        if (differing) {
+            elf_sort_words(items, spare, n, rows, level, differing);
+            return;
+        }
+    }
+    elf_sort_keys(items, spare, n, rows);
+}
+
+/* Rows of `from` into `out`, ordered and folded. -1 when memory is short. O(n) for spread hashes, O(n log n) at worst. */
+static int elf_sort(const elf_rows *from, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+    size_t n = from->n;
+    elf_item *items = (elf_item *)malloc((2 * n + 1) * sizeof *items);
+    if (!items) return -1;
+    for (size_t i = 0; i < n; i++) items[i].row = (uint32_t)i;
+    elf_sort_level(items, items + n, n, from, 0);
+    for (size_t i = 0; i < n; i++) {
+        if (i + 8 < n) {
+            uint32_t ahead = items[i + 8].row;
+            __builtin_prefetch(from->keys + (ahead ? from->ends[ahead - 1] : 0));
+            __builtin_prefetch(from->hash + ahead);
+        }
+        elf_emit(out, from, items[i].row, ops, n_ops, n_lanes);
+    }
+    free(items);
+    return 0;
+}
+
+/* ---- merging: a tree of losers over the heads of the runs ---- */
+
+typedef struct { int64_t pane; uint64_t hash; size_t at; } elf_head;
+
+static inline int elf_head_before(const elf_rows *runs, const elf_head *heads, size_t a, size_t b) {
+    const elf_head *p = heads + a, *q = heads + b;
+    if (p->at == runs[a].n) return 0;
+    if (q->at == runs[b].n) return 1;
+    if (p->pane != q->pane) return p->pane < q->pane;
+    if (p->hash != q->hash) return p->hash < q->hash;
+    int order = elf_compare(runs + a, p->at, runs + b, q->at);
+    return order ? order < 0 : a < b;
+}
+
+static inline void elf_head_load(const elf_rows *runs, elf_head *heads, size_t r) {
+    if (heads[r].at < runs[r].n) {
+        heads[r].pane = runs[r].pane[heads[r].at];
+        heads[r].hash = runs[r].hash[heads[r].at];
+    }
+}
+
+/* k ordered runs into `out`, ordered and folded. -1 when memory is short. O(n log k). */
+static int elf_merge(const elf_rows *runs, size_t k, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+    elf_head *heads = (elf_head *)calloc(k + 1, sizeof *heads);
+    size_t *losers = (size_t *)malloc((k + 1) * sizeof *losers), left = 0;
+    size_t *nodes = (size_t *)malloc((2 * k + 1) * sizeof *nodes); /* the winner at each node; leaves are k .. 2k-1 */
+    if (!heads || !losers || !nodes) {
+        free(heads);
+        free(losers);
+        free(nodes);
+        return -1;
+    }
+    for (size_t r = 0; r < k; r++) {
+        left += runs[r].n;
+        elf_head_load(runs, heads, r);
+        nodes[k + r] = r;
+    }
+    for (size_t node = k; node-- > 1;) {
+        size_t a = nodes[2 * node], b = nodes[2 * node + 1];
+        int first = elf_head_before(runs, heads, a, b);
+        nodes[node] = first ? a : b;
+        losers[node] = first ? b : a;
+    }
+    size_t winner = k > 1 ? nodes[1] : 0;
+    free(nodes);
+    while (left--) {
+        elf_emit(out, runs + winner, heads[winner].at, ops, n_ops, n_lanes);
+        heads[winner].at++;
+        elf_head_load(runs, heads, winner);
+        for (size_t node = (winner + k) / 2; node >= 1; node /= 2) {
+            if (elf_head_before(runs, heads, losers[node], winner)) {
+                size_t swap = losers[node];
+                losers[node] = winner;
+                winner = swap;
+            }
+        }
+    }
+    free(heads);
+    free(losers);
+    return 0;
+}
+#endif
