@@ -1,0 +1,356 @@
+"""The `elf` command: arguments in, one function of `elf.agent.commands` called, an exit code out.
+
+Exit codes: 0; 1 runtime, or lines were read and none parsed; 2 arguments, query or a named file; 78 configuration; 130
+on Ctrl-C. Everything beyond typer is imported by the command that needs it, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+CONFIG = "/etc/elf/elf.toml"
+
+app = typer.Typer(
+    name="elf",
+    help="Exact windows from web server logs, old files or live ones: a question in SQL, an answer per window.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+agent_app = typer.Typer(help="One agent: follow sources, run jobs, until told to stop.", no_args_is_help=True)
+app.add_typer(agent_app, name="agent")
+
+
+class Color(StrEnum):
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class TableOrJson(StrEnum):
+    table = "table"
+    json = "json"
+
+
+class TextOrJson(StrEnum):
+    text = "text"
+    json = "json"
+
+
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="The log's format: a name of `elf formats`, a log_format or LogFormat string, or nginx:FILE#NAME.",
+    ),
+]
+ColorWhen = Annotated[Color, typer.Option("--color", help="Colours and styles.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notices, progress or summary.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also samples of rejected lines.")]
+ConfigFile = Annotated[
+    Path,
+    typer.Option("--config", "-c", metavar="FILE", envvar="ELF_CONFIG", help="The configuration, in TOML."),
+]
+Timezone = Annotated[
+    str,
+    typer.Option(
+        "--timezone", metavar="TZ", help="For log times without a zone, and for --since and --until."
+    ),
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from elf.agent.commands.version import facts
+
+        typer.echo(facts())
+        raise typer.Exit
+
+
+@app.callback()
+def elf(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Version and build facts.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks with errors (at any place).")] = False,
+) -> None:
+    del version, debug  # `main` looks for --debug, so that it works after the command too
+
+
+@app.command()
+def run(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark SQL (left out with --report).")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Names, globs, .gz, .zst, or - for stdin.")
+    ] = None,
+    format: LogFormat = "auto",
+    report: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A usual question instead of QUERY: traffic, paths, errors, clients, latency.",
+        ),
+    ] = None,
+    output: Annotated[
+        Output | None,
+        typer.Option(help="The result's form.", show_default="table on a terminal, json in a pipe"),
+    ] = None,
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SINK", help="Where results go, repeatable: parquet:DIR, or console (the default)."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with lines that are appended, live.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only lines from then on: ISO 8601, or 1h for an hour ago."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only lines before then.")] = None,
+    memory_max: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Cap on memory; beyond it, spill to TMPDIR.", show_default="half of memory"
+        ),
+    ] = None,
+    timezone: Timezone = "UTC",
+    meta: Annotated[
+        bool, typer.Option("--meta", help="Add status, revision and line counters to each row.")
+    ] = False,
+    color: ColorWhen = Color.auto,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Ask a question in SQL of log files.
+
+    elf run "SELECT status, count(*) AS hits FROM access GROUP BY status" access.log
+    """
+    from elf.agent.commands.run import Arguments, run_command
+
+    raise typer.Exit(
+        run_command(
+            Arguments(
+                query=query,
+                files=tuple(files or ()),
+                format=format,
+                report=report,
+                output=output.value if output else None,
+                sinks=tuple(sink or ()),
+                follow=follow,
+                since=since,
+                until=until,
+                memory_max=memory_max,
+                timezone=timezone,
+                meta=meta,
+                color=color.value,
+                quiet=quiet,
+                verbose=verbose,
+            )
+        )
+    )
+
+
+@app.command()
+def parse(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A log file, or - for stdin.")],
+    format: LogFormat = "auto",
+    output: Annotated[TableOrJson, typer.Option(help="The records' form.")] = TableOrJson.table,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="How many records to show.")] = 10,
+    timezone: Timezone = "UTC",
+    color: ColorWhen = Color.auto,
+) -> None:
+    """Show how a log file is read, and why lines are rejected."""
+    from elf.agent.commands.parse import parse_command
+
+    raise typer.Exit(parse_command(file, format, output.value, limit, timezone, color.value))
+
+
+@app.command()
+def formats(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A format, for its columns.")] = None,
+) -> None:
+    """List the log formats, or what one of them gives."""
+    from elf.agent.commands.formats import formats_command
+
+    formats_command(name)
+
+
+@app.command()
+def explain(
+    query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="Spark SQL.")] = None,
+    report: Annotated[str | None, typer.Option(metavar="NAME", help="A usual question, by name.")] = None,
+    output: Annotated[TextOrJson, typer.Option(help="The plan's form.")] = TextOrJson.text,
+) -> None:
+    """Show the plan of a query, without running it."""
+    from elf.agent.commands.explain import explain_command
+
+    explain_command(query, report, output.value)
+
+
+@app.command()
+def validate(config: ConfigFile = Path(CONFIG)) -> None:
+    """Check a configuration, and say what it means."""
+    from elf.agent.commands.validate import validate_command
+
+    validate_command(config)
+
+
+@agent_app.command("run")
+def agent_run(
+    config: ConfigFile = Path(CONFIG),
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Overrides [agent] name.")] = None,
+    state_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Overrides [agent] state_dir.")] = None,
+    memory_max: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Overrides [agent] memory_max.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Follow the sources and run the jobs of a configuration, until SIGTERM or Ctrl-C."""
+    from elf.agent.commands.agent import agent_command
+
+    flags = {"name": name, "state_dir": state_dir, "memory_max": memory_max}
+    given = {key: value for key, value in flags.items() if value is not None}
+    raise typer.Exit(agent_command(config, given, quiet))
+
+
+@app.command()
+def report(
+    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],
+    sql: Annotated[
+        str | None, typer.Option(metavar="SQL", help="A question of the lake's jobs, as tables.")
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Merge windows into longer ones: 1h, 1d.")
+    ] = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only this job.")] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark master.", show_default="local")
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORM",
+            help="table, json, csv or html:FILE.",
+            show_default="table on a terminal, else json",
+        ),
+    ] = None,
+) -> None:
+    """Report on a lake with Spark.
+
+    Without --sql: built-in reports, or with --every the stored jobs over longer windows.
+    """
+    from elf.agent.commands.report import report_command
+
+    raise typer.Exit(report_command(lake, sql, every, job, master, output))
+
+
+@app.command()
+def demo(
+    seconds: Annotated[
+        int, typer.Option(min=10, max=3600, metavar="N", help="How long the traffic lasts.")
+    ] = 30,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the traffic's mix.")] = 1,
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where log, lake and report are left.")] = Path(
+        "demo-out"
+    ),
+) -> None:
+    """See it all at work, with real traffic.
+
+    A web server, a load generator, live windows, a lake, its Spark report, and a check of the totals.
+    """
+    from elf.agent.demo.play import demo_command
+
+    raise typer.Exit(demo_command(folder, seconds, seed))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run `elf` with `argv` (default: the process's). Returns the exit code; errors are one line on stderr."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    debug = _take_debug(argv)
+    try:
+        code = app(args=argv, prog_name="elf", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:
+        if debug and not isinstance(error, (SystemExit, BrokenPipeError)):
+            import traceback
+
+            traceback.print_exc()
+        return _exit_code(error)
+
+
+def _take_debug(argv: list[str]) -> bool:
+    """Whether --debug stands anywhere before `--`; it is taken out."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    found = "--debug" in argv[:end]
+    if found:
+        argv.remove("--debug")
+    return found
+
+
+def _exit_code(error: BaseException) -> int:
+    """Say what went wrong in one line, and give the code to exit with. Bugs of ours say how to see more."""
+    from elf.errors import ElfError
+    from elf.sinks.result import StreamClosed
+
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    if isinstance(error, (StreamClosed, BrokenPipeError)):
+        # What is still buffered has no reader: without this, Python complains when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    if isinstance(error, ElfError):
+        return _say(str(error), error.exit_code)
+    if _is_click(error):
+        return _usage(error)
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return _say(f"{place}{error.strerror or error}", 1)
+    if isinstance(error, MemoryError):
+        return _say("out of memory; give --memory-max, to spill to disk instead", 1)
+    kind = type(error).__name__
+    return _say(f"internal error: {kind}: {error}; please report it, with what --debug shows", 1)
+
+
+def _is_click(error: BaseException) -> bool:
+    # typer carries its own click under a private name, or uses the package, depending on its version.
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def _usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "elf"
+    if type(error).__name__ == "NoArgsIsHelpError":  # a bare `elf` or `elf agent`
+        print(error.format_message(), file=sys.stderr)
+        return 2
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return _say(f"{message[:1].lower()}{message[1:]}; see {command} --help", error.exit_code)
+
+
+def _say(message: str, code: int) -> int:
+    from elf.sinks.cells import escape
+
+    print(f"elf: {escape(message)}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""`elf agent run`: one agent until told to stop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from elf.agent import config
+from elf.agent.commands.run import stop_on_signals
+from elf.agent.commands.streams import notices
+from elf.agent.commands.validate import check
+
+
+def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
+    """Serve until SIGTERM (exit code 0: that is how an agent ends) or Ctrl-C (130). Raises `ElfError`."""
+    settings = config.load(path, environ=os.environ, flags=flags)
+    check(settings)
+    from elf.agent.node import serve
+
+    with stop_on_signals() as stop:
+        serve(settings, notices(quiet), stop.event)
+    return stop.exit_code if stop.exit_code == 130 else 0

@@ -1,0 +1,29 @@
+"""A rejected line as people see it: where it stopped to match, marked by a caret, and what was expected there."""
+
+from __future__ import annotations
+
+from elf.agent.batch import Reject
+from elf.sinks.cells import escape
+from elf.sinks.grid import places
+
+
+def reject_lines(reject: Reject, width: int) -> list[str]:
+    """Three lines: the reason and what was expected, the text around the place, and the caret under it.
+
+    The excerpt takes at most `width` places; what a terminal might obey is spelled out.
+    """
+    before = escape(reject.line[: reject.offset].decode("utf-8", "replace"))
+    after = escape(reject.line[reject.offset :].decode("utf-8", "replace"))
+    room = width - 2
+    before = _end_of(before, room * 2 // 3)
+    rest = room - places(before)
+    after = after if len(after) <= rest else after[: rest - 1] + "…"
+    where = f" in {reject.field}" if reject.field else ""
+    head = f"{reject.reason.value}{where}, at byte {reject.offset:,}"
+    if reject.expected:
+        head += f": expected {escape(reject.expected)}"
+    return [head, f"  {before}{after}", f"  {' ' * places(before)}^"]
+
+
+def _end_of(text: str, room: int) -> str:
+    return text if len(text) <= room else "…" + text[len(text) - room + 1 :]

@@ -1,0 +1,231 @@
+"""`elf run`: one question of files, or live of files that grow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from elf.agent import units
+from elf.agent.commands.streams import console, notices, say, sink_specs
+from elf.agent.engine import Progress, RunOptions, Summary
+from elf.agent.engine import run as run_engine
+from elf.agent.progress import ProgressBar, count
+from elf.errors import UsageError
+from elf.sinks.result import PaneState, Sink, Window
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """What the command line of `elf run` said."""
+
+    query: str
+    files: tuple[str, ...]
+    format: str = "auto"
+    report: str | None = None
+    output: str | None = None
+    sinks: tuple[str, ...] = ()
+    follow: bool = False
+    since: str | None = None
+    until: str | None = None
+    memory_max: str | None = None
+    timezone: str = "UTC"
+    meta: bool = False
+    color: str = "auto"
+    quiet: bool = False
+    verbose: bool = False
+
+
+def run_command(arguments: Arguments) -> int:
+    """Run and print. Returns the exit code. Raises `ElfError`, `StreamClosed`."""
+    options = _options(arguments, time.time_ns() // 1_000)
+    bar = ProgressBar(time.monotonic)
+    sinks = [_AfterBar(sink, bar) for sink in _sinks(arguments)]
+    show = _shower(bar) if not (arguments.quiet or arguments.follow) else None
+    with stop_on_signals() as stop:
+        try:
+            summary = run_engine(
+                options, sinks, on_progress=show, notices=_notices(arguments.quiet, bar), stop=stop.event
+            )
+        finally:
+            bar.clear()
+            for sink in sinks:
+                sink.close()
+    if not arguments.quiet:
+        _conclude(summary, options, arguments.verbose)
+    return stop.exit_code or _verdict(summary, options)
+
+
+def _options(arguments: Arguments, now_us: int) -> RunOptions:
+    query, files = arguments.query, arguments.files
+    if arguments.report is not None:
+        from elf.jobmaster.reports import report_query
+
+        query, files = report_query(arguments.report), (arguments.query, *arguments.files)
+    if not files:
+        raise UsageError("no file to read; name one, or - for stdin")
+    zone = checked_timezone(arguments.timezone)
+    return RunOptions(
+        query=query,
+        files=files,
+        format=arguments.format,
+        follow=arguments.follow,
+        since_us=_moment("--since", arguments.since, now_us, zone),
+        until_us=_moment("--until", arguments.until, now_us, zone),
+        memory_max=_memory(arguments.memory_max),
+        timezone=zone,
+        state_dir=None,
+    )
+
+
+def checked_timezone(name: str) -> str:
+    """The name of a time zone that exists. Raises `UsageError`."""
+    try:
+        return ZoneInfo(name).key
+    except (KeyError, ValueError, OSError) as error:
+        raise UsageError(f'--timezone: expected a name like "Europe/Berlin", found {name!r}') from error
+
+
+def _moment(flag: str, text: str | None, now_us: int, zone: str) -> int | None:
+    try:
+        return None if text is None else units.moment_us(text, now_us=now_us, timezone=zone)
+    except ValueError as error:
+        raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
+
+
+def _memory(text: str | None) -> int:
+    """Bytes; without the flag half of the machine's memory."""
+    if text is None:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    try:
+        return units.size(text)
+    except ValueError as error:
+        raise UsageError(f"--memory-max: expected {error}, found {text!r}") from error
+
+
+def _sinks(arguments: Arguments) -> list[Sink]:
+    """The console unless other sinks are named; it too, then, where it is named or --output is given."""
+    specs = sink_specs(arguments.sinks)
+    sinks: list[Sink] = []
+    if not specs or arguments.output or any(one.kind == "console" for one in specs):
+        sinks.append(console(arguments.output, color=arguments.color, meta=arguments.meta))
+    for folder in {one.folder for one in specs if one.folder is not None}:
+        from elf.sinks.parquet import ParquetSink
+
+        sinks.append(ParquetSink(folder))
+    return sinks
+
+
+class _AfterBar:
+    """A sink that takes the progress bar off the screen before it writes."""
+
+    def __init__(self, sink: Sink, bar: ProgressBar) -> None:
+        self._sink, self._bar = sink, bar
+        self.wants_open, self.wants_state = sink.wants_open, sink.wants_state
+
+    def put(self, window: Window) -> None:
+        self._bar.clear()
+        self._sink.put(window)
+
+    def put_state(self, state: PaneState) -> None:
+        self._sink.put_state(state)
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def close(self) -> None:
+        self._sink.close()
+
+
+def _shower(bar: ProgressBar) -> Callable[[Progress], None]:
+    return lambda progress: bar.update(progress.bytes_done, progress.bytes_total, progress.lines)
+
+
+def _notices(quiet: bool, bar: ProgressBar) -> Callable[[str], None]:
+    tell = notices(quiet)
+
+    def notice(message: str) -> None:
+        bar.clear()
+        tell(message)
+
+    return notice
+
+
+class Stop:
+    """Whether a signal asked to stop. `exit_code` is 130 after SIGINT, 143 after SIGTERM, else 0."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.exit_code = 0
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """The first signal asks; the handler is then gone, so a second one ends the process at once."""
+        del frame
+        self.exit_code = 128 + number
+        self.event.set()
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """SIGINT and SIGTERM set the event within. Outside the main thread nothing is installed."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+
+
+def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
+    """The closing lines on stderr."""
+    rate = summary.lines / summary.seconds if summary.seconds else 0
+    parts = [
+        count(summary.files, "file"),
+        count(summary.lines, "line"),
+        f"{summary.rejected:,} rejected",
+        f"{summary.late:,} late",
+        f"{units.size_text(summary.spilled_bytes)} spilled",
+        f"{summary.seconds:.2f} s ({rate:,.0f} lines/s)",
+    ]
+    say(", ".join(parts))
+    if summary.rejected:
+        say(f"rejected: {_reasons(summary)}; see them with: elf parse {_example(options)}")
+    if verbose:
+        from elf.agent.commands.rejects import reject_lines
+
+        for reject in summary.samples:
+            for line in reject_lines(reject, width=100):
+                say(line)
+
+
+def _reasons(summary: Summary) -> str:
+    most = sorted(summary.rejects.items(), key=lambda item: (-item[1], item[0].value))
+    return ", ".join(f"{n:,} {reason.value}" for reason, n in most)
+
+
+def _example(options: RunOptions) -> str:
+    import shlex
+
+    format = "" if options.format == "auto" else f" --format {shlex.quote(options.format)}"
+    return shlex.quote(options.files[0]) + format
+
+
+def _verdict(summary: Summary, options: RunOptions) -> int:
+    if summary.lines == 0 or summary.parsed:
+        return 0
+    say(
+        f"none of {count(summary.lines, 'line')} could be parsed ({_reasons(summary)}); see why with: "
+        f"elf parse {_example(options)}, or name the log's format with --format"
+    )
+    return 1

@@ -1,0 +1,78 @@
+"""`elf validate`: the configuration with its queries compiled and its formats opened, and what it all means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from elf.agent import config, units
+from elf.agent.config import Config, JobSection, SourceSection
+from elf.agent.formats import column_types, resolve
+from elf.agent.presets import COLUMN_TYPES
+from elf.errors import ConfigError, FormatError, QueryError
+from elf.jobmaster.plan import Plan
+from elf.jobmaster.vector import SqlType
+
+Schemas = Mapping[str, Mapping[str, SqlType]]
+
+
+def validate_command(path: Path) -> None:
+    """Print what the configuration means. Raises `ConfigError`."""
+    settings = config.load(path, environ=os.environ)
+    plans = check(settings)
+    for line in described(settings, plans):
+        print(line)
+
+
+def check(settings: Config) -> dict[str, Plan]:
+    """The compiled plan of each job, by name. Raises `ConfigError` that names file and line."""
+    schemas = {source.name: _schema(settings, source) for source in settings.sources}
+    return {job.name: _plan(job, schemas) for job in settings.jobs}
+
+
+def _schema(settings: Config, source: SourceSection) -> Mapping[str, SqlType]:
+    if source.format == "auto":
+        return COLUMN_TYPES
+    try:
+        return column_types(resolve(source.format))
+    except FormatError as error:
+        raise ConfigError(f"{settings.path}: source {source.name!r}: {error}") from error
+
+
+def _plan(job: JobSection, schemas: Schemas) -> Plan:
+    from elf.jobmaster.query import compile as compile_query
+
+    try:
+        return compile_query(job.sql, schemas)
+    except QueryError as error:
+        raise ConfigError(f"{job.where}: job {job.name!r}: {error}") from error
+
+
+def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
+    """The configuration in words, one fact a line."""
+    agent = settings.agent
+    lines = [
+        f"agent {agent.name}: state in {agent.state_dir}, at most {units.size_text(agent.memory_max)} of memory",
+    ]
+    for source in settings.sources:
+        lines.append(f"source {source.name}: {', '.join(source.paths)}")
+        lines.append(
+            f"  format {source.format}, time zone {source.timezone}, new files from their {source.start}"
+        )
+    us: Callable[[int], str] = units.duration_text
+    for job in settings.jobs:
+        plan = plans[job.name]
+        lines.append(f"job {job.name}: of {plan.source}, {_windows(plan)}")
+        lines.append(
+            f"  lateness {us(job.lateness_us)}, open windows every {us(job.emit_us)}, kept for {us(job.keep_us)}; "
+            f"to {', '.join(map(str, job.sinks))}"
+        )
+    return lines
+
+
+def _windows(plan: Plan) -> str:
+    if plan.window is None:
+        return "one window over all"
+    size, slide = units.duration_text(plan.window.size_us), units.duration_text(plan.window.slide_us)
+    return f"windows of {size}" + ("" if size == slide else f" every {slide}")
