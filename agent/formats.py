@@ -1,50 +1,125 @@
-"""Log formats by name, by a server's own format string, from its configuration, or by detection."""
+"""Log formats by name, by a server's own format string, from its configuration, or by detection.
+
+What enters is what an operator writes (`--format`, `format =`); what leaves is a field plan (`fields.Format`).
+"""
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
-from elf.agent.fields import Convert, Format
-from elf.agent.presets import PRESETS
+from elf.agent import apache, nginx
+from elf.agent.fields import Convert, Field, Format, Shape
+from elf.agent.layout import checked
+from elf.agent.presets import COLUMN_TYPES, PRESETS
 from elf.errors import FormatError
 from elf.jobmaster.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
 
 NAMES: tuple[str, ...] = tuple(PRESETS)
 
-_TIMES = {convert for convert in Convert if convert.value.startswith("time_")} | {Convert.DATE}
-_DURATIONS = {
+_INTEGERS = (Convert.INT, Convert.STATUS)
+_DURATIONS = (
     Convert.SECONDS,
     Convert.MILLISECONDS,
     Convert.MICROSECONDS,
     Convert.NANOSECONDS,
     Convert.SECONDS_LIST,
     Convert.DURATION,
+    Convert.DURATION_MS,
+)
+
+
+def resolve(spec: str, *, sample: bytes = b"") -> Format:
+    """The format that `spec` means: `auto` (by `sample`, the first lines), a preset's name, `nginx:FILE#NAME`,
+    `apache:FILE#NAME`, a pasted nginx log_format or Apache LogFormat, or `regex:PATTERN` with named groups.
+
+    Raises FormatError: an unknown name (with the nearest known one), a name that the configuration does not have (with those it
+    has), adjacent variables, no time, a broken pattern, a sample that nothing fits (with what was tried).
+    """
+    spec = spec.strip()
+    if spec == "auto":
+        from elf.agent.detect import detect
+
+        return detect(sample)
+    if spec in PRESETS:
+        return PRESETS[spec]
+    if spec.startswith("regex:"):
+        return from_regex(spec.removeprefix("regex:"))
+    if spec.startswith(("nginx:", "apache:")):
+        return _from_config(spec)
+    if re.search(r"\$\{?\w", spec):
+        return nginx.from_pasted(spec)
+    if "%" in spec:
+        return apache.from_statement(spec)
+    raise FormatError(_unknown(spec))
+
+
+def _unknown(spec: str) -> str:
+    near = get_close_matches(spec.lower(), [*NAMES, "auto"], n=1)
+    known = f"known are auto, {', '.join(NAMES)}, nginx:FILE#NAME, apache:FILE#NAME, regex:PATTERN"
+    return f"format {spec!r} is not known; " + (f"did you mean {near[0]}?" if near else known)
+
+
+def _from_config(spec: str) -> Format:
+    server, _, place = spec.partition(":")
+    path, mark, name = place.rpartition("#")
+    if not (path and mark and name):
+        raise FormatError(f"format {spec!r}: expected {server}:FILE#NAME, as in {_EXAMPLES[server]}")
+    return nginx.from_config(path, name) if server == "nginx" else apache.from_config(path, name)
+
+
+_EXAMPLES = {
+    "nginx": "nginx:/etc/nginx/nginx.conf#main",
+    "apache": "apache:/etc/apache2/apache2.conf#combined",
 }
-_INTEGERS = {Convert.INT, Convert.STATUS}
+
+# A group's name says how its text is read; any other name is a STRING column.
+_GROUPS: dict[str, tuple[Convert, str]] = {
+    "time": (Convert.TIME_ANY, "time"),
+    "request": (Convert.REQUEST, ""),
+    "uri": (Convert.URI, ""),
+    "query": (Convert.QUERY, "query"),
+    "status": (Convert.STATUS, "status"),
+    "bytes": (Convert.INT, "bytes"),
+    "request_length": (Convert.INT, "request_length"),
+    "request_time": (Convert.SECONDS, "request_time"),
+    "request_time_ms": (Convert.MILLISECONDS, "request_time"),
+    "request_time_us": (Convert.MICROSECONDS, "request_time"),
+    "upstream_response_time": (Convert.SECONDS_LIST, "upstream_response_time"),
+}
+
+
+def from_regex(pattern: str) -> Format:
+    """A regular expression (Python's syntax, over bytes) that matches whole lines; its named groups are the fields.
+
+    Raises FormatError for a pattern that does not compile, has no named group, or no group `time`.
+    """
+    try:
+        names = re.compile(pattern.encode()).groupindex
+    except (re.error, UnicodeEncodeError) as error:
+        raise FormatError(f"format regex: {error}; check the pattern") from error
+    if not names:
+        raise FormatError(
+            "format regex: the pattern has no named group; name the fields, as in (?P<status>[0-9]+)"
+        )
+    fields = []
+    for name in sorted(names, key=names.__getitem__):
+        convert, column = _GROUPS.get(name, (Convert.STRING, name))
+        text = convert in (Convert.STRING, Convert.REQUEST, Convert.URI, Convert.QUERY)
+        fields.append(Field(name, convert, column, nulls=(b"-",) if text else (b"-", b"")))
+    return checked(Format("regex", Shape.REGEX, tuple(fields), regex=pattern))
 
 
 def column_types(plan: Format) -> dict[str, SqlType]:
     """The SQL type of every column that `plan` can fill, plus `agent`. It is the source's schema for a query."""
     types = {column: type_of(convert) for column, convert in plan.columns().items()}
-    return {**types, "agent": STRING}
+    return {**types, "agent": COLUMN_TYPES["agent"]}
 
 
 def type_of(convert: Convert) -> SqlType:
     """The SQL type of a column that `convert` fills."""
-    if convert in _TIMES:
+    if convert is Convert.DATE or convert.value.startswith("time_"):
         return TIMESTAMP
     if convert in _INTEGERS:
         return BIGINT
     return MICROS if convert in _DURATIONS else STRING
-
-
-def resolve(spec: str, *, sample: bytes = b"") -> Format:
-    """The format that `spec` names.
-
-    Raises FormatError for a name that is unknown.
-    """
-    if spec in PRESETS:
-        return PRESETS[spec]
-    near = get_close_matches(spec, NAMES, n=1)
-    meant = f"did you mean {near[0]}?" if near else "one of " + ", ".join(NAMES)
-    raise FormatError(f"format {spec!r} is not known; {meant}")

@@ -81,3 +81,38 @@ def checked(plan: Format) -> Format:
     if Convert.DATE in filled and Convert.TIME_OF_DAY not in filled:
         raise FormatError(f"format {plan.name}: a date without the time of day; log both")
     return plan
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """A server's variable where several of a format may mean the same column ($request and $request_uri give `path`).
+
+    field: what it fills when it is the best of its kind, lowest `rank` first. otherwise: what it fills when a better one
+    is there. (A format that logs both loses nothing, and no column has two meanings.)
+    """
+
+    field: Field
+    rank: int
+    otherwise: Field
+
+
+def settle(pieces: Iterable[str | Variable]) -> list[Piece]:
+    """Give each column to the best of the variables that claim it; the others take their own name, or are skipped. O(n log n)."""
+    parts = list(pieces)
+    taken: set[str] = set()
+    chosen: dict[int, Field] = {}
+    variables = [(part.rank, at, part) for at, part in enumerate(parts) if isinstance(part, Variable)]
+    for _, at, variable in sorted(variables, key=lambda item: item[:2]):
+        for field in (variable.field, variable.otherwise):
+            columns = columns_of(field)
+            if taken.isdisjoint(columns):
+                taken.update(columns)
+                chosen[at] = field
+                break
+        else:
+            chosen[at] = Field(variable.field.name, Convert.SKIP, list=variable.field.list)
+    return [part if isinstance(part, str) else chosen[at] for at, part in enumerate(parts)]
+
+
+def columns_of(field: Field) -> tuple[str, ...]:
+    """The columns that one field fills."""
+    return tuple(Format("", Shape.LITERAL, (field,)).columns())
