@@ -1,0 +1,474 @@
+"""Scalar functions: an `Expression` over the columns of a block, to a `Vector`.
+
+What costs the most, text, is done the least: a subtree that reads one string column (and literals) runs once per distinct
+value of that column's dictionary, whatever it computes, and a block then only takes its rows' results by code. A
+function of several columns, one of them text, runs once per distinct combination in the block. All else is numpy.
+
+Semantics are Spark's with ANSI off and session time zone UTC, except that an overflow is NULL and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.cbt._strings import Strings
+from elf.errors import InternalError
+from elf.jobmaster import functions_cast, functions_logic, functions_number, functions_text, functions_time
+from elf.jobmaster.functions_frame import (
+    Array,
+    Build,
+    Frame,
+    Mask,
+    Program,
+    Texts,
+    constant,
+    nulls,
+)
+from elf.jobmaster.plan import Call, Column, Expression, Literal
+from elf.jobmaster.vector import STRING, Kind, Vector
+
+VECTOR_BUILD: dict[str, Build] = {
+    **functions_logic.BUILD,
+    **functions_number.BUILD,
+    **functions_time.BUILD,
+    **functions_cast.BUILD,
+}
+"""Functions over vectors that are not text, by name."""
+
+FUNCTIONS: dict[str, tuple[int, int | None]] = {
+    **dict.fromkeys(("+", "-", "*", "/", "%", "div"), (2, 2)),
+    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "<=>"), (2, 2)),
+    **dict.fromkeys(("negate", "abs", "not", "is_null", "floor", "ceil", "cast", "try_cast"), (1, 1)),
+    **dict.fromkeys(("lower", "upper", "length", "unix_timestamp"), (1, 1)),
+    **dict.fromkeys(("hour", "minute", "second", "dayofweek", "day", "month", "year"), (1, 1)),
+    **dict.fromkeys(("and", "or", "in"), (2, None)),
+    **dict.fromkeys(("coalesce", "concat"), (1, None)),
+    **dict.fromkeys(("trim", "ltrim", "rtrim"), (1, 2)),
+    **dict.fromkeys(("like", "ilike"), (2, 3)),
+    **dict.fromkeys(("substring", "replace", "parse_url"), (2, 3)),
+    **dict.fromkeys(("split_part", "regexp_extract", "regexp_replace"), (3, 3)),
+    "rlike": (2, 2),
+    "round": (1, 2),
+    "date_trunc": (2, 2),
+    "case": (3, None),
+}
+"""Every function there is, by its canonical name: the least and the most arguments (None: no bound)."""
+
+LAZY = frozenset({"and", "or", "<=>", "is_null", "in", "case", "coalesce"})
+"""Functions that may answer although an operand is NULL."""
+
+
+class Cache:
+    """What one job keeps between blocks: compiled expressions, results by dictionary code, and derived dictionaries.
+
+    overflows: results made NULL by overflow so far. nbytes: memory held by results and derived dictionaries. Codes of a derived
+    dictionary stay what they are until `clear`; the caller clears when it clears the source dictionaries, or when
+    `nbytes` passes its bound, after everything that holds codes has been settled (`generation` counts the times).
+    """
+
+    def __init__(self) -> None:
+        self.overflows = 0
+        self.generation = 0
+        self._programs: dict[int, tuple[Expression, Program]] = {}
+        self._shared: dict[Expression, Program] = {}
+        self._tables: list[Table] = []
+        self._derived: list[Strings] = []
+
+    def program(self, expression: Expression) -> Program:
+        """The compiled expression; equal subtrees over text share their results."""
+        known = self._programs.get(id(expression))
+        if known is None or known[0] is not expression:
+            known = self._programs[id(expression)] = (expression, self.compile(expression))
+        return known[1]
+
+    def compile(self, expression: Expression) -> Program:
+        program = self._shared.get(expression)
+        if program is None:
+            program = self._shared[expression] = compile_block(expression, self)
+        return program
+
+    def derive(self) -> Strings:
+        """A new dictionary for results, owned here."""
+        self._derived.append(Strings())
+        return self._derived[-1]
+
+    def table(self, evaluate: Dictionary, strings: Strings | None) -> Table:
+        self._tables.append(Table(evaluate, strings))
+        return self._tables[-1]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in self._tables) + sum(strings.nbytes for strings in self._derived)
+
+    def clear(self) -> None:
+        """Forget all results and derived values; codes of derived dictionaries are void."""
+        for table in self._tables:
+            table.clear()
+        for strings in self._derived:
+            strings.clear()
+        self.generation += 1
+
+
+def evaluate(expression: Expression, columns: Mapping[str, Vector], rows: int, cache: Cache) -> Vector:
+    """The value of `expression` for each of `rows` rows: a vector of `rows` values, or a constant of one.
+
+    Raises InternalError for a column or a function that does not exist (validated plans have none).
+    """
+    program = cache.program(expression)
+    frame = Frame(columns, rows)
+    with np.errstate(all="ignore"):
+        out = program(frame)
+    if frame.lost is not None:
+        cache.overflows += int(frame.lost.sum())
+    return out
+
+
+# ---- once per distinct value ----------------------------------------------------------------------------------------
+
+Dictionary = Callable[[Strings, int, int], tuple[Vector, "NDArray[np.int64] | None"]]
+"""Results for the codes [start, stop) of a dictionary, then one for NULL; and the overflows of each, or None."""
+
+NONE = Strings()
+
+
+class Table:
+    """Results by code of one dictionary, grown as it grows. The last slot is NULL's, so that code -1 finds it."""
+
+    __slots__ = ("_evaluate", "_generation", "_source", "count", "derived", "lost", "valid", "values")
+
+    def __init__(self, evaluate: Dictionary, derived: Strings | None) -> None:
+        self._evaluate, self.derived = evaluate, derived
+        self.clear()
+
+    def clear(self) -> None:
+        self._source: Strings | None = None
+        self._generation = -1
+        self.count = 0
+        self.values: Array = np.zeros(0, dtype=np.bool_)
+        self.valid: Mask | None = None
+        self.lost: NDArray[np.int64] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + sum(part.nbytes for part in (self.valid, self.lost) if part is not None)
+
+    def follow(self, strings: Strings) -> None:
+        """Bring the results up to the dictionary's present end. O(new values)."""
+        if strings is not self._source or strings.generation != self._generation:
+            self.clear()
+            self._source, self._generation = strings, strings.generation
+        stop = len(strings)
+        if stop == self.count and len(self.values):
+            return
+        fresh, lost = self._evaluate(strings, self.count, stop)
+        values = fresh.values
+        if fresh.strings is not None and fresh.strings is not self.derived and self.derived is not None:
+            values = self.derived.intern_all(fresh.to_python())
+        size = self.count + len(values)
+        self.values = _grown(self.values, self.count, values)
+        if fresh.valid is not None or self.valid is not None:
+            old = np.ones(len(self.values), dtype=np.bool_) if self.valid is None else self.valid
+            self.valid = _grown(old, self.count, fresh.is_valid())
+        if lost is not None or self.lost is not None:
+            none = np.zeros(len(self.values), dtype=np.int64)
+            self.lost = _grown(
+                none if self.lost is None else self.lost, self.count, none[:size] if lost is None else lost
+            )
+        self.count = stop
+
+    def take(self, frame: Frame, codes: Vector, call: Call) -> Vector:
+        self.follow(codes.strings if codes.strings is not None else NONE)
+        at = codes.values
+        if self.lost is not None:
+            frame.overflow(self.lost.take(at))
+        valid = None if self.valid is None else self.valid.take(at)
+        return Vector(call.type, self.values.take(at), valid, self.derived)
+
+
+def _grown(old: Array, count: int, fresh: Array) -> Array:
+    """`old[:count]` followed by `fresh`, whose last goes to the last slot; doubles its room when full."""
+    need = count + len(fresh)
+    out = old
+    if need > len(old) or out.dtype != fresh.dtype:
+        out = np.zeros(max(need, 2 * len(old), 64), dtype=fresh.dtype)
+        out[:count] = old[:count]
+    out[count : need - 1] = fresh[:-1]
+    out[-1] = fresh[-1]
+    return out
+
+
+# ---- compiling ------------------------------------------------------------------------------------------------------
+
+
+def columns_of(expression: Expression) -> dict[str, Column]:
+    """The columns an expression reads, by name."""
+    if isinstance(expression, Column):
+        return {expression.name: expression}
+    if isinstance(expression, Literal):
+        return {}
+    return {name: column for part in expression.arguments for name, column in columns_of(part).items()}
+
+
+def _is_text(expression: Expression) -> bool:
+    return expression.type.kind is Kind.STRING
+
+
+def _reads_text(call: Call) -> bool:
+    """Whether an operand is text (the unit of date_trunc is a name, not an operand)."""
+    return call.function != "date_trunc" and any(map(_is_text, call.arguments))
+
+
+def compile_block(expression: Expression, cache: Cache) -> Program:
+    """Compile for blocks of rows: the outer form, in which strings are codes."""
+    if isinstance(expression, Literal):
+        value = constant(expression.type, expression.value)
+        return lambda frame: value
+    if isinstance(expression, Column):
+        return _column(expression.name)
+    if expression.function not in FUNCTIONS:
+        raise InternalError(f"plan: no function {expression.function!r}; was it compiled by another version?")
+    columns = columns_of(expression)
+    if not columns:
+        return _folded(expression, cache)
+    if _is_strict_null(expression):
+        value = nulls(expression.type)
+        return lambda frame: value
+    if expression.function == "is_null":
+        return functions_logic.is_null(expression, cache.compile)
+    if len(columns) == 1 and all(map(_is_text, columns.values())):
+        return _by_dictionary(expression, next(iter(columns)), cache)
+    if _is_text(expression) and expression.function in ("case", "coalesce"):
+        return _chosen_text(expression, cache)
+    if _is_text(expression) or _reads_text(expression):
+        return _by_combination(expression, cache)
+    return VECTOR_BUILD[expression.function](expression, cache.compile)
+
+
+def _is_strict_null(call: Call) -> bool:
+    return call.function not in LAZY and any(
+        isinstance(part, Literal) and part.value is None for part in call.arguments
+    )
+
+
+def _column(name: str) -> Program:
+    def run(frame: Frame) -> Vector:
+        try:
+            return frame.columns[name]
+        except KeyError:
+            raise InternalError(f"plan: the source gives no column {name!r}") from None
+
+    return run
+
+
+def _folded(call: Call, cache: Cache) -> Program:
+    """A call of literals only: evaluated now."""
+    frame = Frame({}, 1)
+    with np.errstate(all="ignore"):
+        if _is_text(call):
+            value = constant(STRING, compile_texts(call)(frame)[0])
+        else:
+            value = compile_inner(call)(frame)
+    if frame.lost is not None:
+        cache.overflows += int(frame.lost.sum())
+    return lambda frame: value
+
+
+def _inner_frame(columns: Mapping[str, Vector], rows: int, program: Program | Texts) -> tuple[Vector, Frame]:
+    frame = Frame(columns, rows)
+    out = program(frame)
+    if not isinstance(out, Vector):
+        strings = Strings()
+        out = Vector(STRING, strings.intern_all(out), None, strings)
+    return out, frame
+
+
+def _full(vector: Vector, rows: int) -> Vector:
+    """A vector of exactly `rows` values."""
+    if len(vector) == rows:
+        return vector
+    valid = None if vector.valid is None else np.broadcast_to(vector.valid, rows)
+    return Vector(vector.type, np.broadcast_to(vector.values, rows), valid, vector.strings)
+
+
+def _by_dictionary(call: Call, name: str, cache: Cache) -> Program:
+    """Once per distinct value of the string column `name`."""
+    derived = cache.derive() if _is_text(call) else None
+    texts = compile_texts(call) if _is_text(call) else None
+    inner = compile_inner(call) if texts is None else None
+
+    def run_dictionary(strings: Strings, start: int, stop: int) -> tuple[Vector, NDArray[np.int64] | None]:
+        codes = np.append(np.arange(start, stop, dtype=np.int32), np.int32(-1))
+        frame = Frame({name: Vector(STRING, codes, None, strings)}, len(codes))
+        frame.texts[name] = [*strings.values(start, stop), None]
+        if texts is not None:
+            assert derived is not None
+            values = texts(frame)
+            values = values if len(values) == len(codes) else [*values] * len(codes)
+            return Vector(STRING, derived.intern_all(values), None, derived), frame.lost
+        assert inner is not None
+        return _full(inner(frame), len(codes)), frame.lost
+
+    table = cache.table(run_dictionary, derived)
+
+    def run(frame: Frame) -> Vector:
+        try:
+            return table.take(frame, frame.columns[name], call)
+        except KeyError:
+            raise InternalError(f"plan: the source gives no column {name!r}") from None
+
+    return run
+
+
+def _by_combination(call: Call, cache: Cache) -> Program:
+    """Arguments as vectors; then the one function once per distinct combination of them."""
+    names = [f"#{at}" for at in range(len(call.arguments))]
+    parts = [
+        part if isinstance(part, Literal) else Column(name, part.type)
+        for name, part in zip(names, call.arguments, strict=True)
+    ]
+    programs = {
+        name: cache.compile(part)
+        for name, part in zip(names, call.arguments, strict=True)
+        if not isinstance(part, Literal)
+    }
+    reduced = Call(call.function, tuple(parts), call.type)
+    if len(programs) == 1 and _is_text(parts[int(next(iter(programs))[1:])]):
+        ((name, program),) = programs.items()
+        by_code = _by_dictionary(reduced, name, cache)
+        return lambda frame: _with_lost(frame, {name: program(frame)}, by_code)
+    derived = cache.derive() if _is_text(call) else None
+    texts = compile_texts(reduced) if derived is not None else None
+    inner = compile_inner(reduced) if texts is None else None
+
+    def run(frame: Frame) -> Vector:
+        vectors = {name: program(frame) for name, program in programs.items()}
+        first, back = distinct(list(vectors.values()))
+        chosen = {name: vector.take(first) for name, vector in vectors.items()}
+        small = Frame(chosen, len(first))
+        if texts is not None and derived is not None:
+            values = texts(small)
+            codes = derived.intern_all(values if len(values) == len(first) else [*values] * len(first))
+            return Vector(STRING, codes[back], None, derived)
+        assert inner is not None
+        out = _full(inner(small), len(first))
+        if small.lost is not None:
+            frame.overflow(small.lost[back])
+        return (
+            out.take(back)
+            if len(out) > 1
+            else Vector(out.type, out.values[back], None if out.valid is None else out.valid[back])
+        )
+
+    return run
+
+
+def _with_lost(frame: Frame, columns: Mapping[str, Vector], program: Program) -> Vector:
+    inner = Frame(columns, frame.rows)
+    out = program(inner)
+    if inner.lost is not None:
+        frame.overflow(inner.lost)
+    return out
+
+
+def distinct(vectors: Sequence[Vector]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of one block: the index of the first row of each distinct combination, and for each row its combination."""
+    length = max((len(vector) for vector in vectors if len(vector) != 1), default=min(map(len, vectors)))
+    combined, size = np.zeros(length, dtype=np.int64), 1
+    for vector in vectors:
+        codes, count = _dense(vector)
+        if size * count >= 2**63:
+            _, combined = np.unique(combined, return_inverse=True)
+            size = len(combined) + 1
+        combined, size = combined * count + codes, size * count
+    _, first, back = np.unique(combined, return_index=True, return_inverse=True)
+    return first, back
+
+
+def _dense(vector: Vector) -> tuple[NDArray[np.int64], int]:
+    """Equal values as equal small codes, and a bound above them."""
+    if vector.type.kind is Kind.STRING:
+        return vector.values.astype(np.int64) + 1, (0 if vector.strings is None else len(vector.strings)) + 1
+    if vector.type.kind is Kind.DOUBLE:  # by bits, so that -0.0 and 0.0 stay two
+        found, codes = np.unique(vector.values.view(np.int64), return_inverse=True)
+    else:
+        found, codes = np.unique(vector.values, return_inverse=True)
+    codes = codes + 1
+    if vector.valid is not None:
+        codes = np.where(vector.valid, codes, 0)
+    return codes, len(found) + 1
+
+
+def _chosen_text(call: Call, cache: Cache) -> Program:
+    """CASE and coalesce with a text result: branches are brought to one dictionary, then chosen by code."""
+    target = cache.derive()
+    is_case = call.function == "case"
+    results = [*call.arguments[1:-1:2], call.arguments[-1]] if is_case else list(call.arguments)
+    conditions = [cache.compile(part) for part in call.arguments[:-1:2]] if is_case else []
+    programs = [_moved(part, target, cache) for part in results]
+
+    def run(frame: Frame) -> Vector:
+        if is_case:
+            whens, thens = functions_logic.branches(frame, conditions, programs)
+        else:
+            thens = [program(frame) for program in programs]
+            whens = [then.values >= 0 for then in thens[:-1]]
+        out = thens[-1].values
+        for when, then in zip(reversed(whens), reversed(thens[:-1]), strict=True):
+            out = np.where(when, then.values, out)
+        return Vector(STRING, out, None, target)
+
+    return run
+
+
+def _moved(expression: Expression, target: Strings, cache: Cache) -> Program:
+    """A text expression with its codes those of `target`."""
+    if isinstance(expression, Literal):
+        value = expression.value if isinstance(expression.value, str) else None
+        return lambda frame: Vector(STRING, target.intern_all([value]), None, target)
+    program = cache.compile(expression)
+
+    def copy(strings: Strings, start: int, stop: int) -> tuple[Vector, None]:
+        return Vector(STRING, target.intern_all([*strings.values(start, stop), None]), None, target), None
+
+    table = cache.table(copy, target)
+    call = Call("concat", (expression,), STRING)
+    return lambda frame: table.take(frame, program(frame), call)
+
+
+# ---- the inner form: text as lists ----------------------------------------------------------------------------------
+
+
+def compile_inner(expression: Expression) -> Program:
+    """Compile an expression that is not text for rows whose strings are decoded."""
+    if isinstance(expression, Literal):
+        value = constant(expression.type, expression.value)
+        return lambda frame: value
+    if isinstance(expression, Column):
+        return _column(expression.name)
+    if expression.function not in FUNCTIONS:
+        raise InternalError(f"plan: no function {expression.function!r}; was it compiled by another version?")
+    if _is_strict_null(expression):
+        value = nulls(expression.type)
+        return lambda frame: value
+    if _reads_text(expression):
+        build = functions_text.MEASURE[expression.function]
+        return build(expression, compile_inner, compile_texts)
+    return VECTOR_BUILD[expression.function](expression, compile_inner)
+
+
+def compile_texts(expression: Expression) -> Texts:
+    """Compile a text expression to lists of str."""
+    if isinstance(expression, Literal):
+        values = [expression.value if isinstance(expression.value, str) else None]
+        return lambda frame: values
+    if isinstance(expression, Column):
+        name = expression.name
+        return lambda frame: frame.text(name)
+    if expression.function not in FUNCTIONS:
+        raise InternalError(f"plan: no function {expression.function!r}; was it compiled by another version?")
+    if _is_strict_null(expression):
+        return lambda frame: [None]
+    return functions_text.TEXT[expression.function](expression, compile_inner, compile_texts)
