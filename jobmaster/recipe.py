@@ -1,0 +1,205 @@
+"""The recipe of a plan: what a reader of the lake does, in plain Spark SQL, to get the query's results from stored state.
+
+It travels in the metadata of every file of the lake, as JSON, so that a reader needs neither the plan's code nor this
+package:
+
+    source    the FROM name                     filtered   whether the query has a WHERE
+    window    {size_us, slide_us} or null       pane_us    length of the stored panes
+    keys      [{name, type, source}]            source: the column of the log that the key is, where it is just one
+    aggregates [{function, input, filtered, columns, sql, refused}]   input: the log's column, "*" for count(*), or null
+    outputs   [{name, type, function, columns, sql, refused}]
+    having, order   SQL text or null            limit      a number or null
+
+`sql` is over the merged state: each state column merged by its role (sum, min, max, distinct) under its own name, and
+`#k0`, … for the keys, `#window_start`, `#window_end`. `columns` are the state columns it needs. Where state cannot be
+merged, `sql` is null and `refused` says why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from elf.jobmaster.plan import Aggregate, Call, Column, Expression, FamilyKind, Plan
+from elf.jobmaster.spark_sql import identifier, spark_sql, unscaled
+from elf.jobmaster.vector import DOUBLE, Kind, SqlType
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """An aggregate or an expression over them, as SQL over merged state, or why there is none."""
+
+    sql: str | None
+    columns: tuple[str, ...] = ()
+    refused: str | None = None
+
+
+def recipe(plan: Plan) -> bytes:
+    """The recipe as JSON, UTF-8. Deterministic."""
+    return msgspec.json.encode(_recipe(plan))
+
+
+def _recipe(plan: Plan) -> dict[str, Any]:
+    aggregates = [aggregate_sql(plan, aggregate) for aggregate in plan.aggregates]
+    names = _names(plan, aggregates)
+    having = _expression(plan.having, aggregates, names) if plan.having is not None else Merged(None)
+    order = [_expression(item.expression, aggregates, names) for item in plan.order]
+    refused = [f"HAVING: {having.refused}"] if having.refused else []
+    refused += [f"ORDER BY: {item.refused}" for item in order if item.refused]
+    window = plan.window
+    return {
+        "layout": 1,
+        "source": plan.source,
+        "filtered": plan.where is not None,
+        "window": {"size_us": window.size_us, "slide_us": window.slide_us} if window else None,
+        "pane_us": window.pane_us if window else None,
+        "keys": [
+            {"name": key.name, "type": str(key.expression.type), "source": _column(key.expression)}
+            for key in plan.keys
+        ],
+        "aggregates": [_described(plan, *pair) for pair in zip(plan.aggregates, aggregates, strict=True)],
+        "outputs": [
+            {
+                "name": output.name,
+                "type": str(output.type),
+                "function": _function(plan, output.expression),
+                **_fields(_expression(output.expression, aggregates, names)),
+            }
+            for output in plan.select
+        ],
+        "having": having.sql,
+        "order": None if refused else ", ".join(_order_item(plan, i, m) for i, m in enumerate(order)) or None,
+        "limit": plan.limit,
+        "refused": "; ".join(refused) or None,
+    }
+
+
+def _names(plan: Plan, aggregates: list[Merged]) -> dict[str, str]:
+    start, end = identifier("#window_start"), identifier("#window_end")
+    names = {f"#k{i}": identifier(f"#k{i}") for i in range(len(plan.keys))}
+    names |= {f"#a{i}": f"({merged.sql})" for i, merged in enumerate(aggregates)}
+    return names | {
+        "#window_start": start,
+        "#window_end": end,
+        "#window": f"named_struct('start', {start}, 'end', {end})",
+    }
+
+
+def _fields(merged: Merged) -> dict[str, Any]:
+    return {"columns": list(merged.columns), "sql": merged.sql, "refused": merged.refused}
+
+
+def _described(plan: Plan, aggregate: Aggregate, merged: Merged) -> dict[str, Any]:
+    parts = [plan.accumulators[i] for i in aggregate.accumulators]
+    inputs = [part.input for part in parts] + [i for f in aggregate.families for i in plan.families[f].inputs]
+    whole = aggregate.function == "count" and inputs == [None]
+    given = [each for each in inputs if each is not None]
+    conditions = [part.filter for part in parts] + [plan.families[f].filter for f in aggregate.families]
+    return {
+        "function": aggregate.function,
+        "input": "*" if whole else _column(given[0]) if given else None,
+        "filtered": any(condition is not None for condition in conditions),
+        **_fields(merged),
+    }
+
+
+def _column(expression: Expression) -> str | None:
+    return expression.name if isinstance(expression, Column) else None
+
+
+def _function(plan: Plan, expression: Expression) -> str:
+    if isinstance(expression, Column):
+        if expression.name.startswith("#a"):
+            return plan.aggregates[int(expression.name[2:])].function
+        return "window" if expression.name.startswith("#window") else "key"
+    return "expression"
+
+
+def _order_item(plan: Plan, i: int, merged: Merged) -> str:
+    order = plan.order[i]
+    direction = "DESC" if order.descending else "ASC"
+    return f"{merged.sql} {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+
+
+def _expression(expression: Expression, aggregates: list[Merged], names: dict[str, str]) -> Merged:
+    """The expression with its aggregates written out; refused for the first of them that is."""
+    used = [aggregates[int(name[2:])] for name in _references(expression) if name.startswith("#a")]
+    for merged in used:
+        if merged.sql is None:
+            return merged
+    columns = tuple(sorted({column for merged in used for column in merged.columns}))
+    return Merged(spark_sql(expression, names), columns)
+
+
+def _references(expression: Expression) -> list[str]:
+    if isinstance(expression, Column):
+        return [expression.name]
+    if isinstance(expression, Call):
+        return [name for argument in expression.arguments for name in _references(argument)]
+    return []
+
+
+# Aggregates over merged accumulators. Counts are bigint, sums decimal(38, s), sums of squares decimal(38, 2s).
+
+
+def aggregate_sql(plan: Plan, aggregate: Aggregate) -> Merged:
+    """The value of one aggregate from merged state. NULL and rounding as in `finish`."""
+    function = aggregate.function
+    columns = tuple(f"_acc{i}" for i in aggregate.accumulators)
+    if aggregate.families:
+        return _of_families(plan, aggregate)
+    if function == "count":
+        return Merged(f"coalesce({columns[0]}, 0L)", columns)
+    count, *rest = columns
+    if function in ("min", "max"):
+        return Merged(rest[0], tuple(rest))
+    if function == "sum":
+        sql = f"TRY_CAST({rest[0]} AS {aggregate.type})"
+    elif function == "avg":
+        sql = _average(count, rest[0], aggregate)
+    else:
+        sql = _variance(count, *rest, function=function, type=aggregate.input_type)
+    return Merged(f"CASE WHEN {count} > 0 THEN {sql} END", columns)
+
+
+def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
+    kinds = {plan.families[i].kind for i in aggregate.families}
+    column = f"_fam{aggregate.families[0]}"
+    if kinds == {FamilyKind.DISTINCT}:
+        return Merged(f"CAST(coalesce(size({column}), 0) AS bigint)", (column,))
+    if aggregate.function == "approx_count_distinct":
+        instead = "count(DISTINCT …), which can"
+    elif aggregate.function == "approx_percentile":
+        instead = "min, max and avg, which can"
+    else:
+        instead = "CAST(… AS DECIMAL(18,6)) within it, which can"
+    name = aggregate.function + (" of a DOUBLE" if aggregate.input_type == DOUBLE and len(kinds) else "")
+    return Merged(None, refused=f"{name} cannot be merged from the lake; use {instead}")
+
+
+def _average(count: str, total: str, aggregate: Aggregate) -> str:
+    """Integers: one division of doubles. Decimals: half up, once, by whole numbers, as Spark's division would round twice."""
+    type = aggregate.type
+    if type.kind is Kind.DOUBLE:
+        return f"CAST({total} AS double) / CAST({count} AS double)"
+    if type.precision + type.scale > 37:
+        return f"CAST({total} / CAST({count} AS decimal(20,0)) AS {type})"
+    lifted = f"CAST(abs({total}) * {10**type.scale}BD AS decimal(38,0))" if type.scale else f"abs({total})"
+    double = f"CAST({count} * 2L AS decimal(20,0))"
+    numerator = f"(CAST({lifted} * 2BD AS decimal(38,0)) + CAST({count} AS decimal(20,0)))"
+    whole = f"(CAST({numerator} AS decimal(38,0)) - CAST({numerator} % {double} AS decimal(38,0))) / {double}"
+    places = f"CAST('1E-{type.scale}' AS decimal({max(type.scale, 1)},{type.scale}))"
+    value = f"CAST({whole} AS decimal({type.precision},0)) * {places}"
+    return f"CAST(CAST(signum({total}) AS decimal(1,0)) * ({value}) AS {type})"
+
+
+def _variance(count: str, total: str, squares: str, *, function: str, type: SqlType) -> str:
+    """(n * sum(x^2) - sum(x)^2) / (n * d) in whole numbers; only past 38 digits in doubles, which may cancel."""
+    n, d = f"CAST({count} AS decimal(20,0))", count if "pop" in function else f"({count} - 1L)"
+    s, q = unscaled(total, type), unscaled(squares, SqlType(Kind.DECIMAL, 38, 2 * type.scale))
+    exact = f"CAST(CAST({n} * {q} AS decimal(38,0)) - CAST({s} * {s} AS decimal(38,0)) AS double)"
+    rough = f"(CAST({q} AS double) * {count} - CAST({s} AS double) * CAST({s} AS double))"
+    unit = f"CAST('1E{2 * type.scale}' AS double)"
+    value = f"coalesce({exact}, {rough}) / (CAST({count} AS double) * {d}) / {unit}"
+    value = f"sqrt({value})" if "stddev" in function else value
+    return f"CASE WHEN {count} > 1 THEN {value} END" if "samp" in function else value
