@@ -10,10 +10,13 @@ from difflib import get_close_matches
 
 from elf.agent import apache, nginx
 from elf.agent.fields import Convert, Field, Format, Shape
+from elf.agent.format_table import SUMMARIES, ColumnRow, describe_format
 from elf.agent.layout import checked
 from elf.agent.presets import COLUMN_TYPES, PRESETS
 from elf.errors import FormatError
 from elf.jobmaster.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+
+__all__ = ["NAMES", "SUMMARIES", "ColumnRow", "column_types", "describe", "from_regex", "resolve", "type_of"]
 
 NAMES: tuple[str, ...] = tuple(PRESETS)
 
@@ -114,6 +117,14 @@ def column_types(plan: Format) -> dict[str, SqlType]:
     """The SQL type of every column that `plan` can fill, plus `agent`. It is the source's schema for a query."""
     types = {column: type_of(convert) for column, convert in plan.columns().items()}
     return {**types, "agent": COLUMN_TYPES["agent"]}
+
+
+def describe(name: str) -> list[ColumnRow]:
+    """What each column of a format is read from: field, unit, NULL rule, and whether its time is the request's start or end.
+
+    `name` is anything that `resolve` takes but `auto`. Raises FormatError as it does.
+    """
+    return describe_format(resolve(name))
 
 
 def type_of(convert: Convert) -> SqlType:

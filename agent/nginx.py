@@ -21,7 +21,6 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 # Which variables fill a canonical column, the best first. A variable that comes second keeps its own name.
 CANONICAL: dict[str, tuple[tuple[str, Convert], ...]] = {
-    "": (("request", Convert.REQUEST), ("request_uri", Convert.URI)),
     "time": (
         ("msec", Convert.TIME_EPOCH),
         ("time_iso8601", Convert.TIME_ISO),
@@ -29,6 +28,7 @@ CANONICAL: dict[str, tuple[tuple[str, Convert], ...]] = {
     ),
     "client_ip": (("remote_addr", Convert.STRING), ("realip_remote_addr", Convert.STRING)),
     "user": (("remote_user", Convert.STRING),),
+    "": (("request", Convert.REQUEST), ("request_uri", Convert.URI)),
     "method": (("request_method", Convert.STRING),),
     "path": (("uri", Convert.STRING), ("document_uri", Convert.STRING)),
     "query": (("args", Convert.QUERY), ("query_string", Convert.QUERY)),
