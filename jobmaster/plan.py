@@ -14,14 +14,18 @@ Plans travel between nodes: `encode` and `decode` are canonical MessagePack, and
 from __future__ import annotations
 
 from enum import Enum
+from hashlib import blake2b
+from math import gcd
 
 import msgspec
 
+from elf.errors import PeerError
 from elf.jobmaster.vector import SqlType
 
 
 class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
-    """A constant. DECIMAL as its unscaled int, TIMESTAMP as microseconds, NULL as None."""
+    """A constant. DECIMAL as its unscaled int, TIMESTAMP as microseconds, NULL as None. Ints fit 64 bits: a longer DECIMAL is
+    the cast of a STRING."""
 
     value: bool | int | float | str | None
     type: SqlType
@@ -57,8 +61,6 @@ class WindowSpec(msgspec.Struct, frozen=True):
 
     @property
     def pane_us(self) -> int:
-        from math import gcd
-
         return gcd(self.size_us, self.slide_us)
 
 
@@ -148,3 +150,48 @@ class Plan(msgspec.Struct, frozen=True):
     select: tuple[Output, ...]
     order: tuple[Order, ...]
     limit: int | None
+
+
+MAGIC = b"ELFP\x01"
+"""Begins every encoded plan; the last byte is the version of the encoding."""
+PLAN_BYTES_MAX = 1 << 20
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(Plan)
+
+
+def encode(plan: Plan) -> bytes:
+    """The canonical bytes of `plan`: equal plans are equal bytes."""
+    return MAGIC + _encoder.encode(plan)
+
+
+def decode(data: bytes) -> Plan:
+    """The plan in `data`, validated as a whole: whoever sent it, it is safe to evaluate.
+
+    Raises PeerError for whatever `encode` of a plan of the compiler could not have given: other bytes, unknown types and
+    functions, operands of a wrong type, indices out of range, sizes beyond the bounds of `plan_check`. O(size of the data).
+    """
+    if len(data) > PLAN_BYTES_MAX:
+        raise PeerError(f"a plan of {len(data):,} bytes was refused; the most is {PLAN_BYTES_MAX:,}")
+    if not data.startswith(MAGIC):
+        raise PeerError("a plan was refused: it does not begin as one, or comes from another version of elf")
+    try:
+        plan = _decoder.decode(memoryview(data)[len(MAGIC) :])
+        wrong = problem(plan)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise PeerError(f"a plan was refused: {error}") from None
+    if wrong:
+        raise PeerError(f"a plan was refused: {wrong}")
+    return plan
+
+
+def problem(plan: Plan) -> str:
+    """What makes `plan` unfit to run, "" for nothing."""
+    from elf.jobmaster.plan_check import problem as found
+
+    return found(plan)
+
+
+def digest(plan: Plan) -> str:
+    """The version of a job that this plan is: 12 hex digits of BLAKE2b over its canonical bytes."""
+    return blake2b(encode(plan), digest_size=6).hexdigest()

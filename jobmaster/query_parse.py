@@ -1,0 +1,260 @@
+"""From a query's text to sqlglot's tree, with a place for every complaint.
+
+sqlglot normalises as it parses (functions become other functions, a cast loses its name), differently in each version. So its
+tokens are rewritten first: a call `name(` becomes `$name(`, which sqlglot keeps as it stands (`Node`), and so do the
+words that this language reads as plain names, `window` above all. What needs a grammar of its own (CAST, TRIM, EXTRACT) is left.
+Strings are unescaped here, by Spark's rules. Works with sqlglot from 27 on, its compiled build included.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeAlias
+
+from elf.errors import QueryError
+
+Node: TypeAlias = Any
+"""A node of sqlglot's tree: its base class goes by another name from version to version."""
+Token: TypeAlias = Any
+
+SQL_BYTES_MAX = 64 * 1024
+NESTING_MAX = 50
+"""Of parentheses and CASE, and of prefix operators in a row: sqlglot recurses, some 15 frames for each level."""
+CALL_MARK = "$"
+
+# Words before a parenthesis that are not function names.
+_GRAMMAR = frozenset(
+    (
+        "in",
+        "and",
+        "or",
+        "not",
+        "where",
+        "having",
+        "by",
+        "select",
+        "from",
+        "on",
+        "filter",
+        "over",
+        "exists",
+        "values",
+        "when",
+        "then",
+        "else",
+        "between",
+        "like",
+        "ilike",
+        "rlike",
+        "regexp",
+        "as",
+        "any",
+        "some",
+        "all",
+        "distinct",
+        "union",
+        "except",
+        "intersect",
+        "minus",
+        "limit",
+        "offset",
+        "case",
+        "end",
+        "using",
+        "cast",
+        "try_cast",
+        "trim",
+        "extract",
+        "join",
+        "table",
+        "lateral",
+        "escape",
+        "is",
+        "with",
+        "order",
+        "group",
+        "partition",
+        "rollup",
+        "cube",
+        "sets",
+        "interval",
+        "div",
+        "pivot",
+        "unpivot",
+        "tablesample",
+        "qualify",
+        "within",
+        "asc",
+        "desc",
+        "first",
+        "last",
+        "nulls",
+        "position",
+        "overlay",
+        "insert",
+        "into",
+    )
+)
+_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_SIMPLE_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|([%_])|(.))|\\\Z", re.DOTALL)
+
+
+def position(sql: str, offset: int) -> tuple[int, int]:
+    """The 1-based (line, column) of a character offset; (0, 0) for an unknown (negative) one."""
+    if offset < 0:
+        return 0, 0
+    return sql.count("\n", 0, offset) + 1, offset - sql.rfind("\n", 0, offset)
+
+
+def place_of(node: Node) -> int:
+    """The offset of the first character of `node` that sqlglot recorded, -1 where it recorded none. O(nodes below)."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return min(starts, default=-1)
+
+
+def parse(sql: str) -> Node:
+    """The one statement in `sql`. Raises QueryError: empty, too long, too deep, not SQL, or several statements."""
+    from sqlglot.dialects.spark import Spark
+    from sqlglot.errors import ParseError, TokenError
+
+    try:
+        size = len(sql.encode())
+    except UnicodeEncodeError:
+        raise QueryError("the query is not valid UTF-8") from None
+    if size > SQL_BYTES_MAX:
+        raise QueryError(f"the query has {size:,} bytes, the most is {SQL_BYTES_MAX:,}")
+    dialect = Spark()
+    try:
+        tokens = dialect.tokenize(sql)
+        _check_nesting(sql, tokens)
+        statements = [s for s in dialect.parser().parse(_rewritten(sql, tokens), sql) if s is not None]
+    except TokenError as error:
+        raise _unreadable(sql, error) from None
+    except ParseError as error:
+        raise _syntax(sql, error) from None
+    except RecursionError:
+        raise QueryError("the query is nested too deeply", hint="split the expression up") from None
+    if not statements:
+        raise QueryError("the query is empty", hint="try SELECT count(*) FROM access")
+    if len(statements) > 1:
+        line, column = position(sql, place_of(statements[1]))
+        raise QueryError("there are several statements", line=line, column=column, hint="send one SELECT")
+    return statements[0]
+
+
+def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
+    from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
+
+    def remade(token: Token, type: TokenType, text: str, end: int) -> Token:
+        return Token(type, text, token.line, token.col, token.start, end, token.comments)
+
+    out: list[Token] = []
+    skip = 0
+    for at, token in enumerate(tokens):
+        if at < skip:
+            continue
+        called = at + 1 < len(tokens) and tokens[at + 1].token_type == TokenType.L_PAREN
+        before = tokens[at - 1].token_type if at else None
+        name = _NAME.match(token.text) and token.token_type != TokenType.STRING
+        if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
+            text, end = _text_of(sql, token), token.end
+            if out and before == out[-1].token_type == TokenType.STRING:
+                # 'it''s' is a quote within, 'a' 'b' is one string.
+                first = out.pop()
+                same = first.end + 1 == token.start and sql[first.end] == sql[token.start]
+                text, token = first.text + (sql[token.start] if same else "") + text, first
+            out.append(remade(token, TokenType.STRING, text, end))
+        elif (
+            token.token_type == TokenType.NUMBER
+            and tokens[at + 1 : at + 2]
+            and tokens[at + 1].start == token.start
+        ):
+            # 10L comes as 10 :: BIGINT, three tokens in one place.
+            out.append(remade(token, TokenType.NUMBER, sql[token.start : token.end + 1], token.end))
+            skip = at + 3
+        elif (
+            called
+            and name
+            and (token.text.lower() not in _GRAMMAR or _is_plain_trim(tokens, at))
+            and before not in (TokenType.ALIAS, TokenType.DCOLON)
+        ):
+            out.append(remade(token, TokenType.VAR, CALL_MARK + token.text, token.end))
+        elif token.token_type == TokenType.WINDOW:
+            out.append(remade(token, TokenType.VAR, token.text, token.end))
+        else:
+            out.append(token)
+    return out
+
+
+def _is_plain_trim(tokens: list[Token], at: int) -> bool:
+    """Whether `tokens[at]` begins trim(…) with commas, rather than TRIM(BOTH … FROM …)."""
+    depth = 0
+    if tokens[at].text.lower() != "trim":
+        return False
+    for token in tokens[at + 1 :]:
+        depth += (token.text == "(") - (token.text == ")")
+        if depth == 1 and token.text.upper() == "FROM":
+            return False
+        if depth == 0:
+            break
+    return True
+
+
+def _text_of(sql: str, token: Token) -> str:
+    """The value of a string token, from its source: sqlglot's own unescaping is not Spark's."""
+    source = sql[token.start : token.end + 1]
+    if source[0] in "rR":
+        return source[2:-1]
+    return _ESCAPE.sub(_unescaped, source[1:-1])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    short, long, octal, pattern, other = match.groups()
+    if short or long:
+        point = int(short or long, 16)
+        return chr(point) if point < 0x110000 and not 0xD800 <= point < 0xE000 else "�"
+    if octal:
+        return chr(int(octal, 8))
+    if pattern:
+        return "\\" + pattern  # LIKE's own escapes stay
+    return _SIMPLE_ESCAPES.get(other, other) if other else "\\"
+
+
+def _check_nesting(sql: str, tokens: list[Token]) -> None:
+    from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
+
+    prefix = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE)
+    depth = run = 0
+    for token in tokens:
+        if token.token_type in (TokenType.L_PAREN, TokenType.CASE, TokenType.L_BRACKET):
+            depth += 1
+        elif token.token_type in (TokenType.R_PAREN, TokenType.END, TokenType.R_BRACKET):
+            depth -= 1
+        run = run + 1 if token.token_type in prefix else 0
+        if max(depth, run) > NESTING_MAX:
+            line, column = position(sql, token.start)
+            reason = f"the query is nested more than {NESTING_MAX} levels deep"
+            raise QueryError(reason, line=line, column=column, hint="split the expression up")
+
+
+def _unreadable(sql: str, error: Exception) -> QueryError:
+    found = re.search(r"Missing (\S+) from (\d+):(\d+)", f"{error} {error.__cause__} {error.__context__}")
+    if not found:
+        return QueryError("the text cannot be read as SQL", hint="check quotes and comments")
+    line, column = int(found[2]), int(found[3])
+    return QueryError(
+        f"the quote or comment that starts here has no closing {found[1]}", line=line, column=column
+    )
+
+
+def _syntax(sql: str, error: Any) -> QueryError:
+    """sqlglot's first complaint, on one line."""
+    first = error.errors[0] if error.errors else {}
+    text = str(first.get("description") or error).partition("\n")[0]
+    text = re.sub(r" ?(for )?<class '[\w.]*?(\w+)'>\.?", r" \1\2", text).strip()
+    found = " ".join(str(first.get("highlight") or "").replace(CALL_MARK, "").split())[:60]
+    line = int(first.get("line") or 0)
+    column = max(1, int(first.get("col") or 0) - len(str(first.get("highlight") or "")) + 1) if line else 0
+    reason = f"syntax error{f' at {found!r}' if found else ''}: {text}"
+    return QueryError(reason, line=line, column=column, hint="one SELECT … FROM … GROUP BY … is expected")

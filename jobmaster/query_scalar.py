@@ -1,0 +1,443 @@
+"""Scalar expressions: from sqlglot's tree to typed plan expressions, with the casts that Spark puts in.
+
+`Translator` knows operators, literals and functions. What a column and an aggregate are depends on the clause: subclasses say.
+Beside each expression goes its name, as Spark would name the column.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any, NamedTuple, NoReturn
+
+from elf.errors import QueryError
+from elf.jobmaster import query_functions, signatures
+from elf.jobmaster import query_types as types
+from elf.jobmaster.plan import Call, Expression, Literal
+from elf.jobmaster.query_functions import FUNCTIONS, INSTEAD
+from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position
+from elf.jobmaster.query_types import Mismatch, call
+from elf.jobmaster.vector import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    Kind,
+    SqlType,
+    decimal,
+)
+
+AGGREGATES = frozenset(
+    (
+        "count",
+        "sum",
+        "min",
+        "max",
+        "avg",
+        "mean",
+        "var_pop",
+        "var_samp",
+        "variance",
+        "stddev",
+        "stddev_samp",
+        "std",
+        "stddev_pop",
+        "count_if",
+        "approx_count_distinct",
+        "approx_percentile",
+        "percentile_approx",
+    )
+)
+
+_BINARY = {
+    "Add": "+",
+    "Sub": "-",
+    "Mul": "*",
+    "Div": "/",
+    "Mod": "%",
+    "IntDiv": "div",
+    "EQ": "=",
+    "NEQ": "<>",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+    "NullSafeEQ": "<=>",
+}
+_TYPES = {
+    "INT": INT,
+    "BIGINT": BIGINT,
+    "DOUBLE": DOUBLE,
+    "TEXT": STRING,
+    "BOOLEAN": BOOLEAN,
+    "TIMESTAMPTZ": TIMESTAMP,
+    "TIMESTAMPLTZ": TIMESTAMP,
+    "TIMESTAMP": TIMESTAMP,
+}
+_TYPE_HINTS = {
+    "FLOAT": "use DOUBLE",
+    "TINYINT": "use INT",
+    "SMALLINT": "use INT",
+    "VARCHAR": "use STRING",
+    "CHAR": "use STRING",
+    "DATE": "use date_trunc('DAY', x), which stays a TIMESTAMP",
+}
+_REFUSED = {
+    "Subquery": ("subqueries are not supported", "compute one thing with one SELECT"),
+    "Select": ("subqueries are not supported", "compute one thing with one SELECT"),
+    "Exists": ("subqueries are not supported", "compute one thing with one SELECT"),
+    "Window": (
+        "window functions (OVER) are not supported",
+        "GROUP BY window(time, '10 seconds') groups by time",
+    ),
+    "Star": ("* stands for no columns here", "name them, or count(*)"),
+    "Interval": (
+        "intervals are not values here",
+        "compare unix_timestamp(time) with a number, or time with a TIMESTAMP",
+    ),
+    "Bracket": ("x[n] is not supported", "ask for each percentile with its own approx_percentile(x, 0.99)"),
+    "Extract": ("EXTRACT is not supported", "use hour(time), minute(time), dayofweek(time)"),
+    "WithinGroup": ("WITHIN GROUP is not supported", "use approx_percentile(x, fraction)"),
+    "Distinct": ("DISTINCT is not supported here", "count(DISTINCT x) counts the different values"),
+    "Lambda": ("lambda functions are not supported", ""),
+    "CurrentTimestamp": ("the present time is not available", "write the time as a constant"),
+    "CurrentDate": ("the present time is not available", "write the time as a constant"),
+    "Alias": ("an alias (AS) is only possible for a whole SELECT item", "leave it out"),
+}
+
+
+class Term(NamedTuple):
+    """A translated expression, and how Spark names such a column."""
+
+    expression: Expression
+    name: str
+
+    @property
+    def type(self) -> SqlType:
+        return self.expression.type
+
+
+class Translator:
+    """Translates the expressions of one clause. Raises QueryError with the place of what is wrong."""
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+    def column(self, node: Node) -> Term:
+        raise NotImplementedError
+
+    def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
+        raise NotImplementedError
+
+    def window(self, node: Node) -> Term:
+        """A call of `window(time, …)`, outside of GROUP BY itself."""
+        raise NotImplementedError
+
+    def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
+        line, column = position(self.sql, -1 if node is None else place_of(node))
+        raise QueryError(reason, line=line, column=column, hint=hint)
+
+    def term(self, node: Node) -> Term:
+        """The typed form of `node`."""
+        kind = type(node).__name__
+        try:
+            if kind in _BINARY:
+                return self._binary(node, _BINARY[kind])
+            translate = _NODES.get(kind)
+            if translate is not None:
+                return translate(self, node)
+        except Mismatch as error:
+            self.fail(node, error.reason, error.hint)
+        reason, hint = _REFUSED.get(kind, ("", ""))
+        self.fail(node, reason or f"this is not supported: {self._snippet(node)}", hint)
+
+    def _snippet(self, node: Node) -> str:
+        text = " ".join(node.sql("spark").replace(CALL_MARK, "").split())
+        return text if len(text) <= 60 else text[:59] + "…"
+
+    def _binary(self, node: Node, function: str) -> Term:
+        left, right = self.term(node.this), self.term(node.expression)
+        build = types.arithmetic if function in ("+", "-", "*", "/", "%", "div") else types.comparison
+        shown = f"(NOT ({left.name} = {right.name}))" if function == "<>" else ""
+        name = shown or f"({left.name} {function} {right.name})"
+        return Term(build(function, left.expression, right.expression), name)
+
+    def _connected(self, node: Node) -> Term:
+        """AND, OR: a chain of a thousand is one call, not a thousand levels."""
+        function, kind, parts = type(node).__name__.lower(), type(node), []
+        while type(node) is kind:
+            parts.append(node.expression)
+            node = node.this
+        terms = [self.term(part) for part in [node, *reversed(parts)]]
+        for part, term in zip([node, *reversed(parts)], terms, strict=True):
+            if term.type.kind not in (Kind.BOOLEAN, Kind.NULL):
+                reason = f"{function.upper()} joins conditions, and this is a {term.type}"
+                self.fail(part, reason, "compare it with something")
+        name = terms[0].name
+        for term in terms[1:]:
+            name = f"({name} {function.upper()} {term.name})"
+        operands: list[Expression] = []
+        for term in terms:
+            operand = types.boolean(term.expression)
+            nested = isinstance(operand, Call) and operand.function == function
+            operands.extend(operand.arguments if isinstance(operand, Call) and nested else (operand,))
+        return Term(call(function, *operands), name)
+
+    def _not(self, node: Node) -> Term:
+        inner = self.term(node.this)
+        is_null = type(node.this).__name__ == "Is" and type(node.this.expression).__name__ == "Null"
+        name = inner.name[:-5] + "NOT NULL)" if is_null else f"(NOT {inner.name})"
+        return Term(call("not", types.boolean(inner.expression)), name)
+
+    def _negate(self, node: Node) -> Term:
+        if type(node.this).__name__ == "Literal" and not node.this.is_string:
+            return number(f"-{node.this.this}")
+        inner = self.term(node.this)
+        return Term(call("negate", types.number(inner.expression)), f"(- {inner.name})")
+
+    def _is(self, node: Node) -> Term:
+        inner, right = self.term(node.this), type(node.expression).__name__
+        if right == "Null":
+            return Term(query_functions.is_null(inner.expression), f"({inner.name} IS NULL)")
+        if right != "Boolean":
+            self.fail(node, "IS takes NULL, TRUE or FALSE", "use <=> to compare with NULLs")
+        truth = Literal(bool(node.expression.this), BOOLEAN)
+        compared = types.comparison("<=>", types.boolean(inner.expression), truth)
+        return Term(compared, f"({inner.name} IS {str(truth.value).upper()})")
+
+    def _between(self, node: Node) -> Term:
+        if node.args.get("symmetric"):
+            self.fail(node, "BETWEEN SYMMETRIC is not supported", "put the lower bound first")
+        value, low, high = (self.term(node.args[arg]) for arg in ("this", "low", "high"))
+        above = types.comparison(">=", value.expression, low.expression)
+        below = types.comparison("<=", value.expression, high.expression)
+        return Term(call("and", above, below), f"between({value.name}, {low.name}, {high.name})")
+
+    def _in(self, node: Node) -> Term:
+        if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+            self.fail(node, "IN takes a list of values", "subqueries are not supported")
+        terms = [self.term(part) for part in [node.this, *node.expressions]]
+        names = ", ".join(term.name for term in terms[1:])
+        operands = types.unified([term.expression for term in terms])
+        return Term(call("in", *operands), f"({terms[0].name} IN ({names}))")
+
+    def _like(self, node: Node, escape: str = "\\") -> Term:
+        function = type(node).__name__.lower()
+        value, pattern = self.term(node.this), self.term(node.expression)
+        name = f"{value.name} {function.upper()} {pattern.name}"
+        if function == "ilike":
+            name = f"ilike({value.name}, {pattern.name})"
+        return Term(query_functions.like(function, value.expression, pattern.expression, escape), name)
+
+    def _escape(self, node: Node) -> Term:
+        if type(node.this).__name__ not in ("Like", "ILike"):
+            self.fail(node, "ESCAPE belongs to LIKE and ILIKE")
+        escape = self.term(node.expression)
+        literal = query_functions.text(escape.expression, "escape character")
+        inner = self._like(node.this, str(literal.value))
+        return Term(inner.expression, f"{inner.name} ESCAPE '{literal.value}'")
+
+    def _rlike(self, node: Node) -> Term:
+        value, pattern = self.term(node.this), self.term(node.expression)
+        built = FUNCTIONS["regexp_like"].build([value.expression, pattern.expression])
+        return Term(built, f"RLIKE({value.name}, {pattern.name})")
+
+    def _concat(self, node: Node) -> Term:
+        for side in (node.this, node.expression):
+            if type(side).__name__ in ("Add", "Sub"):
+                self.fail(side, "|| next to + or - is ambiguous", "put parentheses round one of them")
+        left, right = self.term(node.this), self.term(node.expression)
+        first = left.expression
+        chained = isinstance(first, Call) and first.function == "concat"
+        head = first.arguments if isinstance(first, Call) and chained else (first,)
+        built = query_functions.concat([*head, right.expression])
+        return Term(built, f"concat({left.name}, {right.name})")
+
+    def _case(self, node: Node) -> Term:
+        subject = self.term(node.this) if node.this else None
+        conditions: list[Expression] = []
+        values: list[Expression] = []
+        shown = f"CASE {subject.name}" if subject else "CASE"
+        for branch in node.args["ifs"]:
+            when, then = self.term(branch.this), self.term(branch.args["true"])
+            if subject:
+                condition = types.comparison("=", subject.expression, when.expression)
+            else:
+                condition = types.boolean(when.expression)
+            conditions.append(condition)
+            values.append(then.expression)
+            shown += f" WHEN {when.name} THEN {then.name}"
+        default = node.args.get("default")
+        other = self.term(default) if default is not None else Term(Literal(None, NULL), "")
+        *values, last = types.unified([*values, other.expression])
+        operands = [part for pair in zip(conditions, values, strict=True) for part in pair]
+        shown += f" ELSE {other.name} END" if default is not None else " END"
+        return Term(call("case", *operands, last), shown)
+
+    def _cast(self, node: Node) -> Term:
+        target, inner = self._target(node.args["to"]), self.term(node.this)
+        value = inner.expression
+        trying = bool(node.args.get("safe"))
+        name = f"{'TRY_CAST' if trying else 'CAST'}({inner.name} AS {str(target).upper()})"
+        if isinstance(value, Literal) and isinstance(value.value, str) and target == TIMESTAMP:
+            value = types.timestamp(value)
+        converted = types.cast(value, target)
+        if trying and isinstance(converted, Call) and converted is not value:
+            converted = call("try_cast", value, target=target)
+        return Term(converted, name)
+
+    def _target(self, node: Node) -> SqlType:
+        kind = str(getattr(node.this, "value", node.this))
+        if kind == "DECIMAL":
+            numbers = [int(part.name) for part in node.expressions]
+            precision, scale = [*numbers, *(10, 0)[len(numbers) :]][:2]
+            if not 1 <= precision <= signatures.PRECISION_MAX or not 0 <= scale <= precision:
+                self.fail(node, f"DECIMAL({precision}, {scale}) does not exist", "1 to 38 digits in all")
+            return decimal(precision, scale)
+        if kind not in _TYPES:
+            hint = _TYPE_HINTS.get(
+                kind, "one of INT, BIGINT, DOUBLE, DECIMAL(p, s), STRING, BOOLEAN, TIMESTAMP"
+            )
+            self.fail(node.parent, f"the type {node.sql('spark')} is not supported", hint)
+        return _TYPES[kind]
+
+    def _trim(self, node: Node) -> Term:
+        side, characters = str(node.args.get("position") or "BOTH").upper(), node.args.get("expression")
+        inner = self.term(node.this)
+        extra = self.term(characters) if characters is not None else None
+        function = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim")
+        built = query_functions.trim(function, inner.expression, extra.expression if extra else None)
+        name = f"trim({inner.name})" if extra is None else f"TRIM({side} {extra.name} FROM {inner.name})"
+        return Term(built, name)
+
+    def _call(self, node: Node, condition: Node | None = None) -> Term:
+        name = str(getattr(node.this, "name", node.this)).removeprefix(CALL_MARK).lower()
+        if name in AGGREGATES:
+            return self.aggregate(node, name, condition)
+        if condition is not None:
+            self.fail(node, f"FILTER belongs to an aggregate, and {name} is none")
+        if name == "window":
+            return self.window(node)
+        function = FUNCTIONS.get(name)
+        if function is None:
+            self._unknown(node, name)
+        if not function.fewest <= len(node.expressions) <= function.most:
+            self.fail(node, f"{name} takes {_counted(function)}, not {len(node.expressions)}")
+        terms = [self.term(argument) for argument in node.expressions]
+        shown = [*(term.name for term in terms), *function.defaults[len(terms) :]]
+        title = function.title.format(name=name, upper=name.upper(), arguments=", ".join(shown))
+        try:
+            return Term(function.build([term.expression for term in terms]), title)
+        except Mismatch as error:
+            self.fail(node, f"{name}: {error.reason}", error.hint)
+
+    def _unknown(self, node: Node, name: str) -> NoReturn:
+        near = get_close_matches(name, [*FUNCTIONS, *AGGREGATES], n=1)
+        hint = INSTEAD.get(name) or (
+            f"did you mean {near[0]}?" if near else "see the list of functions in docs/query.md"
+        )
+        self.fail(node, f"the function {name} is not supported", hint)
+
+    def _filtered(self, node: Node) -> Term:
+        if type(node.this).__name__ != "Anonymous":
+            self.fail(node, "FILTER belongs to an aggregate")
+        return self._call(node.this, node.expression.this)
+
+    def _literal(self, node: Node) -> Term:
+        if node.is_string:
+            return Term(Literal(str(node.this), STRING), str(node.this))
+        return number(str(node.this))
+
+    def _boolean(self, node: Node) -> Term:
+        return Term(Literal(bool(node.this), BOOLEAN), str(bool(node.this)).lower())
+
+    def _window_field(self, node: Node) -> Term:
+        """`window(time, '…').start`."""
+        inner, field = self.term(node.this), node.expression.name.lower()
+        return self.field(node, inner, field)
+
+    def field(self, node: Node, inner: Term, field: str) -> Term:
+        self.fail(node, f"there is no field {field} in a {inner.type}")
+
+
+def number(source: str) -> Term:
+    """A numeric literal, typed as Spark types it: the smallest of INT and BIGINT, else DECIMAL; exponents are DOUBLE."""
+    text = source.replace("_", "")
+    match = re.fullmatch(r"(-?)(\d*\.?\d*(?:e[+-]?\d+)?)(l|d|f|bd|s|y)?", text, re.IGNORECASE)
+    if not match or not re.search(r"\d", match[2]):
+        raise Mismatch(f"{source} is not a number")
+    suffix, value = (match[3] or "").lower(), Decimal(match[1] + match[2])
+    if abs(value.adjusted()) > 400:
+        raise Mismatch(f"{source} is not a DOUBLE")
+    if suffix in ("d", "f") or ("e" in match[2].lower() and suffix != "bd"):
+        if math.isinf(float(value)):
+            raise Mismatch(f"{source} is not a DOUBLE", "the largest is 1.7976931348623157E308")
+        return Term(Literal(float(value), DOUBLE), _java_double(float(value)))
+    if "." not in match[2] and suffix != "bd":
+        whole = int(value)
+        if -(2**31) <= whole < 2**31 and suffix != "l":
+            return Term(Literal(whole, INT), str(whole))
+        if -(2**63) <= whole < 2**63:
+            return Term(Literal(whole, BIGINT), str(whole))
+    shown = format(value, "f")
+    scale = len(shown.partition(".")[2])
+    unscaled = int(shown.replace(".", ""))
+    precision = max(len(str(abs(unscaled))), scale)
+    if precision > signatures.PRECISION_MAX:
+        raise Mismatch(
+            f"{source} has more than {signatures.PRECISION_MAX} digits", "write it with an exponent"
+        )
+    type = decimal(precision, scale)
+    if abs(unscaled) < 2**63:
+        return Term(Literal(unscaled, type), shown)
+    return Term(call("cast", Literal(shown, STRING), target=type), shown)
+
+
+def _java_double(value: float) -> str:
+    """As Java prints it: 1000.0, 1.0E10."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    mantissa, exponent = f"{Decimal(repr(value)):e}".split("e")
+    mantissa = mantissa.rstrip("0") if "." in mantissa else mantissa + "."
+    return f"{mantissa}{'0' if mantissa.endswith('.') else ''}E{int(exponent)}"
+
+
+def _counted(function: Any) -> str:
+    fewest, most = function.fewest, function.most
+    if fewest == most:
+        return f"{fewest} argument{'s' if fewest != 1 else ''}"
+    return f"{fewest} or more arguments" if most >= 1_000 else f"{fewest} to {most} arguments"
+
+
+_NODES: dict[str, Callable[[Translator, Any], Term]] = {
+    "And": Translator._connected,
+    "Or": Translator._connected,
+    "Not": Translator._not,
+    "Neg": Translator._negate,
+    "Paren": lambda self, node: self.term(node.this),
+    "Is": Translator._is,
+    "Between": Translator._between,
+    "In": Translator._in,
+    "Like": Translator._like,
+    "ILike": Translator._like,
+    "Escape": Translator._escape,
+    "RegexpLike": Translator._rlike,
+    "DPipe": Translator._concat,
+    "Case": Translator._case,
+    "Cast": Translator._cast,
+    "TryCast": Translator._cast,
+    "Trim": Translator._trim,
+    "Anonymous": Translator._call,
+    "Filter": Translator._filtered,
+    "Literal": Translator._literal,
+    "Boolean": Translator._boolean,
+    "Null": lambda self, node: Term(Literal(None, NULL), "NULL"),
+    "Column": lambda self, node: self.column(node),
+    "Dot": Translator._window_field,
+}

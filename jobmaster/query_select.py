@@ -1,0 +1,512 @@
+"""One SELECT: its clauses resolved against the source's columns, the group keys and the aggregates, into a `Plan`.
+
+Expressions of SELECT, HAVING and ORDER BY are first translated over the source's columns and the aggregates (`#a0`, …);
+then every part that equals a GROUP BY expression is replaced by its key (`#k0`, …). A column that is left is ungrouped,
+which is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import NoReturn
+
+from elf.errors import QueryError
+from elf.jobmaster import query_types as types
+from elf.jobmaster.plan import Call, Column, Expression, Key, Literal, Order, Output, Plan, WindowSpec
+from elf.jobmaster.query_aggregates import FRACTIONS_MAX, Aggregates, fraction, lane
+from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position
+from elf.jobmaster.query_scalar import AGGREGATES, Term, Translator
+from elf.jobmaster.query_types import Mismatch
+from elf.jobmaster.query_window import window_of
+from elf.jobmaster.vector import TIMESTAMP, WINDOW, Kind, SqlType
+
+Sources = Mapping[str, Mapping[str, SqlType]]
+
+WINDOW_FIELDS = {"start": Column("#window_start", TIMESTAMP), "end": Column("#window_end", TIMESTAMP)}
+WINDOW_COLUMN = Column("#window", WINDOW)
+_GROUP_HINT = "GROUP BY it, or put it into an aggregate"
+
+_CLAUSES = {
+    "distinct": ("SELECT DISTINCT is not supported", "GROUP BY the columns"),
+    "joins": ("joins are not supported", "a query reads one source"),
+    "laterals": ("LATERAL VIEW is not supported", "a query reads one source"),
+    "with": ("WITH is not supported", "write one SELECT over the source"),
+    "qualify": ("QUALIFY is not supported", "ORDER BY … LIMIT applies within each window"),
+    "windows": ("named windows are not supported", "GROUP BY window(time, '10 seconds') groups by time"),
+    "offset": ("OFFSET is not supported", "LIMIT gives the first rows of each window"),
+    "sort": ("SORT BY is not supported", "use ORDER BY"),
+    "cluster": ("CLUSTER BY is not supported", "use ORDER BY"),
+    "distribute": ("DISTRIBUTE BY is not supported", "leave it out"),
+    "sample": ("TABLESAMPLE is not supported", "every line counts"),
+    "pivots": ("PIVOT is not supported", "use sum(x) FILTER (WHERE …) for each column"),
+    "kind": ("SELECT AS STRUCT is not supported", "select the columns"),
+    "into": ("SELECT INTO is not supported", "sinks say where results go"),
+}
+_KNOWN = frozenset({"expressions", "from", "where", "group", "having", "order", "limit", "hint"})
+
+
+class Rows(Translator):
+    """Clauses over lines: WHERE, GROUP BY, and the arguments and filters of aggregates."""
+
+    def __init__(self, query: Select, clause: str) -> None:
+        super().__init__(query.sql)
+        self.query, self.clause = query, clause
+
+    def column(self, node: Node) -> Term:
+        return self.query.source_column(node)
+
+    def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
+        if self.clause == "an aggregate":
+            self.fail(node, "an aggregate within an aggregate is not supported", "use one of the two")
+        hint = "HAVING filters by aggregates" if self.clause == "WHERE" else "aggregates belong to SELECT"
+        self.fail(node, f"an aggregate cannot be in {self.clause}", hint)
+
+    def window(self, node: Node) -> Term:
+        self.fail(
+            node, f"window(…) cannot be in {self.clause}", "it belongs to GROUP BY, as one of its items"
+        )
+
+
+class Groups(Translator):
+    """Clauses over groups: SELECT, HAVING, ORDER BY."""
+
+    def __init__(self, query: Select, clause: str) -> None:
+        super().__init__(query.sql)
+        self.query, self.clause = query, clause
+        self.arguments = Rows(query, "an aggregate")
+        self.seen: dict[str, Node] = {}
+
+    def grouped(self, node: Node) -> Term:
+        """`node` over keys and aggregates alone."""
+        self.seen = {}
+        expression, name = self.term(node)
+        return Term(self._regrouped(node, expression), name)
+
+    def _regrouped(self, node: Node, expression: Expression) -> Expression:
+        key = self.query.key_of(expression)
+        if key is not None:
+            return key
+        if isinstance(expression, Call):
+            operands = tuple(self._regrouped(node, o) for o in expression.arguments)
+            return Call(expression.function, operands, expression.type)
+        if isinstance(expression, Column) and not expression.name.startswith("#"):
+            where = self.seen.get(expression.name, node)
+            self.fail(where, f"{expression.name} is neither grouped nor aggregated", _GROUP_HINT)
+        return expression
+
+    def column(self, node: Node) -> Term:
+        query, name = self.query, node.name.lower()
+        field = query.window_field(node)
+        if field is not None:
+            return field
+        alias = None if node.args.get("table") else query.aliases.get(name)
+        if alias is not None and self._prefers_alias(name):
+            return Term(alias.expression, node.name)
+        term = query.source_column(node)
+        assert isinstance(term.expression, Column)
+        self.seen.setdefault(term.expression.name, node)
+        return term
+
+    def _prefers_alias(self, name: str) -> bool:
+        """Whether an alias hides the source's column of that name: Spark's rule differs by clause."""
+        if name not in self.query.columns or self.clause == "ORDER BY":
+            return True
+        return self.clause == "HAVING" and self.query.columns[name] not in self.query.key_index
+
+    def window(self, node: Node) -> Term:
+        spec = window_of(self, node)
+        if spec != self.query.window:
+            self.fail(node, "this window is not the one that GROUP BY names", "GROUP BY the same window(…)")
+        return Term(WINDOW_COLUMN, "window")
+
+    def field(self, node: Node, inner: Term, field: str) -> Term:
+        if inner.type != WINDOW or field not in WINDOW_FIELDS:
+            self.fail(node, f"there is no field {field} in a {inner.type}", "a window has start and end")
+        return Term(WINDOW_FIELDS[field], field)
+
+    def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
+        try:
+            return self._aggregated(node, name, condition)
+        except Mismatch as error:
+            self.fail(node, f"{name}: {error.reason}", error.hint)
+
+    def _aggregated(self, node: Node, name: str, condition: Node | None) -> Term:
+        parts, distinct = list(node.expressions), False
+        if len(parts) == 1 and type(parts[0]).__name__ == "Distinct":
+            parts, distinct = list(parts[0].expressions), True
+        stars = sum(type(part).__name__ == "Star" for part in parts)
+        if stars and (name != "count" or len(parts) > 1 or distinct):
+            self.fail(node, f"* goes with count(*) alone, not with {name}", "name the columns")
+        if not parts:
+            self.fail(node, f"{name} takes an argument", "count(*) counts lines" if name == "count" else "")
+        terms = [] if stars else [self.arguments.term(part) for part in parts if not _is_array(part)]
+        where = self._condition(condition)
+        filtered = f" FILTER (WHERE {where.name})" if where else ""
+        shown = ", ".join(t.name for t in terms) if terms else "1"
+        if name in ("approx_percentile", "percentile_approx"):
+            column, shown = self._percentile(node, parts, where.expression if where else None)
+        else:
+            values = [term.expression for term in terms]
+            column = self._plain(node, name, values, distinct, where.expression if where else None)
+        return Term(column, f"{name}({'DISTINCT ' if distinct else ''}{shown}){filtered}")
+
+    def _condition(self, condition: Node | None) -> Term | None:
+        if condition is None:
+            return None
+        rows = Rows(self.query, "FILTER")
+        expression, name = rows.term(condition)
+        try:
+            return Term(types.boolean(expression), name)
+        except Mismatch as error:
+            self.fail(condition, error.reason, error.hint)
+
+    def _plain(
+        self,
+        node: Node,
+        name: str,
+        values: list[Expression],
+        distinct: bool,
+        where: Expression | None,
+    ) -> Column:
+        add = self.query.aggregates
+        if name == "count":
+            return add.count_distinct(values, where) if distinct else add.count(values, where)
+        if len(values) != 1:
+            hint = "its error is 1.6 % always" if name == "approx_count_distinct" else ""
+            self.fail(node, f"{name} takes 1 argument, not {len(values)}", hint)
+        if distinct and name not in ("min", "max"):
+            self.fail(node, f"{name}(DISTINCT …) is not supported", "count(DISTINCT x) is")
+        value = values[0]
+        if name == "count_if":
+            condition = types.boolean(value)
+            if where is not None:
+                condition = types.call("and", where, condition)
+            return add.count([], condition)
+        if name == "approx_count_distinct":
+            return add.approx_count_distinct(value, where)
+        if name in ("min", "max"):
+            return add.extreme(name, value, where)
+        if name in ("sum", "avg", "mean"):
+            return add.sum("avg" if name == "mean" else name, value, where)
+        variances = {"variance": "var_samp", "stddev": "stddev_samp", "std": "stddev_samp"}
+        return add.variance(variances.get(name, name), value, where)
+
+    def _percentile(self, node: Node, parts: list[Node], where: Expression | None) -> tuple[Column, str]:
+        if not 2 <= len(parts) <= 3:
+            reason = f"approx_percentile takes 2 or 3 arguments, not {len(parts)}"
+            self.fail(node, reason, "approx_percentile(x, 0.99)")
+        if len(parts) == 3:
+            accuracy = self.arguments.term(parts[2]).expression
+            if not isinstance(accuracy, Literal) or not accuracy.type.is_integer:
+                self.fail(parts[2], "the accuracy must be a whole constant", "leave it out: the error is 1 %")
+        many = _is_array(parts[1])
+        items = parts[1].expressions if many else [parts[1]]
+        terms = [self.arguments.term(item) for item in items]
+        if not 1 <= len(terms) <= FRACTIONS_MAX:
+            self.fail(parts[1], f"between 1 and {FRACTIONS_MAX} fractions are possible, not {len(terms)}")
+        fractions = [fraction(term.expression) for term in terms]
+        value = self.arguments.term(parts[0])
+        shown = ", ".join(term.name for term in terms)
+        shown = f"array({shown})" if many else shown
+        accuracy_shown = self.arguments.term(parts[2]).name if len(parts) == 3 else "10000"
+        column = self.query.aggregates.approx_percentile(value.expression, fractions, many, where)
+        return column, f"{value.name}, {shown}, {accuracy_shown}"
+
+
+def _is_array(node: Node) -> bool:
+    return type(node).__name__ == "Anonymous" and str(node.this).lower() == CALL_MARK + "array"
+
+
+class Select:
+    """The state of one compilation."""
+
+    def __init__(self, sql: str, statement: Node, sources: Sources) -> None:
+        self.sql, self.statement = sql, statement
+        self.window: WindowSpec | None = None
+        self.keys: list[Key] = []
+        self.key_index: dict[Expression, Column] = {}
+        self.aliases: dict[str, Term] = {}
+        self.aggregates = Aggregates()
+        self.used: dict[str, Column] = {}
+        self.clauses = self._checked()
+        self.source, self.names = self._from(sources)
+        self.columns = {name.lower(): Column(name, type) for name, type in sources[self.source].items()}
+        self.items = [_Item(node) for node in self.clauses["expressions"]]
+
+    def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
+        line, column = position(self.sql, -1 if node is None else place_of(node))
+        raise QueryError(reason, line=line, column=column, hint=hint)
+
+    def _checked(self) -> dict[str, Node]:
+        """The clauses of the statement; refuses statements and clauses that are not supported."""
+        statement = self.statement
+        kind = type(statement).__name__
+        if kind in ("Union", "Intersect", "Except"):
+            self.fail(
+                statement.expression, f"{kind.upper()} is not supported", "send one job for each SELECT"
+            )
+        if kind != "Select":
+            self.fail(statement, f"{kind.upper()} is not a query", "only SELECT … FROM … GROUP BY … runs")
+        clauses = {name.rstrip("_"): part for name, part in statement.args.items() if part}
+        for name, part in clauses.items():
+            if name in _KNOWN:
+                continue
+            reason, hint = _CLAUSES.get(name, (f"{name.upper()} is not supported", ""))
+            first = part[0] if isinstance(part, list) else part
+            self.fail(first if hasattr(first, "walk") else None, reason, hint)
+        return clauses
+
+    def _from(self, sources: Sources) -> tuple[str, frozenset[str]]:
+        """The source, and the names by which its columns may be qualified."""
+        clause = self.clauses.get("from")
+        known = ", ".join(sources)
+        if clause is None:
+            self.fail(self.statement, "there is no FROM", f"the sources here: {known}")
+        table = clause.this
+        if type(table).__name__ != "Table":
+            self.fail(table, "subqueries are not supported", f"FROM takes a source: {known}")
+        for name, (reason, hint) in _CLAUSES.items():
+            if table.args.get(name):
+                self.fail(table, reason, hint)
+        if table.args.get("db") or type(table.this).__name__ != "Identifier":
+            self.fail(table, f"FROM takes the name of a source, not {table.sql('spark')}", f"one of {known}")
+        found = [name for name in sources if name.lower() == table.name.lower()]
+        if not found:
+            near = get_close_matches(table.name, list(sources), n=1)
+            meant = f"did you mean {near[0]}?" if near else f"the sources here: {known}"
+            self.fail(table, f"there is no source {table.name}", meant)
+        return found[0], frozenset({(table.alias or table.name).lower()})
+
+    # Names
+
+    def source_column(self, node: Node) -> Term:
+        """A column of the source."""
+        table, name = (node.args.get("table"), node.name)
+        if type(node.this).__name__ == "Star":
+            self.fail(node, "* stands for no columns here", "name them, or count(*)")
+        if node.args.get("db") or (table is not None and table.name.lower() not in self.names):
+            self.fail(
+                node, f"{table.name}.{name} is not known", f"columns are {min(self.names)}.name, or just name"
+            )
+        column = self.columns.get(name.lower())
+        if column is None:
+            self._unknown_column(node)
+        self.used[column.name] = column
+        return Term(column, name)
+
+    def _unknown_column(self, node: Node) -> NoReturn:
+        names = [column.name for column in self.columns.values()]
+        if node.name.lower() == "window":
+            hint = "GROUP BY window(time, '10 seconds') makes it"
+            self.fail(node, "there is no window", hint)
+        near = get_close_matches(node.name.lower(), [*names, *self.aliases], n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        reason = f"there is no column {node.name} in {self.source}"
+        self.fail(node, reason, f"{meant}it has {', '.join(names)}")
+
+    def window_field(self, node: Node) -> Term | None:
+        """`window`, `window.start`, and the same by the window's alias."""
+        table = node.args.get("table")
+        named = (table.name if table is not None else node.name).lower()
+        alias = self.aliases.get(named)
+        is_window = named == "window" and "window" not in self.columns
+        if self.window is None or not (is_window or (alias and alias.expression == WINDOW_COLUMN)):
+            return None
+        if table is None:
+            return Term(WINDOW_COLUMN, node.name)
+        if node.name.lower() not in WINDOW_FIELDS:
+            self.fail(node, f"a window has no {node.name}", "it has start and end")
+        return Term(WINDOW_FIELDS[node.name.lower()], node.name)
+
+    def key_of(self, expression: Expression) -> Column | None:
+        return self.key_index.get(expression)
+
+    # Clauses, in the order in which they are compiled
+
+    def plan(self) -> Plan:
+        where = self._where()
+        self._group()
+        outputs = self._select()
+        having = self._having()
+        order = self._order(outputs)
+        self.aggregates.ensure_rows()
+        return Plan(
+            sql=self.sql,
+            source=self.source,
+            columns=tuple(self.used[name] for name in sorted(self.used)),
+            where=where,
+            window=self.window,
+            keys=tuple(self.keys),
+            accumulators=tuple(self.aggregates.accumulators),
+            families=tuple(self.aggregates.families),
+            aggregates=tuple(self.aggregates.aggregates),
+            having=having,
+            select=outputs,
+            order=order,
+            limit=self._limit(),
+        )
+
+    def _where(self) -> Expression | None:
+        clause = self.clauses.get("where")
+        if clause is None:
+            return None
+        term = Rows(self, "WHERE").term(clause.this)
+        return self._boolean(clause.this, term)
+
+    def _boolean(self, node: Node, term: Term) -> Expression:
+        try:
+            return types.boolean(term.expression)
+        except Mismatch as error:
+            self.fail(node, error.reason, error.hint)
+
+    def _group(self) -> None:
+        clause = self.clauses.get("group")
+        if clause is None:
+            return
+        for name, part in clause.args.items():
+            if part and name not in ("expressions", "all"):
+                self.fail(clause, f"GROUP BY {name.upper()} is not supported", "one job for each grouping")
+        nodes = list(clause.expressions)
+        if clause.args.get("all") or (len(nodes) == 1 and self._is_all(nodes[0])):
+            nodes = [item.node for item in self.items if not _has_aggregate(item.node)]
+        for node in nodes:
+            self._group_item(self._group_target(node))
+
+    def _is_all(self, node: Node) -> bool:
+        plain = type(node).__name__ in ("Column", "Var") and not getattr(node.this, "quoted", False)
+        return plain and node.name.lower() == "all" and "all" not in self.columns
+
+    def _group_target(self, node: Node) -> Node:
+        """What an ordinal or an alias in GROUP BY stands for."""
+        if type(node).__name__ == "Literal" and not node.is_string:
+            return self._ordinal(node, "GROUP BY").node
+        if type(node).__name__ == "Column" and not node.args.get("table"):
+            name = node.name.lower()
+            if name not in self.columns:
+                return next((item.node for item in self.items if item.alias.lower() == name), node)
+        return node
+
+    def _ordinal(self, node: Node, clause: str) -> _Item:
+        text = str(node.this)
+        if not text.isdigit() or not 1 <= int(text) <= len(self.items):
+            self.fail(node, f"{clause} {text}: SELECT has {len(self.items)} items", "count them from 1")
+        return self.items[int(text) - 1]
+
+    def _group_item(self, node: Node) -> None:
+        if _calls(node) == "window":
+            spec = window_of(Rows(self, "GROUP BY"), node)
+            if self.window not in (None, spec):
+                self.fail(node, "a query has one window", "start another job for the other one")
+            self.window = spec
+            return
+        term = Rows(self, "GROUP BY").term(node)
+        if term.type.kind is Kind.NULL:
+            self.fail(node, "NULL is no key", "leave it out")
+        try:
+            lane(term.expression, "GROUP BY")
+        except Mismatch as error:
+            self.fail(node, error.reason, error.hint)
+        if term.expression not in self.key_index:
+            self.key_index[term.expression] = Column(f"#k{len(self.keys)}", term.type)
+            self.keys.append(Key(term.name, term.expression))
+
+    def _select(self) -> tuple[Output, ...]:
+        outputs: list[Output] = []
+        groups = Groups(self, "SELECT")
+        for item in self.items:
+            term = groups.grouped(item.node)
+            name = item.alias or term.name
+            if any(name.lower() == output.name.lower() for output in outputs):
+                self.fail(item.node, f"two columns are named {name}", "give one of them another name with AS")
+            outputs.append(Output(name, term.expression, term.type))
+            if item.alias:
+                self.aliases[item.alias.lower()] = term
+        if not self.aggregates.aggregates and "group" not in self.clauses and "having" not in self.clauses:
+            self.fail(
+                self.items[0].node if self.items else None,
+                "there is no aggregate",
+                "add count(*) or a GROUP BY; grep shows single lines",
+            )
+        self._name_keys(outputs)
+        return tuple(outputs)
+
+    def _name_keys(self, outputs: list[Output]) -> None:
+        """Keys go by the names that the result gives them; no two alike."""
+        taken: set[str] = set()
+        for at, key in enumerate(self.keys):
+            column = Column(f"#k{at}", key.expression.type)
+            name = next((o.name for o in outputs if o.expression == column), key.name)
+            unique, n = name, 2
+            while unique.lower() in taken:
+                unique, n = f"{name}_{n}", n + 1
+            taken.add(unique.lower())
+            self.keys[at] = Key(unique, key.expression)
+
+    def _having(self) -> Expression | None:
+        clause = self.clauses.get("having")
+        if clause is None:
+            return None
+        return self._boolean(clause.this, Groups(self, "HAVING").grouped(clause.this))
+
+    def _order(self, outputs: tuple[Output, ...]) -> tuple[Order, ...]:
+        clause = self.clauses.get("order")
+        orders: list[Order] = []
+        for node in clause.expressions if clause is not None else ():
+            orders.extend(self._ordered(node, outputs))
+        taken = {order.expression for order in orders}
+        keys = [Column(f"#k{at}", key.expression.type) for at, key in enumerate(self.keys)]
+        return (*orders, *(Order(key) for key in keys if key not in taken))
+
+    def _ordered(self, node: Node, outputs: tuple[Output, ...]) -> list[Order]:
+        target, descending = node.this, bool(node.args.get("desc"))
+        nulls_first = bool(node.args.get("nulls_first"))
+        if self._is_all(target):
+            expressions = [output.expression for output in outputs]
+        elif type(target).__name__ == "Literal" and not target.is_string:
+            item = self._ordinal(target, "ORDER BY")
+            expressions = [outputs[self.items.index(item)].expression]
+        else:
+            expressions = [Groups(self, "ORDER BY").grouped(target).expression]
+        orders = []
+        for expression in expressions:
+            if expression in (WINDOW_COLUMN, *WINDOW_FIELDS.values()):
+                if descending:
+                    self.fail(node, "windows come in time order", "leave the window out of ORDER BY")
+                continue
+            if expression.type.kind is Kind.ARRAY:
+                self.fail(node, "an array has no order here", "ORDER BY one approx_percentile(x, 0.99)")
+            orders.append(Order(expression, descending, nulls_first))
+        return orders
+
+    def _limit(self) -> int | None:
+        clause = self.clauses.get("limit")
+        if clause is None:
+            return None
+        node = clause.expression
+        if self._is_all(node):
+            return None
+        text = str(node.this) if type(node).__name__ == "Literal" and not node.is_string else ""
+        if not text.isdigit() or int(text) >= 2**31:
+            self.fail(node, "LIMIT takes a whole constant", "LIMIT 20")
+        return int(text)
+
+
+class _Item:
+    """An item of SELECT: its expression and its alias, "" without one."""
+
+    def __init__(self, node: Node) -> None:
+        aliased = type(node).__name__ == "Alias"
+        self.node: Node = node.this if aliased else node
+        self.alias: str = node.alias if aliased else ""
+
+
+def _calls(node: Node) -> str:
+    """The name of the function that `node` calls, "" where it is no call."""
+    if type(node).__name__ != "Anonymous":
+        return ""
+    return str(getattr(node.this, "name", node.this)).removeprefix(CALL_MARK).lower()
+
+
+def _has_aggregate(node: Node) -> bool:
+    return any(_calls(part) in AGGREGATES for part in node.walk())
