@@ -1,0 +1,165 @@
+/* Lines of shape JSON: one object, RFC 8259, checked whole; only the values that a field names are kept (the last of equal
+ * keys). A field's path is found however its dots divide it: "a.b" is {"a": {"b": 1}} as well as {"a.b": 1}; array elements
+ * are counted from 0. Nesting is bounded by ELF_DEPTH. Once per instruction set (V). */
+
+static inline int V(bad_json)(elf_state *s, int detail, const uint8_t *at) {
+    s->bad_detail = detail;
+    return elf_bad(s, R_JSON, -1, at);
+}
+
+static inline const uint8_t *V(space)(const uint8_t *p, const uint8_t *end) {
+    while (p < end && (*p == ' ' || *p == '\t' || *p == '\r')) p++;
+    return p;
+}
+
+/* The closing quote of the string whose text begins at p; NULL, with *bad where, if it is not a string. */
+static const uint8_t *V(json_string)(elf_state *s, const uint8_t *p, const uint8_t *end, int *escaped, const uint8_t **bad) {
+    *escaped = 0;
+    while (p < end) {
+        uint32_t bits = V(string32)(p), wide;
+        if (!bits) { p += 32; continue; }
+        p += __builtin_ctz(bits);
+        if (p >= end) break;
+        if (*p == '"') return p;
+        *bad = p;
+        if (*p != '\\' || p + 1 >= end) return NULL;
+        *escaped = 1;
+        p++;
+        if (*p == 'u') {
+            size_t read = elf_unicode_escape(p, end, &wide, &s->replaced);
+            if (!read) return NULL;
+            p += read;
+        } else {
+            if (!memchr("\"\\/bfnrt", *p, 8)) return NULL;
+            p++;
+        }
+    }
+    *bad = end;
+    return NULL;
+}
+
+/* The end of the number at p, or NULL. */
+static inline const uint8_t *V(json_number)(const uint8_t *p, const uint8_t *end) {
+    if (p < end && *p == '-') p++;
+    if (p == end || !elf_digit(*p)) return NULL;
+    if (*p == '0') p++;
+    else while (p < end && elf_digit(*p)) p++;
+    if (p < end && *p == '.') {
+        if (++p == end || !elf_digit(*p)) return NULL;
+        while (p < end && elf_digit(*p)) p++;
+    }
+    if (p < end && (*p | 0x20) == 'e') {
+        if (++p < end && (*p == '+' || *p == '-')) p++;
+        if (p == end || !elf_digit(*p)) return NULL;
+        while (p < end && elf_digit(*p)) p++;
+    }
+    return p;
+}
+
+/* The node of the tree of keys for the key text at [p, end) below `node`. */
+static inline int V(json_child)(elf_state *s, int node, const uint8_t *p, const uint8_t *end, int escaped) {
+    elf_span key = {p, (uint32_t)(end - p)};
+    if (node < 0) return -1;
+    if (escaped) key = elf_unescape(s, key, E_JSON);
+    return V(edge)(s, node, key.p, key.n);
+}
+
+static inline int V(json_index)(elf_state *s, int node, uint32_t index) {
+    uint8_t text[10];
+    int n = 10;
+    if (node < 0) return -1;
+    do text[--n] = (uint8_t)('0' + index % 10), index /= 10;
+    while (index);
+    return V(edge)(s, node, text + n, (size_t)(10 - n));
+}
+
+/* A value that is neither an object nor an array; its end, or NULL. */
+static inline const uint8_t *V(json_scalar)(elf_state *s, int node, const uint8_t *p, const uint8_t *end, int *reason) {
+    const uint8_t *q, *bad = p;
+    int escaped;
+    if (*p == '"') {
+        q = V(json_string)(s, p + 1, end, &escaped, &bad);
+        if (!q) { *reason = V(bad_json)(s, J_STRING, bad); return NULL; }
+        V(record)(s, node, p + 1, q, V_STRING, escaped);
+        return q + 1;
+    }
+    if (*p == '-' || elf_digit(*p)) {
+        q = V(json_number)(p, end);
+        if (!q) { *reason = V(bad_json)(s, J_NUMBER, p); return NULL; }
+        V(record)(s, node, p, q, V_TEXT, 0);
+        return q;
+    }
+    size_t left = (size_t)(end - p);
+    if (left >= 4 && !memcmp(p, "null", 4)) { V(record)(s, node, p, p + 4, V_NULL, 0); return p + 4; }
+    if (left >= 4 && !memcmp(p, "true", 4)) { V(record)(s, node, p, p + 4, V_BOOL, 0); return p + 4; }
+    if (left >= 5 && !memcmp(p, "false", 5)) { V(record)(s, node, p, p + 5, V_BOOL, 0); return p + 5; }
+    *reason = V(bad_json)(s, J_VALUE, p);
+    return NULL;
+}
+
+/* A value of a key that came before replaces all that was found below it. */
+static void V(json_forget)(elf_state *s, int node) {
+    for (int e = 0; e < s->nodes[node].n_edges; e++) {
+        int child = s->edges[s->nodes[node].edges + e].child;
+        for (int f = s->nodes[child].field; f >= 0; f = s->fields[f].chain) s->found[f].type = V_ABSENT;
+        V(json_forget)(s, child);
+    }
+}
+
+static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
+    struct { const uint8_t *start; int32_t node; uint32_t index; uint8_t array; } stack[ELF_DEPTH];
+    int depth = 0, node = 0, escaped, reason = 0;
+    const uint8_t *q, *bad = p;
+    memset(s->found, 0, sizeof(elf_value) * (size_t)s->n_fields);
+    p = V(space)(p, end);
+    if (p == end || *p != '{') return V(bad_json)(s, J_OBJECT, p);
+    for (;;) {
+        /* A value begins at p, for the node `node`. */
+        if (p == end) return V(bad_json)(s, J_VALUE, p);
+        int opens = *p == '{' || *p == '[';
+        if (node > 0 && s->nodes[node].n_edges) V(json_forget)(s, node);
+        if (opens) {
+            if (depth == ELF_DEPTH) return V(bad_json)(s, J_DEPTH, p);
+            stack[depth].start = p;
+            stack[depth].node = node;
+            stack[depth].index = 0;
+            stack[depth].array = *p == '[';
+            depth++;
+            p = V(space)(p + 1, end);
+        } else {
+            p = V(json_scalar)(s, node, p, end, &reason);
+            if (!p) return reason;
+        }
+        /* Close what ends here, then go to the next value. */
+        for (;;) {
+            if (!opens) p = V(space)(p, end);
+            if (p < end && *p == (stack[depth - 1].array ? ']' : '}')) {
+                depth--;
+                p++;
+                if (depth == 0) {
+                    p = V(space)(p, end);
+                    return p == end ? elf_convert_found(s, end) : V(bad_json)(s, J_END, p);
+                }
+                V(record)(s, stack[depth].node, stack[depth].start, p, V_NESTED, 0);
+                opens = 0;
+                continue;
+            }
+            if (!opens) {
+                if (p == end || *p != ',') return V(bad_json)(s, J_COMMA, p);
+                p = V(space)(p + 1, end);
+            }
+            break;
+        }
+        if (stack[depth - 1].array) {
+            node = V(json_index)(s, stack[depth - 1].node, stack[depth - 1].index++);
+            continue;
+        }
+        if (p == end || *p != '"') return V(bad_json)(s, J_KEY, p);
+        q = V(json_string)(s, p + 1, end, &escaped, &bad);
+        if (!q) return V(bad_json)(s, J_STRING, bad);
+        node = V(json_child)(s, stack[depth - 1].node, p + 1, q, escaped);
+        p = V(space)(q + 1, end);
+        if (p == end || *p != ':') return V(bad_json)(s, J_COLON, p);
+        p = V(space)(p + 1, end);
+    }
+}

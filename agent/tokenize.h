@@ -1,0 +1,66 @@
+/* The tokenizer's kernel: lines of bytes to columns. `elf_tokenize` runs the variant for this processor. */
+#ifndef ELF_TOKENIZE_H
+#define ELF_TOKENIZE_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+void *memmem(const void *, size_t, const void *, size_t);
+static inline uint64_t elf_word(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
+
+#include "plan.h"
+#include "convert.h"
+
+#define V(name) elf_base_##name
+#include "scan.h"
+#include "literal.h"
+#include "pairs.h"
+#include "json.h"
+#include "block.h"
+#undef V
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,bmi"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi")
+#endif
+#define ELF_AVX2
+#define V(name) elf_avx2_##name
+#include "scan.h"
+#include "literal.h"
+#include "pairs.h"
+#include "json.h"
+#include "block.h"
+#undef V
+#undef ELF_AVX2
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+static int elf_wide_registers(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi");
+#else
+    return 0;
+#endif
+}
+
+static const uint8_t *elf_tokenize(elf_state *s, const uint8_t *p, const uint8_t *stop, int wide) {
+#if defined(__x86_64__)
+    if (wide) return elf_avx2_tokenize(s, p, stop);
+#endif
+    (void)wide;
+    return elf_base_tokenize(s, p, stop);
+}
+#endif
