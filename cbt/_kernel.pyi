@@ -11,12 +11,15 @@ Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
 Field = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32], Strings]
 
+OP_CODES: dict[str, int]
+
 def hash64(data: bytes) -> int: ...
 def hash_keys(
     keys: NDArray[np.uint8], ends: NDArray[np.uint64], split: NDArray[np.uint32] | None = None
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]: ...
 def encode_keys(
-    columns: Sequence[KeyColumn | tuple[str, NDArray[Any], Bools | None, Strings | None]], rows: int | None = None
+    columns: Sequence[KeyColumn | tuple[str, NDArray[Any], Bools | None, Strings | None]],
+    rows: int | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
 def concat_keys(
     a_keys: NDArray[np.uint8],
@@ -62,7 +65,9 @@ class Front:
         rows: int | None = None,
     ) -> NDArray[np.int32]: ...
     def count(self, k: int, slots: NDArray[np.int32], valid: Bools | None = None) -> None: ...
-    def add(self, k: int, slots: NDArray[np.int32], values: NDArray[Any], valid: Bools | None = None) -> None: ...
+    def add(
+        self, k: int, slots: NDArray[np.int32], values: NDArray[Any], valid: Bools | None = None
+    ) -> None: ...
     def add_squares(
         self, k: int, slots: NDArray[np.int32], values: NDArray[Any], valid: Bools | None = None
     ) -> None: ...

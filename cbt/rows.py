@@ -60,7 +60,8 @@ class KeyColumn(NamedTuple):
 class Rows(msgspec.Struct):
     """n rows, columnar. Shapes: pane, hash, sub, split (n,); ends (n,); lanes (n_lanes, n); keys (ends[-1],).
 
-    dtypes: pane int64, hash and sub uint64, split uint32, ends uint64 (end offset of each key in `keys`), keys uint8, lanes int64.
+    dtypes: pane int64, hash and sub uint64, split uint32, ends uint64 (end offset of each key in `keys`), keys uint8,
+    lanes int64.
     """
 
     pane: NDArray[np.int64]

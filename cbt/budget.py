@@ -1,0 +1,168 @@
+"""The memory budget: one cap for everything a process holds, and what gives way when it is reached.
+
+Every holder says what it holds: trees through `charge` and `release`, fragments by being kept here, all others (fronts,
+dictionaries) by `reserve`. Over the cap, first the largest uncompressed root buffers are compressed into their trees, then
+the coldest compressed fragments go to the spill file. One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+from weakref import WeakSet
+
+from elf.cbt.spill import Extent, SpillFile
+
+FRAGMENT_OVERHEAD_BYTES = 320
+"""What a fragment costs beside its frame: the objects, lists and tables that point at it."""
+
+
+class Buffered(Protocol):
+    """A holder of uncompressed rows that can compress them."""
+
+    @property
+    def buffer_bytes(self) -> int: ...
+
+    def compress(self) -> None: ...
+
+
+class Fragment:
+    """A frame of packed rows, in memory or in the spill file. Made by `Budget.keep`."""
+
+    __slots__ = ("count", "extent", "frame", "raw_bytes")
+
+    def __init__(self, frame: bytes, count: int, raw_bytes: int) -> None:
+        self.frame: bytes | None = frame
+        self.extent: Extent | None = None
+        self.count, self.raw_bytes = count, raw_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return FRAGMENT_OVERHEAD_BYTES + (len(self.frame) if self.frame is not None else 0)
+
+    @property
+    def spilled_bytes(self) -> int:
+        return self.extent.length if self.extent is not None else 0
+
+
+class Budget:
+    """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: where the spill file goes (default TMPDIR)."""
+
+    def __init__(self, cap_bytes: int, spill_dir: Path | None = None) -> None:
+        self.cap_bytes = cap_bytes
+        self._charged = 0
+        self._reserved: dict[str, int] = {}
+        self._in_memory: OrderedDict[Fragment, None] = OrderedDict()  # coldest first
+        self._spill = SpillFile(spill_dir)
+        self._trees: WeakSet[Buffered] = WeakSet()
+        self._settling = False
+        self.spilled_total = 0
+
+    @property
+    def used(self) -> int:
+        """Bytes of memory held by all holders."""
+        return self._charged + sum(self._reserved.values())
+
+    @property
+    def spilled(self) -> int:
+        """Bytes of disk in use."""
+        return self._spill.used
+
+    def register(self, tree: Buffered) -> None:
+        self._trees.add(tree)
+
+    def reserve(self, name: str, size: int) -> None:
+        """Say that the holder `name` now holds `size` bytes (0: nothing). May compress and spill. Raises OSError."""
+        if size:
+            self._reserved[name] = size
+        else:
+            self._reserved.pop(name, None)
+        self.settle()
+
+    def charge(self, size: int) -> None:
+        self._charged += size
+
+    def release(self, size: int) -> None:
+        self._charged -= size
+
+    @contextmanager
+    def scratch(self, size: int) -> Iterator[None]:
+        """Room for a passing need: fragments give way to it, trees do not (one of them may be the one that asks)."""
+        with suppress(
+            OSError
+        ):  # the rows at hand come first; `settle` says what a full disk means for the rest
+            self._spill_until(self.cap_bytes - size)
+        self._charged += size
+        try:
+            yield
+        finally:
+            self._charged -= size
+
+    def settle(self) -> None:
+        """Come back under the cap as far as holders can give way. Raises OSError; all trees are whole then.
+
+        Root buffers keep a quarter of the cap, lest they be emptied before they have gathered anything worth it.
+        """
+        if self._settling or self.used <= self.cap_bytes:
+            return
+        self._settling = True
+        try:
+            self._compress_until(self.cap_bytes // 4)
+            self._spill_until(self.cap_bytes)
+            if self.used > self.cap_bytes:
+                self._compress_until(0)
+                self._spill_until(self.cap_bytes)
+        finally:
+            self._settling = False
+
+    def _compress_until(self, buffers_bytes_max: int) -> None:
+        for tree in sorted(self._trees, key=lambda tree: -tree.buffer_bytes):
+            if self.used <= self.cap_bytes or sum(t.buffer_bytes for t in self._trees) <= buffers_bytes_max:
+                return
+            tree.compress()
+
+    def _spill_until(self, used_bytes_max: int) -> None:
+        while self._in_memory and self.used > used_bytes_max:
+            fragment = next(iter(self._in_memory))
+            assert fragment.frame is not None
+            fragment.extent = self._spill.write(fragment.frame)
+            del self._in_memory[fragment]
+            self._charged -= len(fragment.frame)
+            self.spilled_total += len(fragment.frame)
+            fragment.frame = None
+
+    def keep(self, frame: bytes, count: int, raw_bytes: int) -> Fragment:
+        """Hold a frame of `count` rows that take `raw_bytes` unpacked. Never spills by itself: see `settle`."""
+        fragment = Fragment(frame, count, raw_bytes)
+        self._charged += fragment.nbytes
+        self._in_memory[fragment] = None
+        return fragment
+
+    def read(self, fragment: Fragment) -> bytes:
+        """The fragment's frame, from wherever it is. Raises OSError."""
+        if fragment.extent is not None:
+            return self._spill.read(fragment.extent)
+        assert fragment.frame is not None
+        return fragment.frame
+
+    def free(self, fragment: Fragment) -> None:
+        """Let go of a fragment."""
+        self._charged -= fragment.nbytes
+        if fragment.extent is not None:
+            self._spill.free(fragment.extent)
+        else:
+            del self._in_memory[fragment]
+
+    def close(self) -> None:
+        """Remove the spill file. The trees must be closed before."""
+        self._spill.close()
+
+    def check(self) -> None:
+        """Raise AssertionError unless the books are right."""
+        assert self._charged >= sum(fragment.nbytes for fragment in self._in_memory)
+        assert all(fragment.frame is not None and fragment.extent is None for fragment in self._in_memory)
+        self._spill.check()

@@ -1,0 +1,172 @@
+"""Rows as bytes: one frame for disk and wire.
+
+Layout: b"ELFR", version byte, then one zstd frame (content size and checksum on) of the body:
+
+    u32 rows, u8 number of operations, u8 per operation, u64 key bytes,
+    columns: pane (differences), group key length, member key length, each lane,
+    the key bytes.
+
+All little-endian. A column is u8 kind, i64 base, then planes: kind 0 is the base for every row, kind w (1 to 8) is w byte
+planes of n bytes each, lowest first, of value - base. Hashes are derived, not stored. So a count of 1 everywhere or an empty
+upper half of a 128-bit sum costs nine bytes, and the planes that are mostly zero vanish in the compression.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from elf.cbt._kernel import OP_CODES, first_disorder, hash_keys
+from elf.cbt.rows import Op, Rows
+from elf.errors import PeerError
+
+MAGIC = b"ELFR"
+VERSION = 1
+FRAME_BYTES_MAX = 64 << 20
+"""What a frame may take in memory once unpacked, unless the reader says otherwise."""
+
+_HEAD = struct.Struct("<IB")
+_COLUMN = struct.Struct("<Bq")
+_ROW_BYTES = 36  # pane, hash, sub, split, ends
+_OPS = {code: Op(name) for name, code in OP_CODES.items()}
+
+
+class _Contexts(threading.local):
+    """A zstd context is dear to make and good for one thread at a time."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor()
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        if level not in self.compressors:
+            self.compressors[level] = zstandard.ZstdCompressor(
+                level=level, write_checksum=True, write_content_size=True
+            )
+        return self.compressors[level]
+
+
+_contexts = _Contexts()
+
+
+def pack(rows: Rows, ops: Sequence[Op], level: int = 1) -> bytes:
+    """A frame of ordered, folded rows. O(bytes)."""
+    lengths = np.diff(rows.ends, prepend=np.uint64(0)).astype(np.int64)
+    split = rows.split.astype(np.int64)
+    parts: list[Any] = [_HEAD.pack(len(rows), len(ops)), bytes(OP_CODES[op.value] for op in ops)]
+    parts.append(struct.pack("<Q", len(rows.keys)))
+    for column in (np.diff(rows.pane, prepend=0), split, lengths - split, *rows.lanes):
+        parts += _pack_column(column)
+    parts.append(np.ascontiguousarray(rows.keys).data)
+    return MAGIC + bytes((VERSION,)) + _contexts.compressor(level).compress(b"".join(parts))
+
+
+def _pack_column(values: NDArray[np.int64]) -> list[bytes]:
+    if not len(values):
+        return [_COLUMN.pack(0, 0)]
+    base = int(values.min())
+    width = (int(values.max()) - base).bit_length() + 7 >> 3
+    head = _COLUMN.pack(width, base)
+    if not width:
+        return [head]
+    above = values.view(np.uint64) - np.uint64(base & 0xFFFFFFFFFFFFFFFF)
+    return [head, above.view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes()]
+
+
+def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, list[Op]]:
+    """The rows and operations of a frame; every bound and the order are checked, whatever the bytes.
+
+    `bytes_max` bounds the memory that the rows take. Raises PeerError. O(bytes).
+    """
+    body = _Body(_decompress(data, bytes_max))
+    count, n_ops = _HEAD.unpack(body.take(_HEAD.size))
+    codes = body.take(n_ops)
+    if any(code not in _OPS for code in codes):
+        raise PeerError("rows frame: an unknown operation")
+    ops = [_OPS[code] for code in codes]
+    n_lanes = sum(op.lanes for op in ops)
+    (key_bytes,) = struct.unpack("<Q", body.take(8))
+    if count * (_ROW_BYTES + 8 * n_lanes) + key_bytes > bytes_max:
+        raise PeerError(f"rows frame: {count} rows are more than the {bytes_max} bytes allowed")
+    pane = np.cumsum(body.column(count))
+    split, member = body.column(count), body.column(count)
+    lanes = np.empty((n_lanes, count), np.int64)
+    for lane in lanes:
+        lane[:] = body.column(count)
+    keys = np.frombuffer(body.take(key_bytes), np.uint8)
+    if body.left:
+        raise PeerError(f"rows frame: {body.left} bytes too many")
+    return _checked(pane, split, member, keys, lanes), ops
+
+
+def _decompress(data: bytes, bytes_max: int) -> bytes:
+    if data[:4] != MAGIC or len(data) < 6:
+        raise PeerError("rows frame: does not start as one")
+    if data[4] != VERSION:
+        raise PeerError(f"rows frame: version {data[4]}, this build reads {VERSION}")
+    packed = memoryview(data)[5:]
+    try:
+        size = zstandard.get_frame_parameters(packed).content_size
+        if size > bytes_max:
+            raise PeerError(f"rows frame: {size} bytes are more than the {bytes_max} allowed")
+        return _contexts.decompressor.decompress(packed, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise PeerError(f"rows frame: {error}") from error
+
+
+def _checked(
+    pane: NDArray[np.int64],
+    split: NDArray[np.int64],
+    member: NDArray[np.int64],
+    keys: NDArray[np.uint8],
+    lanes: NDArray[np.int64],
+) -> Rows:
+    """Rows with their hashes, after a check of lengths and order."""
+    n = len(pane)
+    if n and (min(split.min(), member.min()) < 0 or max(split.max(), member.max()) > len(keys)):
+        raise PeerError("rows frame: a key length out of range")
+    ends = np.cumsum(split + member, dtype=np.int64).view(np.uint64)
+    if (int(ends[-1]) if n else 0) != len(keys):
+        raise PeerError("rows frame: key lengths do not add up")
+    group = split.astype(np.uint32)
+    hashes, subs = hash_keys(keys, ends, group)
+    rows = Rows(pane, hashes, subs, group, ends, keys, lanes)
+    if (at := first_disorder(rows)) < n:
+        raise PeerError(f"rows frame: row {at} is out of order")
+    return rows
+
+
+class _Body:
+    """Reads a body from the front; asking for more than there is, is the sender's error."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._at = memoryview(body), 0
+
+    @property
+    def left(self) -> int:
+        return len(self._body) - self._at
+
+    def take(self, size: int) -> memoryview:
+        if size > self.left:
+            raise PeerError("rows frame: ends too early")
+        self._at += size
+        return self._body[self._at - size : self._at]
+
+    def column(self, n: int) -> NDArray[np.int64]:
+        width, base = _COLUMN.unpack(self.take(_COLUMN.size))
+        if width == 0:
+            return np.full(n, base, np.int64)
+        if width > 8:
+            raise PeerError(f"rows frame: unknown column kind {width}")
+        planes = np.frombuffer(self.take(width * n), np.uint8).reshape(width, n)
+        above = np.zeros((n, 8), np.uint8)
+        above[:, :width] = planes.T
+        values = above.reshape(-1).view(np.uint64)
+        values += np.uint64(base & 0xFFFFFFFFFFFFFFFF)
+        return values.view(np.int64)

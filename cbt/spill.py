@@ -1,0 +1,121 @@
+"""The spill file: where compressed fragments go when memory is short. One per process, gone with it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from sortedcontainers import SortedDict
+
+_BLOCK_BYTES = 4096
+
+
+class Extent:
+    """A place in the spill file. `length` bytes are used, rounded up to blocks."""
+
+    __slots__ = ("length", "offset")
+
+    def __init__(self, offset: int, length: int) -> None:
+        self.offset, self.length = offset, length
+
+    @property
+    def size(self) -> int:
+        return -(-self.length // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+class SpillFile:
+    """Blocks of one temporary file without a name, so that nothing is left behind, also after a kill.
+
+    Freed space is used again, first fit, neighbours joined; the end of the file is cut off when it is free.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder, self._fd, self._end = folder, -1, 0
+        self._free: SortedDict[int, int] = SortedDict()  # offset -> size; no two touch
+        self.used = 0
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes."""
+        return self._end
+
+    def write(self, data: bytes) -> Extent:
+        """Keep some bytes. Raises OSError (a full disk) with nothing changed. O(free places)."""
+        if self._fd < 0:
+            self._fd = self._open()
+        extent = Extent(0, len(data))
+        extent.offset = self._find(extent.size)
+        view, at = memoryview(data), extent.offset
+        try:
+            while view:
+                written = os.pwrite(self._fd, view, at)
+                view, at = view[written:], at + written
+        except OSError:
+            self._give_back(extent)
+            raise
+        self.used += extent.size
+        return extent
+
+    def read(self, extent: Extent) -> bytes:
+        """The bytes of an extent. Raises OSError."""
+        parts, at, left = [], extent.offset, extent.length
+        while left:
+            part = os.pread(self._fd, left, at)
+            if not part:
+                raise OSError("the spill file is shorter than it should be")
+            parts.append(part)
+            at, left = at + len(part), left - len(part)
+        return b"".join(parts)
+
+    def free(self, extent: Extent) -> None:
+        """The extent's place may be used again. O(log free places)."""
+        self.used -= extent.size
+        self._give_back(extent)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._end, self.used = -1, 0, 0
+        self._free.clear()
+
+    def check(self) -> None:
+        """Raise AssertionError unless free and used blocks make up the file."""
+        assert self.used + sum(self._free.values()) == self._end
+        end = -1
+        for offset, size in self._free.items():
+            assert offset > end, "free places touch"
+            end = offset + size
+            assert size > 0
+            assert end < self._end
+
+    def _open(self) -> int:
+        fd, name = tempfile.mkstemp(prefix="elf-spill-", dir=self._folder)
+        os.unlink(name)
+        return fd
+
+    def _find(self, size: int) -> int:
+        for offset, room in self._free.items():
+            if room >= size:
+                del self._free[offset]
+                if room > size:
+                    self._free[offset + size] = room - size
+                return int(offset)
+        self._end += size
+        return self._end - size
+
+    def _give_back(self, extent: Extent) -> None:
+        offset, size = extent.offset, extent.size
+        after = self._free.pop(offset + size, 0)
+        size += after
+        at = self._free.bisect_left(offset)
+        if at:
+            before, room = self._free.peekitem(at - 1)
+            if before + room == offset:
+                del self._free[before]
+                offset, size = before, size + room
+        if offset + size == self._end:
+            self._end = offset
+            os.ftruncate(self._fd, offset)
+        else:
+            self._free[offset] = size
