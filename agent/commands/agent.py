@@ -9,13 +9,13 @@ from pathlib import Path
 from elf.agent import config
 from elf.agent.commands.run import stop_on_signals
 from elf.agent.commands.streams import notices
-from elf.agent.commands.validate import check
+from elf.agent.commands.validate import check_formats
 
 
 def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
     """Serve until SIGTERM (exit code 0: that is how an agent ends) or Ctrl-C (130). Raises `ElfError`."""
     settings = config.load(path, environ=os.environ, flags=flags)
-    check(settings)
+    check_formats(settings)  # queries are compiled by `serve`, in a child process, to stay small
     from elf.agent.node import serve
 
     with stop_on_signals() as stop:

@@ -15,7 +15,7 @@ from elf.agent import files as inputs
 from elf.agent.batch import Batch, Reject
 from elf.agent.commands.rejects import reject_lines
 from elf.agent.commands.run import checked_timezone
-from elf.agent.commands.streams import is_coloured, say
+from elf.agent.commands.streams import say
 from elf.agent.fields import Format, Reason
 from elf.agent.format_choice import FormatChoice
 from elf.agent.parser import Parser
@@ -24,6 +24,7 @@ from elf.errors import UsageError
 from elf.sinks.grid import GAP, Grid, Style
 from elf.sinks.jsonlines import JsonLines
 from elf.sinks.result import ColumnInfo, Lines, Window
+from elf.sinks.terminal import is_coloured
 
 SAMPLES_PER_REASON = 3
 

@@ -27,8 +27,13 @@ def validate_command(path: Path) -> None:
 
 def check(settings: Config) -> dict[str, Plan]:
     """The compiled plan of each job, by name. Raises `ConfigError` that names file and line."""
-    schemas = {source.name: _schema(settings, source) for source in settings.sources}
+    schemas = check_formats(settings)
     return {job.name: _plan(job, schemas) for job in settings.jobs}
+
+
+def check_formats(settings: Config) -> Schemas:
+    """The columns of each source, by name. Raises `ConfigError` for a format that cannot be read."""
+    return {source.name: _schema(settings, source) for source in settings.sources}
 
 
 def _schema(settings: Config, source: SourceSection) -> Mapping[str, SqlType]:
