@@ -1,27 +1,41 @@
-# `make demo` and `make test` each do all their own set-up in .venv.
+# `make demo`, `make test` and `make bench` each do all their own set-up, in .venv. They need Python >= 3.11 with its headers
+# and venv, make, a C compiler, 3 GB of disk, and a package index. Where there is no Java, the spark extra brings one.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test kernels bench clean
-
-$(VENV)/.ready: pyproject.toml setup.py $(wildcard */*.pyx */*.pxd */*.h)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[spark,dev]'
-	touch $@
-
-kernels:
-	$(BIN)/python setup.py -q build_ext --inplace
-
-test: $(VENV)/.ready
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -q
+.PHONY: demo test lint check wheel bench kernels clean
 
 demo: $(VENV)/.ready
 	$(BIN)/elf demo
 
+# Everything that must hold before a change is shared.
+test: lint check wheel
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: $(VENV)/.ready
+	$(BIN)/python -m pytest -q
+
+# The wheel, built from the source archive, in an environment that holds nothing else.
+wheel: $(VENV)/.ready
+	$(BIN)/python tests/wheel.py
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m benchmarks
+
+# Rebuild the kernels in place after a change of .pyx or .h.
+kernels: $(VENV)/.ready
+	$(BIN)/python setup.py -q build_ext --inplace
+
+$(VENV)/.ready: pyproject.toml setup.py $(wildcard */*.pyx */*.pxd */*.h)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[spark,dev]'
+	touch $@
+
 clean:
-	rm -rf build dist *.egg-info */*.so
+	rm -rf build dist demo-out *.egg-info src/*.egg-info */*.so */*.c

@@ -1,13 +1,19 @@
-"""Compiles the kernels. All else is declared in pyproject.toml."""
+"""Compiles the kernels, and notes with what they were built. All else is declared in pyproject.toml."""
 
+import json
+import platform
+import subprocess
+import sysconfig
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 # The kernels choose wider instructions at run time where the processor has them, so the base stays portable.
-FLAGS = ["-O3", "-fno-plt", "-fno-strict-aliasing", "-Wno-unused-function"]
+FLAGS = ["-O3", "-g0", "-fno-plt", "-fno-strict-aliasing", "-Wno-unused-function"]
 
 KERNELS = sorted(Path("src/elf").glob("*/*.pyx"))
 
@@ -25,11 +31,37 @@ def kernel(path: Path) -> Extension:
     )
 
 
+def first_line(command: list[str]) -> str:
+    """The first line that `command` prints, or "unknown"."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n", 1)[0]
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+class BuildWithFacts(build_py):
+    """Also writes build_facts.json beside the package, for `elf --version`. An editable install has none."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+        facts = {
+            "commit": first_line(["git", "rev-parse", "--short=12", "HEAD"]),
+            "compiler": first_line([compiler, "--version"]),
+            "built with": f"python {platform.python_version()}, Cython {version('Cython')}, numpy {version('numpy')}",
+        }
+        path = Path(self.build_lib) / "elf" / "build_facts.json"
+        path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
 setup(
+    cmdclass={"build_py": BuildWithFacts},
     ext_modules=cythonize(
         [kernel(path) for path in KERNELS],
         include_path=["src"],
         language_level=3,
         compiler_directives={"embedsignature": True, "freethreading_compatible": False},
-    )
+    ),
 )
