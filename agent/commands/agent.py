@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elf.agent import config
-from elf.agent.commands.run import stop_on_signals
+from elf.agent.commands.signals import stop_on_signals
 from elf.agent.commands.streams import notices
 from elf.agent.commands.validate import check_formats
 

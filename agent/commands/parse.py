@@ -13,8 +13,8 @@ import numpy as np
 
 from elf.agent import files as inputs
 from elf.agent.batch import Batch, Reject
+from elf.agent.commands.arguments import checked_timezone
 from elf.agent.commands.rejects import reject_lines
-from elf.agent.commands.run import checked_timezone
 from elf.agent.commands.streams import say
 from elf.agent.fields import Format, Reason
 from elf.agent.format_choice import FormatChoice
@@ -47,7 +47,7 @@ def parse_command(file: str, format: str, output: str, limit: int, timezone: str
     reading = read(file, format, limit, checked_timezone(timezone))
     if output == "json":
         _print_json(reading)
-        for line in _account(reading, format, Style(False)):
+        for line in filter(None, _account(reading, format, Style(False))):
             say(line)
     else:
         for line in _report(reading, format, Style(is_coloured(color))):
@@ -66,7 +66,7 @@ def read(file: str, format: str, limit: int, timezone: str) -> Reading:
     for block in inputs.read(paths, notices=say):
         if parser is None:
             reading.format = choice.of(block)
-            parser = Parser(reading.format, frozenset(reading.format.columns()), timezone=timezone)
+            parser = Parser(reading.format, tuple(reading.format.columns()), timezone=timezone)
             parser.begin(b"")
         elif parser.full():
             parser.clear()
@@ -93,7 +93,10 @@ def _count(reading: Reading, batch: Batch, too_long: int) -> None:
 def _keep(reading: Reading, batch: Batch, room: int) -> None:
     """Keep the first `room` records of a batch. A header in mid-file may change the columns: they are then NULL or left out."""
     if not reading.columns:
-        reading.columns = tuple(ColumnInfo(name, str(v.type)) for name, v in batch.columns.items())
+        names = reading.format.columns() if reading.format else batch.columns
+        reading.columns = tuple(
+            ColumnInfo(name, str(batch.columns[name].type)) for name in names if name in batch.columns
+        )
     n = min(room, batch.rows)
     values = [
         batch.columns[column.name].take(np.arange(n)).to_python()

@@ -8,7 +8,7 @@ from elf.sinks.grid import places
 
 
 def reject_lines(reject: Reject, width: int) -> list[str]:
-    """Three lines: the reason and what was expected, the text around the place, and the caret under it.
+    """Three lines: the place and what was expected there, the text around it, and the caret under it.
 
     The excerpt takes at most `width` places; what a terminal might obey is spelled out.
     """
@@ -18,8 +18,7 @@ def reject_lines(reject: Reject, width: int) -> list[str]:
     before = _end_of(before, room * 2 // 3)
     rest = room - places(before)
     after = after if len(after) <= rest else after[: rest - 1] + "…"
-    where = f" in {reject.field}" if reject.field else ""
-    head = f"{reject.reason.value}{where}, at byte {reject.offset:,}"
+    head = f"{f'in {reject.field}, ' if reject.field else ''}at byte {reject.offset:,}"
     if reject.expected:
         head += f": expected {escape(reject.expected)}"
     return [head, f"  {before}{after}", f"  {' ' * places(before)}^"]

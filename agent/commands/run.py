@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
+import shlex
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from zoneinfo import ZoneInfo
+from collections.abc import Callable
 
 import msgspec
 
 from elf.agent import units
-from elf.agent.commands.streams import notices, say, sink_specs
+from elf.agent.commands.arguments import checked_timezone, memory, moment, sink_specs
+from elf.agent.commands.signals import stop_on_signals
+from elf.agent.commands.streams import notices, say
 from elf.agent.engine import Progress, RunOptions, Summary
 from elf.agent.engine import run as run_engine
 from elf.agent.progress import ProgressBar, count
@@ -77,37 +74,12 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         files=files,
         format=arguments.format,
         follow=arguments.follow,
-        since_us=_moment("--since", arguments.since, now_us, zone),
-        until_us=_moment("--until", arguments.until, now_us, zone),
-        memory_max=_memory(arguments.memory_max),
+        since_us=moment("--since", arguments.since, now_us, zone),
+        until_us=moment("--until", arguments.until, now_us, zone),
+        memory_max=memory(arguments.memory_max),
         timezone=zone,
         state_dir=None,
     )
-
-
-def checked_timezone(name: str) -> str:
-    """The name of a time zone that exists. Raises `UsageError`."""
-    try:
-        return ZoneInfo(name).key
-    except (KeyError, ValueError, OSError) as error:
-        raise UsageError(f'--timezone: expected a name like "Europe/Berlin", found {name!r}') from error
-
-
-def _moment(flag: str, text: str | None, now_us: int, zone: str) -> int | None:
-    try:
-        return None if text is None else units.moment_us(text, now_us=now_us, timezone=zone)
-    except ValueError as error:
-        raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
-
-
-def _memory(text: str | None) -> int:
-    """Bytes; without the flag half of the machine's memory."""
-    if text is None:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    try:
-        return units.size(text)
-    except ValueError as error:
-        raise UsageError(f"--memory-max: expected {error}, found {text!r}") from error
 
 
 def _sinks(arguments: Arguments) -> list[Sink]:
@@ -158,36 +130,6 @@ def _notices(quiet: bool, bar: ProgressBar) -> Callable[[str], None]:
     return notice
 
 
-class Stop:
-    """Whether a signal asked to stop. `exit_code` is 130 after SIGINT, 143 after SIGTERM, else 0."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.exit_code = 0
-
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """The first signal asks; the handler is then gone, so a second one ends the process at once."""
-        del frame
-        self.exit_code = 128 + number
-        self.event.set()
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[Stop]:
-    """SIGINT and SIGTERM set the event within. Outside the main thread nothing is installed."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)
-
-
 def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
     """The closing lines on stderr."""
     rate = summary.lines / summary.seconds if summary.seconds else 0
@@ -206,7 +148,8 @@ def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
         from elf.agent.commands.rejects import reject_lines
 
         for reject in summary.samples:
-            for line in reject_lines(reject, width=100):
+            place, *excerpt = reject_lines(reject, width=100)
+            for line in (f"{reject.reason.value} {place}", *excerpt):
                 say(line)
 
 
@@ -216,8 +159,6 @@ def _reasons(summary: Summary) -> str:
 
 
 def _example(options: RunOptions) -> str:
-    import shlex
-
     format = "" if options.format == "auto" else f" --format {shlex.quote(options.format)}"
     return shlex.quote(options.files[0]) + format
 

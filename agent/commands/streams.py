@@ -1,14 +1,11 @@
-"""What the commands share: messages on stderr, and the sinks of `--sink`."""
+"""Messages for people: on stderr, one line each."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from elf.errors import UsageError
-from elf.sinks import spec
 from elf.sinks.cells import escape
-from elf.sinks.spec import SinkSpec
 
 
 def say(message: str) -> None:
@@ -22,11 +19,3 @@ def notices(quiet: bool) -> Callable[[str], None]:
 
 def _silence(message: str) -> None:
     del message
-
-
-def sink_specs(texts: Sequence[str]) -> list[SinkSpec]:
-    """The sinks of `--sink`. Raises `UsageError`."""
-    try:
-        return [spec.parse(text) for text in texts]
-    except ValueError as error:
-        raise UsageError(f"--sink: expected {error}, found {', '.join(texts)!r}") from error

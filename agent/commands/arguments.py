@@ -1,0 +1,46 @@
+"""Arguments as text, checked and made values. Each raises `UsageError` that names the flag, what it expects and what it got."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from zoneinfo import ZoneInfo
+
+from elf.agent import units
+from elf.errors import UsageError
+from elf.sinks import spec
+from elf.sinks.spec import SinkSpec
+
+
+def checked_timezone(name: str) -> str:
+    """The name of a time zone that exists. Raises `UsageError`."""
+    try:
+        return ZoneInfo(name).key
+    except (KeyError, ValueError, OSError) as error:
+        raise UsageError(f'--timezone: expected a name like "Europe/Berlin", found {name!r}') from error
+
+
+def moment(flag: str, text: str | None, now_us: int, zone: str) -> int | None:
+    """The time of `--since` or `--until`, microseconds since 1970. Raises `UsageError`."""
+    try:
+        return None if text is None else units.moment_us(text, now_us=now_us, timezone=zone)
+    except ValueError as error:
+        raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
+
+
+def memory(text: str | None) -> int:
+    """Bytes of `--memory-max`; without it half of the machine's memory. Raises `UsageError`."""
+    if text is None:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    try:
+        return units.size(text)
+    except ValueError as error:
+        raise UsageError(f"--memory-max: expected {error}, found {text!r}") from error
+
+
+def sink_specs(texts: Sequence[str]) -> list[SinkSpec]:
+    """The sinks of `--sink`. Raises `UsageError`."""
+    try:
+        return [spec.parse(text) for text in texts]
+    except ValueError as error:
+        raise UsageError(f"--sink: expected {error}, found {', '.join(texts)!r}") from error
