@@ -53,7 +53,7 @@ class Budget:
     """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: where the spill file goes (default TMPDIR)."""
 
     def __init__(self, cap_bytes: int, spill_dir: Path | None = None) -> None:
-        self.cap_bytes = cap_bytes
+        self.cap_bytes, self.spill_dir = cap_bytes, spill_dir
         self._charged = 0
         self._reserved: dict[str, int] = {}
         self._in_memory: OrderedDict[Fragment, None] = OrderedDict()  # coldest first

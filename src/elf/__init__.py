@@ -1,15 +1,28 @@
 """ELF: exact windows from live web server logs. The front door: `elf.run(query, files)`."""
 
-__all__ = ["__version__"]
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elf.agent.api import Result, run
+    from elf.errors import ElfError
+
+try:
+    __version__ = version("elf-mesh")
+except PackageNotFoundError:  # imported from a source tree that was never installed
+    __version__ = "0+unknown"
+
+__all__ = ["ElfError", "Result", "__version__", "run"]
 
 
-def __getattr__(name: str) -> str:
-    """`__version__`, looked up when asked for: importlib.metadata costs a third of the time of `elf --help`."""
-    if name != "__version__":
-        raise AttributeError(f"module 'elf' has no attribute {name!r}")
-    from importlib.metadata import PackageNotFoundError, version
+def __getattr__(name: str) -> Any:
+    # Late, so that `elf --help` does not wait for numpy.
+    if name in ("run", "Result"):
+        from elf.agent import api
 
-    try:
-        return version("elf-mesh")
-    except PackageNotFoundError:  # imported from a source tree that was never installed
-        return "0+unknown"
+        return getattr(api, name)
+    if name == "ElfError":
+        from elf.errors import ElfError
+
+        return ElfError
+    raise AttributeError(f"module 'elf' has no attribute {name!r}")

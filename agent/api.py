@@ -1,0 +1,142 @@
+"""The same from Python: `elf.run(query, files)` gives the windows, and the whole as Arrow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from elf.agent.engine import MEMORY_MAX, RunOptions, Summary
+from elf.agent.engine import run as run_engine
+from elf.errors import UsageError
+from elf.sinks.result import ColumnInfo, PaneState, Window
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Result:
+    """The windows of a run, in time order, and the `summary` of what was read.
+
+    Iterating gives `Window`s. `rows()` gives all rows as dictionaries. It is an Arrow stream (`__arrow_c_stream__`): pandas, Polars,
+    DuckDB and pyarrow take it as it is, e.g. `pyarrow.table(result)`, `polars.DataFrame(result)`; this needs pyarrow.
+    """
+
+    def __init__(self, windows: Sequence[Window], summary: Summary) -> None:
+        self.windows, self.summary = list(windows), summary
+
+    def __iter__(self) -> Iterator[Window]:
+        return iter(self.windows)
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def columns(self) -> tuple[ColumnInfo, ...]:
+        return self.windows[0].columns if self.windows else ()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Every row of every window: values by column name; timestamps and windows as aware datetimes."""
+        names = [column.name for column in self.columns]
+        times = [i for i, column in enumerate(self.columns) if column.type in ("timestamp", WINDOW_TYPE)]
+        for window in self.windows:
+            for row in window.rows:
+                values = list(row)
+                for i in times:
+                    values[i] = _aware(values[i])
+                yield dict(zip(names, values, strict=True))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table` of all rows."""
+        try:
+            import pyarrow as pa
+        except ImportError as error:
+            raise UsageError("Arrow needs pyarrow: pip install 'elf-mesh[lake]'") from error
+        arrays = []
+        for i, column in enumerate(self.columns):
+            type = _arrow_type(pa, column.type)
+            values = [row[i] for window in self.windows for row in window.rows]
+            if column.type == WINDOW_TYPE:
+                values = [{"start": start, "end": end} for start, end in values]
+            arrays.append(pa.array(values, type=type))
+        fields = [pa.field(c.name, a.type) for c, a in zip(self.columns, arrays, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+WINDOW_TYPE = "struct<start:timestamp,end:timestamp>"
+
+
+def _aware(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return {"start": _aware(value[0]), "end": _aware(value[1])}
+    return EPOCH + timedelta(microseconds=value)
+
+
+def _arrow_type(pa: Any, name: str) -> Any:
+    time = pa.timestamp("us", tz="UTC")
+    if name.startswith("decimal("):
+        precision, scale = name[8:-1].split(",")
+        return pa.decimal128(int(precision), int(scale))
+    if name.startswith("array<"):
+        return pa.list_(_arrow_type(pa, name[6:-1]))
+    return {
+        "void": pa.null(),
+        "boolean": pa.bool_(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "timestamp": time,
+        WINDOW_TYPE: pa.struct([("start", time), ("end", time)]),
+    }[name]
+
+
+class _Collect:
+    """A sink that keeps every window."""
+
+    wants_open = False
+    wants_state = False
+
+    def __init__(self) -> None:
+        self.windows: list[Window] = []
+
+    def put(self, window: Window) -> None:
+        # A large window's rows are read from disk while they are offered, so they are taken now.
+        rows = window.rows if isinstance(window.rows, list) else list(window.rows)
+        self.windows.append(msgspec.structs.replace(window, rows=rows))
+
+    def put_state(self, state: PaneState) -> None:
+        raise AssertionError("not asked for: wants_state is False")
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def run(
+    query: str,
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    format: str = "auto",
+    memory_max: int = MEMORY_MAX,
+    timezone: str = "UTC",
+) -> Result:
+    """Run a query over log files and return its windows.
+
+    files: a path, a glob, or several. memory_max: bytes; beyond it state goes to disk (the result itself is held in memory).
+    Raises QueryError, FormatError, UsageError (all `elf.ElfError`).
+    """
+    many = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    sink = _Collect()
+    options = RunOptions(
+        query, tuple(os.fspath(file) for file in many), format, memory_max=memory_max, timezone=timezone
+    )
+    summary = run_engine(options, [sink])
+    return Result(sink.windows, summary)

@@ -1,0 +1,219 @@
+"""One-shot: files in, final windows out. What `elf run` does without --follow, and `elf.run` from Python.
+
+files -> Feed -> Worker -> Panes -> windows -> sinks
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Event
+
+import msgspec
+
+from elf.agent import files as inputs
+from elf.agent.batch import Reject
+from elf.agent.blocks import Block
+from elf.agent.feed import Feed, columns_for
+from elf.agent.fields import Reason
+from elf.agent.format_choice import HEAD_BYTES, FormatChoice, head_of
+from elf.agent.worker import Worker
+from elf.cbt.budget import Budget
+from elf.jobmaster.panes import Panes
+from elf.jobmaster.plan import Plan
+from elf.jobmaster.vector import SqlType
+from elf.jobmaster.windows import Publisher, bounded
+from elf.sinks.result import Sink, Window
+
+MEMORY_MAX = 256 << 20
+STORE_GROUPS = 200_000
+"""Groups that a lake sink gathers before they are written: the values are Python objects by then."""
+
+
+class RunOptions(msgspec.Struct, frozen=True):
+    query: str
+    files: tuple[str, ...]
+    format: str = "auto"
+    follow: bool = False
+    since_us: int | None = None
+    until_us: int | None = None
+    memory_max: int = MEMORY_MAX
+    timezone: str = "UTC"
+    state_dir: Path | None = None
+    job: str = "run"
+
+
+class Progress(msgspec.Struct):
+    bytes_done: int
+    bytes_total: int
+    lines: int
+
+
+class Summary(msgspec.Struct):
+    """What a run came to. `rejects`: counts by reason; `formats`: the formats used, by file."""
+
+    files: int = 0
+    lines: int = 0
+    parsed: int = 0
+    rejected: int = 0
+    late: int = 0
+    spilled_bytes: int = 0
+    overflows: int = 0
+    invalid_utf8: int = 0
+    seconds: float = 0.0
+    rejects: Mapping[Reason, int] = msgspec.field(default_factory=dict)
+    samples: Sequence[Reject] = ()
+    formats: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class OneShot:
+    """A bounded run: `feed` the blocks, then take the `windows`."""
+
+    def __init__(self, options: RunOptions, plan: Plan, formats: FormatChoice) -> None:
+        self.budget = Budget(options.memory_max, options.state_dir)
+        self.panes = Panes(plan, self.budget)
+        self.worker = Worker(plan)
+        self.publisher = Publisher(
+            options.job, plan, options.state_dir, max(1 << 20, options.memory_max // 8)
+        )
+        bounds = (options.since_us, options.until_us)
+        has_bounds = bounds != (None, None)
+        self.feed = Feed(
+            formats.of,
+            [self.worker],
+            columns=columns_for([self.worker], need_time=has_bounds),
+            settle=self.settle,
+            timezone=options.timezone,
+            bounds=bounds if has_bounds else None,
+            strings_max=max(1 << 18, min(8 << 20, options.memory_max // 16)),
+        )
+        self.overflows = 0
+        self._front_max = max(1 << 20, min(32 << 20, options.memory_max // 8))
+
+    def take(self, block: Block) -> None:
+        self.feed.take(block)
+        held = self.worker.nbytes
+        if held > self._front_max:
+            # The dictionaries hold the codes of groups that are leaving anyway; together they are one share.
+            self.feed.empty_dictionaries()
+            held = self.worker.nbytes
+        self.budget.reserve("worker", held + self.feed.nbytes)
+
+    def settle(self) -> None:
+        """Move what the worker holds into the trees."""
+        for delta in self.worker.cut():
+            self.panes.merge(delta.rows)
+            self.overflows += delta.overflows
+
+    def store(self, sinks: Sequence[Sink]) -> None:
+        """Give every pane's state to the sinks that want it. The panes stay."""
+        from elf.jobmaster.state import StateMaker
+
+        self.feed.empty_dictionaries()
+        maker = StateMaker(self.publisher.job, self.publisher.version, self.publisher.plan)
+        held = 0
+        for state in maker.states(self.panes.pieces(), self.panes.lines(), "final", (0, 0, 1)):
+            held += 1 + len(state.values[0]) if state.values else 1
+            for sink in sinks:
+                sink.put_state(state)
+                if held > STORE_GROUPS:
+                    sink.flush()
+            held = 0 if held > STORE_GROUPS else held
+
+    def windows(self) -> Iterator[Window]:
+        self.feed.empty_dictionaries()
+        self.budget.reserve("worker", self.worker.nbytes + self.feed.nbytes)
+        yield from bounded(self.publisher, self.panes)
+        self.overflows += self.publisher.finisher.overflows
+
+    def close(self) -> None:
+        self.panes.close()
+
+
+def run(
+    options: RunOptions,
+    sinks: Sequence[Sink],
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    notices: Callable[[str], None] = lambda _: None,
+    stop: Event | None = None,
+) -> Summary:
+    """Run a query over files and give every window to the sinks; see `RunOptions`.
+
+    Raises QueryError, UsageError, FormatError before anything is read; OSError from a sink. A set `stop` ends the reading,
+    and what was read is published.
+    """
+    if options.follow:
+        from elf.agent.node import follow
+
+        return follow(options, sinks, on_progress=on_progress, notices=notices, stop=stop)
+    began = time.monotonic()
+    paths = inputs.expand(options.files)
+    formats = FormatChoice(options.format, notices)
+    blocks = inputs.read(paths, notices=notices)
+    first = next(
+        blocks, None
+    )  # a file's blocks are views that live until the next one: one may be looked at ahead
+    plan = compile_plan(options.query, formats.schema(_heads(paths, first)))
+    shot = OneShot(options, plan, formats)
+    total = inputs.total_bytes(paths)
+    try:
+        for block in itertools.chain([first] if first is not None else [], blocks):
+            shot.take(block)
+            if on_progress is not None:
+                on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
+            if stop is not None and stop.is_set():
+                break
+        stores = [sink for sink in sinks if sink.wants_state]
+        if stores:
+            shot.store(stores)
+        for window in shot.windows():
+            put(sinks, window)
+        for sink in sinks:
+            sink.flush()
+        return _summary(shot, formats, len(paths), time.monotonic() - began)
+    finally:
+        shot.close()
+
+
+def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
+    """The beginnings of the files; of standard input, what its first block shows."""
+    if first is None:
+        return {}
+    heads = {first.path: bytes(first.data[:HEAD_BYTES])}
+    for path in paths:
+        if path != "-" and str(path) not in heads:
+            heads[str(path)] = head_of(path)
+    return heads
+
+
+def compile_plan(query: str, schema: Mapping[str, SqlType]) -> Plan:
+    """The plan of a query whose FROM is any name: with one set of files there is one source."""
+    from elf.jobmaster.query import compile as compile_query
+
+    return compile_query(query, {"access": schema})
+
+
+def put(sinks: Sequence[Sink], window: Window) -> None:
+    for sink in sinks:
+        if not sink.wants_state and (sink.wants_open or window.status != "open"):
+            sink.put(window)
+
+
+def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -> Summary:
+    totals = shot.feed.totals
+    return Summary(
+        files=files,
+        lines=totals.lines,
+        parsed=totals.parsed,
+        rejected=totals.rejected,
+        spilled_bytes=shot.budget.spilled + shot.publisher.spilled_bytes,
+        overflows=shot.overflows,
+        invalid_utf8=totals.invalid_utf8,
+        seconds=seconds,
+        rejects=dict(totals.rejects),
+        samples=tuple(totals.samples),
+        formats=formats.chosen,
+    )

@@ -1,0 +1,255 @@
+"""One source's blocks on their way to the workers: format, parse, filter, count. One parse per block serves all jobs.
+
+Block -> Parser (one per format) -> since/until, future -> Worker.add for every job
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.agent.batch import Batch, Reject
+from elf.agent.blocks import Block
+from elf.agent.fields import Format, Reason
+from elf.agent.parser import Parser
+from elf.agent.presets import COLUMN_TYPES
+from elf.agent.worker import Worker
+from elf.cbt._strings import Strings
+from elf.jobmaster.vector import STRING, Kind, SqlType, Vector
+
+FUTURE_US = 5 * 60 * 1_000_000
+"""A live line further than this ahead of the agent's clock is rejected: one wrong clock must not close every window."""
+SAMPLES_MAX = 16
+_NO_STRINGS = Strings()
+"""The dictionary of a column that is NULL throughout."""
+
+
+class FileState(msgspec.Struct):
+    """What parsing needs to go on within a file: its format, the header line in force, the last event time, and the rejects
+    that wait for a first time. Saved with the position of the file."""
+
+    format: Format | None = None
+    header: bytes = b""
+    last_time: int | None = None
+    pending_rejects: int = 0
+
+
+class Totals(msgspec.Struct):
+    """Counts over everything fed, whatever the windows."""
+
+    lines: int = 0
+    parsed: int = 0
+    rejects: Counter[Reason] = msgspec.field(default_factory=Counter)
+    samples: list[Reject] = msgspec.field(default_factory=list)
+    invalid_utf8: int = 0
+
+    @property
+    def rejected(self) -> int:
+        return sum(self.rejects.values())
+
+
+class Feed:
+    """Feeds the workers of the jobs on one source.
+
+    format_of: the format of a block's file. bounds: event times [since, until) in microseconds outside of which rows are left out, or
+    None. settle: called before the dictionaries are emptied; it must cut every worker.
+    """
+
+    def __init__(
+        self,
+        format_of: Callable[[Block], Format],
+        workers: Sequence[Worker],
+        *,
+        columns: frozenset[str],
+        settle: Callable[[], None],
+        timezone: str = "UTC",
+        agent: str = "",
+        bounds: tuple[int | None, int | None] | None = None,
+        strings_max: int = 8 << 20,
+    ) -> None:
+        self.totals = Totals()
+        self.files: dict[object, FileState] = {}
+        self.time_max: int | None = None
+        self._format_of, self._workers, self._settle = format_of, list(workers), settle
+        self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
+        self._strings_max = strings_max
+        self._parsers: dict[Format, Parser] = {}
+        self._current: object = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the dictionaries."""
+        return sum(parser.nbytes for parser in self._parsers.values())
+
+    def take(
+        self,
+        block: Block,
+        *,
+        now_us: int | None = None,
+        retained_us: Sequence[int | None] = (),
+        late_us: int = 0,
+    ) -> None:
+        """Parse a block and hand it to every worker.
+
+        now_us: the agent's clock, when live. retained_us: per worker, see `Worker.add`.
+        """
+        format = self._format_of(block)
+        parser = self._parser(format)
+        if parser.full():
+            self.empty_dictionaries()
+        state = self._file(block, parser)
+        state.format = format
+        batch = parser.parse(block.data)
+        state.header = parser.header
+        if now_us is not None:
+            batch = _without_future(batch, now_us + FUTURE_US)
+        self._count(batch, block.too_long)
+        if self._bounds is not None:
+            batch = _within(batch, self._bounds)
+        self._release_pending(state, batch, block.too_long)
+        for number, worker in enumerate(self._workers):
+            retained = retained_us[number] if retained_us else None
+            worker.add(
+                _complete(batch, worker), pane_before=state.last_time, retained_us=retained, late_us=late_us
+            )
+        self._after(state, batch)
+
+    def empty_dictionaries(self) -> None:
+        """Give the dictionaries' memory back; every worker is settled first."""
+        self._settle()
+        for parser in self._parsers.values():
+            parser.clear()
+        for worker in self._workers:
+            worker.forget()
+
+    def _parser(self, format: Format) -> Parser:
+        parser = self._parsers.get(format)
+        if parser is None:
+            parser = self._parsers[format] = Parser(
+                format,
+                self._columns,
+                timezone=self._timezone,
+                agent=self._agent,
+                strings_max=self._strings_max,
+            )
+        return parser
+
+    def _file(self, block: Block, parser: Parser) -> FileState:
+        if block.first or block.file not in self.files:
+            self.files[block.file] = FileState()
+            self._current = None
+        state = self.files[block.file]
+        if self._current != block.file:
+            parser.begin(state.header)
+            self._current = block.file
+        return state
+
+    def _count(self, batch: Batch, too_long: int) -> None:
+        totals = self.totals
+        totals.lines += batch.lines + too_long
+        totals.parsed += batch.rows
+        totals.invalid_utf8 += batch.invalid_utf8
+        totals.rejects.update(batch.rejects)
+        if too_long:
+            totals.rejects[Reason.TOO_LONG] += too_long
+        if len(totals.samples) < SAMPLES_MAX:
+            totals.samples += batch.samples[: SAMPLES_MAX - len(totals.samples)]
+
+    def _release_pending(self, state: FileState, batch: Batch, too_long: int) -> None:
+        """Rejected lines belong to the pane of the line before them; at a file's start, of the first line that has a time."""
+        time = state.last_time if state.last_time is not None else _first_time(batch)
+        state.pending_rejects += too_long
+        if time is None:
+            state.pending_rejects += len(batch.reject_rows)
+        for worker in self._workers:
+            if worker.plan.window is None:
+                worker.count_rejects_at(0, too_long)
+            elif time is not None:
+                worker.count_rejects_at(time, state.pending_rejects)
+        if time is not None:
+            state.pending_rejects = 0
+
+    def _after(self, state: FileState, batch: Batch) -> None:
+        if batch.rows and "time" in batch.columns:
+            times = batch.columns["time"].values
+            state.last_time = int(times[-1])
+            latest = int(times.max())
+            if self.time_max is None or latest > self.time_max:
+                self.time_max = latest
+
+
+def _first_time(batch: Batch) -> int | None:
+    return int(batch.columns["time"].values[0]) if batch.rows and "time" in batch.columns else None
+
+
+def _without_future(batch: Batch, limit_us: int) -> Batch:
+    """Reject the rows past `limit_us`."""
+    if not batch.rows:
+        return batch
+    times = batch.columns["time"].values
+    if times.max() <= limit_us:
+        return batch
+    future = times > limit_us
+    kept = _select(batch, ~future)
+    at = np.concatenate([kept.reject_rows, (np.cumsum(~future)[future]).astype(np.int32)])
+    rejects = Counter(batch.rejects)
+    rejects[Reason.FUTURE] += int(future.sum())
+    sample = Reject(
+        Reason.FUTURE, b"", 0, "a time that is not more than 5 minutes ahead of this machine's clock", "time"
+    )
+    return msgspec.structs.replace(
+        kept, reject_rows=np.sort(at), rejects=rejects, samples=(*kept.samples, sample)
+    )
+
+
+def _within(batch: Batch, bounds: tuple[int | None, int | None]) -> Batch:
+    """Leave out the rows outside of [since, until)."""
+    if not batch.rows:
+        return batch
+    times = batch.columns["time"].values
+    since, until = bounds
+    keep = np.ones(batch.rows, dtype=np.bool_)
+    if since is not None:
+        keep &= times >= since
+    if until is not None:
+        keep &= times < until
+    return batch if keep.all() else _select(batch, keep)
+
+
+def _select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
+    rows = np.flatnonzero(keep)
+    columns = {name: vector.take(rows) for name, vector in batch.columns.items()}
+    before = np.concatenate([[0], np.cumsum(keep)])  # kept rows before each old row
+    return msgspec.structs.replace(
+        batch, rows=len(rows), columns=columns, reject_rows=before[batch.reject_rows].astype(np.int32)
+    )
+
+
+def _complete(batch: Batch, worker: Worker) -> Batch:
+    """Columns that this file's format cannot fill are NULL, when another file's can."""
+    missing = [column for column in worker.plan.columns if column.name not in batch.columns]
+    if not missing:
+        return batch
+    columns: dict[str, Vector] = dict(batch.columns)
+    for column in missing:
+        columns[column.name] = null_vector(COLUMN_TYPES.get(column.name, STRING))
+    return msgspec.structs.replace(batch, columns=columns)
+
+
+def null_vector(type: SqlType) -> Vector:
+    """One NULL, which broadcasts."""
+    if type.kind is Kind.STRING:
+        return Vector(type, np.full(1, -1, dtype=np.int32), None, _NO_STRINGS)
+    return Vector(type, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
+
+
+def columns_for(workers: Sequence[Worker], *, need_time: bool) -> frozenset[str]:
+    """The columns that the parser must fill."""
+    names = {column.name for worker in workers for column in worker.plan.columns}
+    if need_time or any(worker.plan.window is not None for worker in workers):
+        names.add("time")
+    return frozenset(names)

@@ -1,0 +1,98 @@
+"""Which format each file has: the one that was named, or what its first lines look like."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from elf.agent.blocks import Block
+from elf.agent.content import open_content
+from elf.agent.fields import Format
+from elf.agent.formats import column_types, resolve
+from elf.agent.presets import COLUMN_TYPES
+from elf.errors import FormatError
+from elf.jobmaster.vector import SqlType
+
+HEAD_BYTES = 64 << 10
+"""How much of a file its format is detected from."""
+
+
+class FormatChoice:
+    """The format of each file: one for all, or detected for each. `chosen` maps paths to the names of their formats.
+
+    lenient: a file that cannot be told takes the format of the file before it (a live agent must not stop), or waits with
+    `fallback` for lines that can.
+    """
+
+    def __init__(self, spec: str, notices: Callable[[str], None], *, lenient: bool = False) -> None:
+        self.spec, self.chosen = spec, dict[str, str]()
+        self._notices, self._lenient = notices, lenient
+        self._fixed = None if spec == "auto" else resolve(spec)
+        self._by_file: dict[object, Format] = {}
+        self._last: Format | None = None
+
+    def of(self, block: Block) -> Format:
+        """The format of the block's file. Raises FormatError where it cannot be told (unless lenient)."""
+        if self._fixed is not None:
+            self.chosen.setdefault(block.path, self._fixed.name)
+            return self._fixed
+        known = self._by_file.get(block.file)
+        if known is not None:
+            return known
+        head = bytes(block.data[:HEAD_BYTES])
+        if not head.strip():
+            return self._last or resolve("combined")
+        try:
+            found = self.detect(block.path, head)
+        except FormatError as error:
+            if not self._lenient:
+                raise
+            if self._last is None:
+                self._notices(f"{block.path}: {error}")
+                return resolve("combined")
+            found = self._last
+        self.remember(block.file, found)
+        return found
+
+    def remember(self, file: object, format: Format) -> None:
+        """What a saved state says of a file that is read on from its middle."""
+        self._by_file[file] = self._last = format
+
+    def detect(self, path: str, head: bytes) -> Format:
+        found = resolve("auto", sample=head)
+        if self.chosen.get(path) != found.name:
+            self.chosen[path] = found.name
+            self._notices(f"{path}: format {found.name}")
+        return found
+
+    def schema(self, heads: Mapping[str, bytes]) -> dict[str, SqlType]:
+        """The columns of a query over files that begin with `heads`: the union over their formats, or all columns there are
+        when nothing is known yet."""
+        if self._fixed is not None:
+            return dict(column_types(self._fixed))
+        columns: dict[str, SqlType] = {}
+        for path, head in heads.items():
+            if head.strip():
+                try:
+                    columns.update(column_types(self.detect(path, head)))
+                except FormatError:
+                    if not self._lenient:
+                        raise
+        return columns or dict(COLUMN_TYPES)
+
+
+def head_of(path: Path) -> bytes:
+    """The first `HEAD_BYTES` of a file, uncompressed; b"" when it cannot be read (now)."""
+    try:
+        content = open_content(str(path))
+    except OSError:
+        return b""
+    buffer = bytearray(HEAD_BYTES)
+    try:
+        got = content.readinto(memoryview(buffer))
+    except OSError:
+        return b""
+    finally:
+        os.close(content.descriptor)
+    return bytes(buffer[:got])

@@ -1,0 +1,311 @@
+"""The live loop of one agent: follow sources, feed jobs, publish, remember. Time and waiting live here and nowhere below.
+
+    inotify / poll -> Source.read -> Feed.take -> (every emit) LiveJob.publish -> sinks
+                                                -> (every second) Journal
+
+Restarting is reading the journal: its records hold the positions of every source together with the panes merged up to
+them, so a line is counted once, wherever the process died.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from threading import Event
+
+import msgspec
+
+from elf.agent.blocks import Block, FileKey
+from elf.agent.feed import Feed, FileState
+from elf.agent.format_choice import FormatChoice
+from elf.agent.live_job import JobRecord, LiveJob
+from elf.agent.source import Source, SourceState
+from elf.cbt.budget import Budget
+from elf.jobmaster.journal import Journal
+
+QUIET_US = 5_000_000
+"""How long a source must have had no new line before its watermark follows the clock: longer than web servers buffer logs."""
+WAKE_S = 0.1
+"""Lines that arrive within this time are read together: ten small batches a second cost next to nothing."""
+SYNC_S = 1.0
+STORE_S = 20.0
+"""How often finished panes go to the lake: a writer process is started each time, and many panes share one file."""
+RETRY_S = 5.0
+UNRECORDED_MAX = 16 << 20
+"""Reading stops while more than this waits for a journal that cannot be written."""
+JOURNAL_GROWTH = 8 << 20
+"""The journal is rewritten when it has grown by this much and to more than twice its last snapshot."""
+
+
+class SourceRecord(msgspec.Struct, array_like=True):
+    """A source in the journal: its position, and what parsing needs to go on in each of its files."""
+
+    position: SourceState
+    files: list[tuple[FileKey, FileState]]
+    time_max: int | None
+
+
+class Record(msgspec.Struct, array_like=True):
+    """One record of the journal: every position, and what each job merged up to it."""
+
+    epoch: int
+    sources: dict[str, SourceRecord]
+    jobs: dict[str, JobRecord]
+
+
+class LiveSource:
+    """One followed source with the jobs on it."""
+
+    def __init__(self, source: Source, formats: FormatChoice, feed: Feed, jobs: Sequence[LiveJob]) -> None:
+        self.source, self.formats, self.feed, self.jobs = source, formats, feed, list(jobs)
+        self._quiet_since_us: int | None = None
+        self._clock_us: int | None = None
+
+    def read(self, now_us: int, deadline: float) -> bool:
+        """Read what is there, until `deadline` (monotonic); True when more is waiting."""
+        retained = [job.windows.retained_us for job in self.jobs]
+        read_any = False
+        while (block := self.source.read(now_us / 1e6)) is not None:
+            self._take(block, now_us, retained)
+            read_any = True
+            if time.monotonic() >= deadline:
+                return True
+        if read_any or self._quiet_since_us is None:
+            self._quiet_since_us = now_us
+        self._clock_us = now_us
+        return False
+
+    def _take(self, block: Block, now_us: int, retained: Sequence[int | None]) -> None:
+        late_us = self.feed.time_max if self.feed.time_max is not None else now_us
+        self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
+        self._quiet_since_us = now_us
+        self._clock_us = None
+        if block.last:
+            self.feed.files.pop(block.file, None)
+
+    def watermark_us(self, now_us: int) -> int | None:
+        """No line before this will come, as far as this source can promise; never past the clock.
+
+        The latest event time while lines come. Once quiet at the end of its newest file: the clock as it was taken before
+        reading to that end, less the grace.
+        """
+        latest = self.feed.time_max
+        if self._clock_us is not None and self._quiet_since_us is not None and self.source.at_end:
+            idle = self._clock_us - QUIET_US
+            if idle >= self._quiet_since_us and (latest is None or idle > latest):
+                latest = idle
+        return None if latest is None else min(latest, now_us)
+
+    def record(self) -> SourceRecord:
+        return SourceRecord(self.source.positions(), list(self.feed.files.items()), self.feed.time_max)
+
+    def restore(self, record: SourceRecord) -> None:
+        """Parsing goes on where the record says (the source itself was opened with its position)."""
+        self.feed.files = dict(record.files)
+        self.feed.time_max = record.time_max
+        for key, state in record.files:
+            if state.format is not None and self.formats.spec == "auto":
+                self.formats.remember(key, state.format)
+
+
+class Live:
+    """Runs sources and their jobs until told to stop."""
+
+    def __init__(
+        self,
+        sources: Sequence[LiveSource],
+        *,
+        budget: Budget,
+        epoch: int,
+        journal: Journal | None,
+        notices: Callable[[str], None],
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.sources, self.budget, self.epoch, self.journal = list(sources), budget, epoch, journal
+        self.jobs = [job for source in sources for job in source.jobs]
+        self._notices, self._on_progress = notices, on_progress
+        self._poll = select.poll()
+        for source in self.sources:
+            descriptor = source.source.fileno()
+            if descriptor is not None:
+                self._poll.register(descriptor, select.POLLIN)
+        self._next_emit = {job.name: 0.0 for job in self.jobs}
+        self._next_sync = self._next_store = 0.0
+        self._retry_at = 0.0
+        self._snapshot_bytes = journal.size if journal is not None else 0
+        self._recorded_lines = -1
+        self._said: dict[str, str] = {}
+
+    def run(self, stop: Event, until: Callable[[], bool] | None = None) -> None:
+        """Until `stop` is set (or `until` says so, asked after each round)."""
+        more = False
+        while not stop.is_set() and not (until is not None and until()):
+            if not more:
+                self._wait(stop)
+            more = self.round()
+
+    def round(self) -> bool:
+        """Scan, read, publish, record, once; True when a source has more to read right away."""
+        now_us = time.time_ns() // 1000
+        deadline = time.monotonic() + 0.2
+        more = False
+        if not self._is_choked():
+            for source in self.sources:
+                source.source.scan(now_us / 1e6)
+                for notice in source.source.notices():
+                    self._notices(notice)
+                more |= source.read(now_us, deadline)
+        self._keep_within_budget()
+        self.publish(now_us)
+        self.store()
+        self.sync()
+        if self._on_progress is not None:
+            self._on_progress(sum(source.feed.totals.lines for source in self.sources))
+        return more
+
+    def _wait(self, stop: Event) -> None:
+        # Waiting first for the time in which lines are gathered, then for news: an idle agent sleeps for a second.
+        if stop.wait(WAKE_S):
+            return
+        due = min([self._next_sync if self._has_unrecorded() else float("inf"), *self._emit_times()])
+        timeout = min(1.0, max(0.0, due - time.monotonic()))
+        if timeout:
+            self._poll.poll(timeout * 1000)
+
+    def _emit_times(self) -> Iterator[float]:
+        for job in self.jobs:
+            if job.has_news():
+                yield self._next_emit[job.name]
+
+    def _has_unrecorded(self) -> bool:
+        return self.journal is not None and any(job.has_unrecorded() for job in self.jobs)
+
+    def _is_choked(self) -> bool:
+        return sum(job.unrecorded_bytes for job in self.jobs) > UNRECORDED_MAX and self.journal is not None
+
+    def _keep_within_budget(self) -> None:
+        held = sum(job.worker.nbytes + job.unrecorded_bytes for job in self.jobs)
+        held += sum(source.feed.nbytes for source in self.sources)
+        if held > self.budget.cap_bytes // 4:
+            for source in self.sources:
+                source.feed.empty_dictionaries()
+        self.budget.reserve("workers", held)
+
+    def publish(self, now_us: int) -> None:
+        """Publish the jobs whose emit interval is over."""
+        for source in self.sources:
+            watermark = source.watermark_us(now_us)
+            for job in source.jobs:
+                began = time.monotonic()
+                if began < self._next_emit[job.name]:
+                    continue
+                self._guarded(
+                    f"job {job.name}", lambda job=job, watermark=watermark: self._publish(job, watermark)
+                )
+                took = time.monotonic() - began
+                # A job whose windows are large is published less often, so that publishing stays under a tenth of a core.
+                self._next_emit[job.name] = began + max(job.options.emit_us / 1e6, 10 * took)
+
+    def _publish(self, job: LiveJob, watermark: int | None) -> None:
+        if job.publish(watermark):
+            for sink in job.sinks:
+                if not sink.wants_state:
+                    sink.flush()
+
+    def store(self, *, now: bool = False) -> None:
+        """Offer finished panes to the lakes and make them durable, every `STORE_S` or `now`."""
+        moment = time.monotonic()
+        if not now and moment < self._next_store:
+            return
+        self._next_store = moment + STORE_S
+        for job in self.jobs:
+            if job.offer_states():
+                self._guarded(f"job {job.name}", job.flush_states)
+            job.retire()
+
+    def sync(self, *, now: bool = False) -> None:
+        """Append a record to the journal and make it durable, every second when something changed, or `now`."""
+        moment = time.monotonic()
+        journal = self.journal
+        if journal is None or (not now and moment < max(self._next_sync, self._retry_at)):
+            return
+        self._next_sync = moment + SYNC_S
+        if not now and not self._changed():
+            return
+        self._guarded(f"journal {journal.path}", lambda: self._record(journal))
+
+    def _changed(self) -> bool:
+        total = sum(source.feed.totals.lines for source in self.sources)
+        changed = total != self._recorded_lines or any(job.has_unrecorded() for job in self.jobs)
+        self._recorded_lines = total
+        return changed
+
+    def _record(self, journal: Journal) -> None:
+        for source in self.sources:
+            for job in source.jobs:
+                job.cut()  # positions and rows must speak of the same lines
+        if journal.size > 2 * self._snapshot_bytes + JOURNAL_GROWTH:
+            journal.rewrite(self._snapshot())
+            self._snapshot_bytes = journal.size
+        else:
+            record = Record(
+                self.epoch,
+                {source.source.name: source.record() for source in self.sources},
+                {job.name: job.record() for job in self.jobs},
+            )
+            journal.append(msgspec.msgpack.encode(record))
+            journal.sync()
+        for job in self.jobs:
+            job.recorded()
+
+    def _snapshot(self) -> Iterator[bytes]:
+        """The whole state. Only the last record has positions: a rewrite that is cut short never replaces the old journal."""
+        for job in self.jobs:
+            for record in job.snapshot():
+                yield msgspec.msgpack.encode(Record(self.epoch, {}, {job.name: record}))
+        yield msgspec.msgpack.encode(
+            Record(
+                self.epoch,
+                {source.source.name: source.record() for source in self.sources},
+                {job.name: job.record_of_nothing() for job in self.jobs},
+            )
+        )
+
+    def _guarded(self, what: str, action: Callable[[], object]) -> None:
+        """A full disk or a slow one must not end the agent: say it once, go on, try again."""
+        try:
+            action()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            text = f"{what}: {error.strerror or error}; nothing is lost, trying again every {RETRY_S:.0f} s"
+            if self._said.get(what) != text:
+                self._said[what] = text
+                self._notices(text)
+            self._retry_at = time.monotonic() + RETRY_S
+        else:
+            if self._said.pop(what, None) is not None:
+                self._notices(f"{what}: works again")
+
+    def finish(self, *, publish_open: bool) -> None:
+        """An orderly end: publish, store and record everything."""
+        now_us = time.time_ns() // 1000
+        for source in self.sources:
+            for job in source.jobs:
+                job.publish(source.watermark_us(now_us))
+                if publish_open:
+                    job.publish_open()
+                for sink in job.sinks:
+                    if not sink.wants_state:
+                        sink.flush()
+        self.store(now=True)
+        self.sync(now=True)
+
+    def close(self) -> None:
+        for source in self.sources:
+            source.source.close()
+        for job in self.jobs:
+            job.close(self._notices)
+        if self.journal is not None:
+            self.journal.close()

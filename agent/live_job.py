@@ -1,0 +1,199 @@
+"""One job of a live agent: from batches to published windows. No clock and no files: the caller brings time and records.
+
+Worker.add … cut -> LiveWindows.merge -> due windows -> sinks
+                \\-> the journal's next record
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from elf.agent.worker import Worker
+from elf.cbt.budget import Budget
+from elf.cbt.frame import pack, unpack
+from elf.cbt.rows import Rows
+from elf.jobmaster.panes import Panes
+from elf.jobmaster.plan import Plan
+from elf.jobmaster.state import StateMaker
+from elf.jobmaster.windows import LiveWindows, Publisher, WindowsState
+from elf.sinks.result import PaneState, Sink, Window
+
+
+class JobOptions(msgspec.Struct, frozen=True):
+    """Microseconds, all of them."""
+
+    lateness_us: int = 60_000_000
+    emit_us: int = 250_000
+    keep_us: int = 3_600_000_000
+
+
+class JobRecord(msgspec.Struct, array_like=True):
+    """What the journal says of a job: rows merged since the record before, and the windows as they stand.
+
+    frames: per delta, one packed frame for each tree. acked: panes that every lake sink holds.
+    """
+
+    version: str
+    frames: list[list[bytes]]
+    windows: WindowsState
+    acked: list[int]
+
+
+class LiveJob:
+    """One job version on one source. `sinks` are its own."""
+
+    def __init__(
+        self, name: str, plan: Plan, options: JobOptions, sinks: Sequence[Sink], budget: Budget, epoch: int
+    ) -> None:
+        self.name, self.plan, self.options, self.sinks = name, plan, options, list(sinks)
+        self.worker = Worker(plan)
+        self.publisher = Publisher(name, plan, budget.spill_dir)
+        self.panes = Panes(plan, budget)
+        self.windows = LiveWindows(
+            self.publisher,
+            self.panes,
+            lateness_us=options.lateness_us,
+            keep_us=options.keep_us,
+            epoch=epoch,
+        )
+        self.overflows = 0
+        self._state = StateMaker(name, self.publisher.version, plan)
+        self._stores = [sink for sink in sinks if sink.wants_state]
+        self._streams = [sink for sink in sinks if not sink.wants_state]
+        self._with_open = any(sink.wants_open for sink in self._streams)
+        self._unrecorded: list[list[Rows]] = []
+        self._unacked: set[int] = set()
+        self._acked: set[int] = set()
+
+    @property
+    def unrecorded_bytes(self) -> int:
+        """Memory of the rows that wait for the journal."""
+        return sum(rows.nbytes for delta in self._unrecorded for rows in delta)
+
+    def has_news(self) -> bool:
+        """Whether a publication could say something new."""
+        return self.windows.has_news() or self.worker.has_rows()
+
+    def has_unrecorded(self) -> bool:
+        return bool(self._unrecorded) or self.worker.has_rows()
+
+    def cut(self) -> None:
+        """Move what the worker holds into the panes, and keep it for the next record."""
+        for delta in self.worker.cut():
+            self.overflows += delta.overflows
+            self.windows.merge(delta.rows)
+            self._unrecorded.append(delta.rows)
+
+    def publish(self, watermark_us: int | None) -> int:
+        """Cut, then give the sinks what is due; returns how many windows. OSError from a sink passes through."""
+        self.cut()
+        if watermark_us is not None:
+            self.windows.advance(watermark_us)
+        count = 0
+        for window in self.windows.due(with_open=self._with_open):
+            self._put(window)
+            count += 1
+        return count
+
+    def publish_open(self) -> None:
+        """At the end of a run: every window that is not final yet."""
+        self.cut()
+        for window in self.windows.open_windows():
+            self._put(window)
+
+    def _put(self, window: Window) -> None:
+        for sink in self._streams:
+            if sink.wants_open or window.status != "open":
+                sink.put(window)
+
+    def offer_states(self) -> int:
+        """Give the lake sinks the panes that became final or were revised; returns how many wait for `flush_states`."""
+        if self._stores:
+            for pane, status in self.windows.due_panes():
+                for state in self._pane_states(pane, status):
+                    for sink in self._stores:
+                        sink.put_state(state)
+                self._unacked.add(pane)
+                self._acked.discard(pane)
+        return len(self._unacked)
+
+    def _pane_states(self, pane: int, status: str) -> Iterator[PaneState]:
+        revision = self.windows.next_pane_revision(pane)
+        stop = pane + 1
+        return self._state.states(
+            self.panes.pieces(pane, stop), self.panes.lines(pane, stop), status, revision
+        )
+
+    def flush_states(self) -> None:
+        """Make the offered states durable. Raises OSError when a sink cannot; then they stay offered."""
+        for sink in self._stores:
+            sink.flush()
+        self._acked |= self._unacked
+        self._unacked.clear()
+
+    def retire(self) -> None:
+        """Forget panes past retention, as far as the sinks hold them."""
+        waiting = self._unacked | (self.windows.unstored() if self._stores else set())
+        self.windows.retire(min(waiting, default=None))
+        bound = self.windows.retained_us
+        if bound is not None:
+            self._acked = {pane for pane in self._acked if pane >= bound}
+
+    # The journal's side.
+
+    def record(self) -> JobRecord:
+        """What changed since the last record. The caller calls `recorded` once it is durable."""
+        frames = [
+            [pack(rows, ops) for rows, ops in zip(delta, self.panes.ops, strict=True)]
+            for delta in self._unrecorded
+        ]
+        return self._record(frames)
+
+    def recorded(self) -> None:
+        self._unrecorded.clear()
+
+    def snapshot(self) -> Iterator[JobRecord]:
+        """The whole state, in records of bounded size."""
+        for number, rows in self._all_rows():
+            frames = [b""] * len(self.panes.ops)
+            frames[number] = pack(rows, self.panes.ops[number])
+            yield self._record([frames])
+
+    def record_of_nothing(self) -> JobRecord:
+        """The windows as they stand, after a snapshot of the rows."""
+        return self._record([])
+
+    def _all_rows(self) -> Iterator[tuple[int, Rows]]:
+        for number, stream in enumerate(self.panes.rows()):
+            for rows in stream:
+                yield number, rows
+
+    def _record(self, frames: list[list[bytes]]) -> JobRecord:
+        return JobRecord(self.publisher.version, frames, self.windows.snapshot(), sorted(self._acked))
+
+    def restore(self, records: Iterable[JobRecord]) -> None:
+        """Go on from the journal's records, oldest first."""
+        last: JobRecord | None = None
+        for record in records:
+            last = record
+            for frames in record.frames:
+                for tree, frame in enumerate(frames):
+                    if frame:
+                        self.panes.insert(tree, unpack(frame)[0])
+        if last is None:
+            return
+        self._acked = set(last.acked)
+        bound = last.windows.dropped_until
+        if bound is not None:
+            self.panes.drop(bound)
+        self.windows.restore(last.windows, self.panes.lines().pane.tolist(), self._acked)
+
+    def close(self, notices: Callable[[str], None]) -> None:
+        for sink in self.sinks:
+            try:
+                sink.close()
+            except OSError as error:
+                notices(f"job {self.name}: {error}")
+        self.panes.close()

@@ -1,0 +1,219 @@
+"""One agent: its sources and jobs, wired together, from start to stop. `elf agent run` and `elf run --follow` are this."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event
+
+import msgspec
+
+from elf.agent.config import Config, JobSection, SourceSection
+from elf.agent.engine import Progress, RunOptions, Summary
+from elf.agent.feed import Feed, columns_for
+from elf.agent.format_choice import FormatChoice, head_of
+from elf.agent.live import Live, LiveSource, Record, SourceRecord
+from elf.agent.live_job import JobOptions, JobRecord, LiveJob
+from elf.agent.source import Source, matching
+from elf.cbt.budget import Budget
+from elf.errors import ConfigError, QueryError, StateError
+from elf.jobmaster.journal import Journal
+from elf.jobmaster.plan import Plan
+from elf.sinks.result import Sink
+from elf.sinks.spec import SinkSpec
+
+Notices = Callable[[str], None]
+STRINGS_MAX = 4 << 20
+JOURNAL = "journal"
+
+
+def serve(config: Config, notices: Notices, stop: Event) -> None:
+    """Run one agent by its configuration until `stop` is set.
+
+    Raises ConfigError for what is wrong in the file, StateError when `state_dir` cannot be used or belongs to another agent.
+    """
+    state_dir = config.agent.state_dir
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateError(
+            f"{state_dir}: {error.strerror}; name another state_dir, or make it writable"
+        ) from error
+    journal, encoded = Journal.open(state_dir / JOURNAL)
+    try:
+        history = History(encoded)
+        budget = Budget(config.agent.memory_max, state_dir)
+        sources = _sources(config, history, budget, notices)
+        live = Live(sources, budget=budget, epoch=history.epoch, journal=journal, notices=notices)
+    except BaseException:
+        journal.close()
+        raise
+    try:
+        live.run(stop)
+        live.finish(publish_open=False)
+    finally:
+        live.close()
+
+
+class History:
+    """What the journal's records say: the newest positions, and each job's records in order. `epoch` is this start's."""
+
+    def __init__(self, encoded: Sequence[bytes]) -> None:
+        self.sources: dict[str, SourceRecord] = {}
+        self.jobs: dict[str, list[JobRecord]] = {}
+        self.epoch = 0
+        for data in encoded:
+            try:
+                record = msgspec.msgpack.decode(data, type=Record)
+            except msgspec.DecodeError as error:
+                raise StateError(
+                    f"the journal holds a record that this version cannot read ({error}); move the journal away to start anew"
+                ) from error
+            self.epoch = max(self.epoch, record.epoch + 1)
+            self.sources.update(record.sources)
+            for name, job in record.jobs.items():
+                self.jobs.setdefault(name, []).append(job)
+
+
+def _sources(config: Config, history: History, budget: Budget, notices: Notices) -> list[LiveSource]:
+    names = {section.name for section in config.sources}
+    by_source: dict[str, list[tuple[JobSection, Plan]]] = {name: [] for name in names}
+    formats = {
+        section.name: FormatChoice(section.format, notices, lenient=True) for section in config.sources
+    }
+    schemas = {
+        section.name: formats[section.name].schema(_heads(section.paths)) for section in config.sources
+    }
+    for job in config.jobs:
+        plan = _compile(job, schemas)
+        by_source[plan.source].append((job, plan))
+    return [
+        _source(config, section, formats[section.name], by_source[section.name], history, budget, notices)
+        for section in config.sources
+    ]
+
+
+def _heads(patterns: Sequence[str]) -> dict[str, bytes]:
+    return {str(path): head_of(path) for path in matching(patterns)}
+
+
+def _compile(job: JobSection, schemas: Mapping[str, Mapping[str, object]]) -> Plan:
+    # In a child process: the compiler's memory would stay with the agent for ever.
+    from elf.jobmaster.query_child import compile_in_child
+
+    try:
+        return compile_in_child(job.sql, schemas)
+    except QueryError as error:
+        raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
+
+
+def _source(
+    config: Config,
+    section: SourceSection,
+    formats: FormatChoice,
+    jobs: Sequence[tuple[JobSection, Plan]],
+    history: History,
+    budget: Budget,
+    notices: Notices,
+) -> LiveSource:
+    live_jobs = [_job(job, plan, budget, history, notices) for job, plan in jobs]
+    saved = history.sources.get(section.name)
+    source = Source(section.name, section.paths, state=saved.position if saved else None, start=section.start)
+    return _wire(source, formats, live_jobs, section.timezone, config.agent.name, saved)
+
+
+def _wire(
+    source: Source,
+    formats: FormatChoice,
+    jobs: Sequence[LiveJob],
+    timezone: str,
+    agent: str,
+    saved: SourceRecord | None = None,
+    bounds: tuple[int | None, int | None] | None = None,
+) -> LiveSource:
+    workers = [job.worker for job in jobs]
+
+    def settle() -> None:
+        for job in jobs:
+            job.cut()
+
+    feed = Feed(
+        formats.of,
+        workers,
+        columns=columns_for(workers, need_time=True),
+        settle=settle,
+        timezone=timezone,
+        agent=agent,
+        bounds=bounds,
+        strings_max=STRINGS_MAX,
+    )
+    live = LiveSource(source, formats, feed, jobs)
+    if saved is not None:
+        live.restore(saved)
+    return live
+
+
+def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices: Notices) -> LiveJob:
+    options = JobOptions(job.lateness_us, job.emit_us, job.keep_us)
+    live = LiveJob(job.name, plan, options, [open_sink(spec) for spec in job.sinks], budget, history.epoch)
+    records = history.jobs.get(job.name, [])
+    same = [record for record in records if record.version == live.publisher.version]
+    if len(same) < len(records):
+        notices(f"job {job.name}: its query changed since the last start; windows begin anew from here")
+    if not records or records[-1].version == live.publisher.version:
+        live.restore(same)
+    return live
+
+
+def open_sink(spec: SinkSpec) -> Sink:
+    """The sink of a configuration's `sinks` entry."""
+    if spec.kind == "console":
+        from elf.sinks.terminal import console
+
+        return console("auto", color="auto", meta=True)
+    from elf.sinks.parquet import ParquetSink
+
+    assert spec.folder is not None
+    return ParquetSink(spec.folder)
+
+
+def follow(
+    options: RunOptions,
+    sinks: Sequence[Sink],
+    *,
+    on_progress: Callable[[Progress], None] | None,
+    notices: Notices,
+    stop: Event | None,
+) -> Summary:
+    """`elf run --follow`: one job over followed files, from their beginning, until `stop`; the open windows leave last."""
+    from elf.agent.engine import compile_plan
+
+    began = time.monotonic()
+    formats = FormatChoice(options.format, notices, lenient=True)
+    patterns = tuple(options.files)
+    plan = compile_plan(options.query, formats.schema(_heads(patterns)))
+    budget = Budget(options.memory_max, options.state_dir)
+    job = LiveJob(options.job, plan, JobOptions(), sinks, budget, 0)
+    source = Source(plan.source, patterns, state=None, start="beginning")
+    bounds = (options.since_us, options.until_us)
+    live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)
+    live = Live([live_source], budget=budget, epoch=0, journal=None, notices=notices)
+    try:
+        live.run(stop or Event())
+        live.finish(publish_open=True)
+    finally:
+        live.close()
+    totals = live_source.feed.totals
+    return Summary(
+        files=len(formats.chosen),
+        lines=totals.lines,
+        parsed=totals.parsed,
+        rejected=totals.rejected,
+        spilled_bytes=budget.spilled,
+        overflows=job.overflows,
+        invalid_utf8=totals.invalid_utf8,
+        seconds=time.monotonic() - began,
+        rejects=dict(totals.rejects),
+        samples=tuple(totals.samples),
+        formats=formats.chosen,
+    )

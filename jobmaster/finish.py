@@ -1,0 +1,410 @@
+"""From merged rows to results: the second and third stage of a plan (groups, result), one piece at a time.
+
+Piece (rows of groups and families) -> keys and aggregates as vectors -> HAVING -> ORDER BY -> SELECT -> rows
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.cbt import aggregates
+from elf.cbt._kernel import decode_keys
+from elf.cbt.rows import Rows
+from elf.jobmaster.functions import Cache, evaluate
+from elf.jobmaster.lanes import group_ops, lane_starts
+from elf.jobmaster.panes import Piece
+from elf.jobmaster.plan import Aggregate, Column, Expression, Plan
+from elf.jobmaster.vector import BIGINT, DOUBLE, STRING, TIMESTAMP, Kind, SqlType, Vector
+
+INT64 = np.iinfo(np.int64)
+
+
+class Finished(msgspec.Struct):
+    """n result rows of one or more windows, in window order and within a window by the plan's order.
+
+    starts: window start of each row (n,). order: the vectors of `Plan.order`. columns: one list of Python values per select item.
+    """
+
+    starts: NDArray[np.int64]
+    order: list[Vector]
+    columns: list[list[Any]]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+class Finisher:
+    """Finishes pieces of one plan. `overflows` counts results made NULL because they did not fit their type."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._cache = Cache()
+        self._starts = lane_starts(group_ops(plan))
+
+    @property
+    def overflows(self) -> int:
+        return int(self._cache.overflows)
+
+    def finish(self, piece: Piece) -> Finished:
+        """All three steps for the groups of a piece. LIMIT is left to the caller, who knows the window's other pieces."""
+        groups = piece.groups
+        names = self._names(groups, piece.families)
+        starts = groups.pane
+        rows = len(groups)
+        if self.plan.having is not None:
+            truth = evaluate(self.plan.having, names, rows, self._cache)
+            keep = np.broadcast_to(truth.values if truth.valid is None else truth.values & truth.valid, rows)
+            if not keep.all():
+                chosen = np.flatnonzero(keep)
+                names = {name: vector.take(chosen) for name, vector in names.items()}
+                starts, rows = starts[chosen], len(chosen)
+        order = [_full(evaluate(item.expression, names, rows, self._cache), rows) for item in self.plan.order]
+        ranks = self._ranks(starts, order)
+        if ranks is not None:
+            starts, order = starts[ranks], [vector.take(ranks) for vector in order]
+            names = {name: vector.take(ranks) for name, vector in names.items()}
+        out = Finished(
+            starts, order, [self._select(item.expression, names, rows) for item in self.plan.select]
+        )
+        # The derived dictionaries of the result stage live no longer than their piece.
+        self._cache.clear()
+        return out
+
+    def group_vectors(self, groups: Rows, families: Sequence[Rows]) -> dict[str, Vector]:
+        """`#k…` and `#a…` of every group, before HAVING."""
+        return self._names(groups, families)
+
+    def _names(self, groups: Rows, families: Sequence[Rows]) -> dict[str, Vector]:
+        plan = self.plan
+        types = [key.expression.type for key in plan.keys]
+        names = {f"#k{i}": key for i, key in enumerate(key_vectors(groups, types))}
+        members = [Members(groups, rows) for rows in families]
+        for i, aggregate in enumerate(plan.aggregates):
+            names[f"#a{i}"] = self._aggregate(aggregate, groups, members)
+        if plan.window is not None:
+            names["#window_start"] = Vector(TIMESTAMP, groups.pane)
+            names["#window_end"] = Vector(TIMESTAMP, groups.pane + plan.window.size_us)
+        return names
+
+    def _ranks(self, starts: NDArray[np.int64], order: Sequence[Vector]) -> NDArray[np.intp] | None:
+        if not order or len(starts) < 2:
+            return None
+        keys: list[NDArray[Any]] = []
+        for item, vector in zip(self.plan.order, order, strict=True):
+            keys += _sort_keys(vector, item.descending, item.nulls_first)
+        return np.lexsort([*reversed(keys), starts])
+
+    def _select(self, expression: Expression, names: Mapping[str, Vector], rows: int) -> list[Any]:
+        if isinstance(expression, Column) and expression.name == "#window":
+            starts = names["#window_start"].values.tolist()
+            ends = names["#window_end"].values.tolist()
+            return list(zip(starts, ends, strict=True))
+        vector = evaluate(expression, names, rows, self._cache)
+        values = vector.to_python()
+        return values * rows if len(values) == 1 and rows != 1 else values
+
+    # Aggregates: from lanes and members to one value per group.
+
+    def _aggregate(self, aggregate: Aggregate, groups: Rows, members: Sequence[Members]) -> Vector:
+        function = aggregate.function
+        if function == "count":
+            return Vector(BIGINT, self._lane(groups, aggregate.accumulators[0]))
+        if function == "count_distinct":
+            return Vector(BIGINT, members[aggregate.families[0]].counts())
+        if function == "approx_count_distinct":
+            return Vector(BIGINT, members[aggregate.families[0]].distinct_estimates())
+        if function == "approx_percentile":
+            return self._percentile(aggregate, groups, members[aggregate.families[0]])
+        counts = self._lane(groups, aggregate.accumulators[0])
+        valid = counts > 0
+        if function in ("min", "max"):
+            return _extreme(aggregate.type, self._lane(groups, aggregate.accumulators[1]), valid)
+        if aggregate.input_type.kind is Kind.DOUBLE:
+            totals = [members[family].exact_totals() for family in aggregate.families]
+            return _of_doubles(function, counts, totals, valid)
+        low, high = self._wide(groups, aggregate.accumulators[1])
+        if function == "sum":
+            return self._sum(aggregate.type, low, high, valid)
+        if function == "avg":
+            return self._average(aggregate, counts, low, high, valid)
+        squares = aggregates.wide_total(*self._wide(groups, aggregate.accumulators[2]))
+        totals_ = aggregates.wide_total(low, high)
+        return self._variance(aggregate, counts, totals_, squares)
+
+    def _lane(self, groups: Rows, accumulator: int) -> NDArray[np.int64]:
+        return groups.lanes[self._starts[accumulator]]
+
+    def _wide(self, groups: Rows, accumulator: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        at = self._starts[accumulator]
+        return groups.lanes[at].view(np.uint64), groups.lanes[at + 1]
+
+    def _sum(
+        self, type: SqlType, low: NDArray[np.uint64], high: NDArray[np.int64], valid: NDArray[np.bool_]
+    ) -> Vector:
+        narrow = low.view(np.int64)
+        fits = high == narrow >> 63
+        if type.kind is not Kind.DECIMAL:
+            self._cache.overflows += int((~fits).sum())
+            return _masked(type, narrow, valid & fits)
+        if fits.all():
+            values = narrow.astype(object) if type.precision > 18 else narrow
+            return _masked(type, values, valid)
+        bound = 10**type.precision
+        totals = aggregates.wide_total(low, high)
+        inside = np.array([abs(total) < bound for total in totals], dtype=np.bool_)
+        self._cache.overflows += int((~inside).sum())
+        return _masked(type, np.array(totals, dtype=object), valid & inside)
+
+    def _average(
+        self,
+        aggregate: Aggregate,
+        counts: NDArray[np.int64],
+        low: NDArray[np.uint64],
+        high: NDArray[np.int64],
+        valid: NDArray[np.bool_],
+    ) -> Vector:
+        totals = aggregates.wide_total(low, high)
+        pairs = zip(totals, counts.tolist(), strict=True)
+        if aggregate.type.kind is Kind.DOUBLE:  # int / int rounds once, correctly
+            return Vector(DOUBLE, np.array([t / n if n else 0.0 for t, n in pairs], dtype=np.float64), valid)
+        scale = 10 ** (aggregate.type.scale - aggregate.input_type.scale)
+        out = [_half_up(t * scale, n) if n else 0 for t, n in pairs]
+        dtype = object if aggregate.type.precision > 18 else np.int64
+        return _masked(aggregate.type, np.array(out, dtype=dtype), valid)
+
+    def _variance(
+        self, aggregate: Aggregate, counts: NDArray[np.int64], totals: Sequence[int], squares: Sequence[int]
+    ) -> Vector:
+        unit = 10**aggregate.input_type.scale
+        values, valid = [], []
+        for n, total, square in zip(counts.tolist(), totals, squares, strict=True):
+            value = aggregates.variance(
+                n,
+                total,
+                square,
+                sample="samp" in aggregate.function,
+                unit=unit,
+                root="stddev" in aggregate.function,
+            )
+            values.append(0.0 if value is None else value)
+            valid.append(value is not None)
+        return Vector(DOUBLE, np.array(values, dtype=np.float64), np.array(valid, dtype=np.bool_))
+
+    def _percentile(self, aggregate: Aggregate, groups: Rows, members: Members) -> Vector:
+        counts = self._lane(groups, aggregate.accumulators[0])
+        low = self._lane(groups, aggregate.accumulators[1])
+        high = self._lane(groups, aggregate.accumulators[2])
+        is_double = aggregate.input_type.kind is Kind.DOUBLE
+        valid = counts > 0
+        if is_double:
+            low, high = aggregates.undo_order_double(low), aggregates.undo_order_double(high)
+        one = SqlType(aggregate.input_type.kind, aggregate.input_type.precision, aggregate.input_type.scale)
+        columns = []
+        for text in aggregate.fractions:
+            values = members.quantiles(Fraction(text), counts, integer=not is_double)
+            columns.append(_masked(one, np.clip(values, low, high), valid))
+        if aggregate.type.kind is not Kind.ARRAY:
+            return columns[0]
+        lists = np.empty(len(groups), dtype=object)
+        for i, row in enumerate(zip(*(column.to_python() for column in columns), strict=True)):
+            lists[i] = list(row)
+        return Vector(aggregate.type, lists, valid)
+
+
+class Members:
+    """A family's rows beside its groups: which group each belongs to, and the member's number where it is one."""
+
+    def __init__(self, groups: Rows, rows: Rows) -> None:
+        self.groups, self.rows = len(groups), rows
+        self.index = _group_index(groups, rows)
+        self._numbers: NDArray[np.int64] | None = None
+
+    def numbers(self) -> NDArray[np.int64]:
+        """Register, bucket or bin of each row."""
+        if self._numbers is None:
+            _, values, _, _ = decode_keys(self.rows.keys, self.rows.ends, 1, self.rows.split)[0]
+            self._numbers = values
+        return self._numbers
+
+    def counts(self) -> NDArray[np.int64]:
+        return np.bincount(self.index, minlength=self.groups).astype(np.int64)
+
+    def distinct_estimates(self) -> NDArray[np.int64]:
+        estimates = aggregates.estimates(self._bounds(), self.numbers(), self.rows.lanes[0])
+        return np.rint(estimates).astype(np.int64)
+
+    def exact_totals(self) -> list[float]:
+        bins = self.numbers().tolist()
+        totals = aggregates.wide_total(self.rows.lanes[0].view(np.uint64), self.rows.lanes[1])
+        bounds = self._bounds().tolist()
+        return [
+            aggregates.exact_total(bins[a:b], totals[a:b]) if b > a else 0.0
+            for a, b in itertools.pairwise(bounds)
+        ]
+
+    def quantiles(self, fraction: Fraction, counts: NDArray[np.int64], *, integer: bool) -> NDArray[Any]:
+        """The representative of the bucket that holds the nearest rank, of every group (0 where it has no member)."""
+        order = np.lexsort((self.numbers(), self.index))
+        return aggregates.quantiles(
+            self._bounds(), self.numbers()[order], self.rows.lanes[0][order], fraction, integer=integer
+        )
+
+    def _bounds(self) -> NDArray[np.int64]:
+        """Rows [bounds[g], bounds[g + 1]) are those of group g."""
+        return np.searchsorted(self.index, np.arange(self.groups + 1)).astype(np.int64)
+
+
+def _group_index(groups: Rows, rows: Rows) -> NDArray[np.int64]:
+    """The group of each family row, ascending. Both are in (pane, hash) order, so it is a merge."""
+    n, m = len(groups), len(rows)
+    if not m:
+        return np.empty(0, dtype=np.int64)
+    same = (groups.pane[1:] == groups.pane[:-1]) & (groups.hash[1:] == groups.hash[:-1])
+    if same.any():  # two groups with one hash: by their keys
+        return _group_index_by_key(groups, rows)
+    order = np.lexsort(
+        (
+            np.concatenate([groups.hash, rows.hash]),
+            np.concatenate([groups.pane, rows.pane]),
+        )
+    )  # stable: a group comes before its members
+    seen = np.cumsum(order < n) - 1
+    out = np.empty(m, dtype=np.int64)
+    member = order >= n
+    out[order[member] - n] = seen[member]
+    return out
+
+
+def _group_index_by_key(groups: Rows, rows: Rows) -> NDArray[np.int64]:
+    keys, ends = groups.keys.tobytes(), groups.ends.tolist()
+    known = {
+        (pane, keys[start:end]): i
+        for i, (pane, start, end) in enumerate(zip(groups.pane.tolist(), [0, *ends[:-1]], ends, strict=True))
+    }
+    keys, ends = rows.keys.tobytes(), rows.ends.tolist()
+    starts = [0, *ends[:-1]]
+    return np.array(
+        [
+            known[pane, keys[start : start + split]]
+            for pane, start, split in zip(rows.pane.tolist(), starts, rows.split.tolist(), strict=True)
+        ],
+        dtype=np.int64,
+    )
+
+
+def key_vectors(
+    groups: Rows, types: Sequence[SqlType], start: NDArray[np.uint32] | None = None
+) -> list[Vector]:
+    """The key columns of rows, decoded: from the key's beginning, or from `start` in each (a family's member part)."""
+    if not types:
+        return []
+    out = []
+    decoded = decode_keys(groups.keys, groups.ends, len(types), start)
+    for type, (tags, values, codes, strings) in zip(types, decoded, strict=True):
+        valid = tags != 0
+        if type.kind is Kind.STRING:
+            out.append(Vector(STRING, codes, None, strings))
+        elif type.kind is Kind.DOUBLE:
+            out.append(_masked(type, values.view(np.float64), valid))
+        elif type.kind is Kind.BOOLEAN:
+            out.append(_masked(type, values.astype(np.bool_), valid))
+        else:
+            wide = type.kind is Kind.DECIMAL and type.precision > 18
+            out.append(_masked(type, values.astype(object) if wide else values, valid))
+    return out
+
+
+def _masked(type: SqlType, values: NDArray[Any], valid: NDArray[np.bool_]) -> Vector:
+    """A vector with 0 under its NULLs."""
+    if valid.all():
+        return Vector(type, values)
+    values = values.copy()
+    values[~valid] = 0
+    return Vector(type, values, valid)
+
+
+def _full(vector: Vector, rows: int) -> Vector:
+    if len(vector) == rows:
+        return vector
+    index = np.zeros(rows, dtype=np.intp)
+    return Vector(
+        vector.type,
+        vector.values[index],
+        None if vector.valid is None else vector.valid[index],
+        vector.strings,
+    )
+
+
+def _extreme(type: SqlType, lane: NDArray[np.int64], valid: NDArray[np.bool_]) -> Vector:
+    if type.kind is Kind.DOUBLE:
+        return _masked(type, aggregates.undo_order_double(lane), valid)
+    if type.kind is Kind.BOOLEAN:
+        return _masked(type, lane > 0, valid)
+    wide = type.kind is Kind.DECIMAL and type.precision > 18
+    return _masked(type, lane.astype(object) if wide else lane, valid)
+
+
+def _of_doubles(
+    function: str, counts: NDArray[np.int64], totals: Sequence[Sequence[float]], valid: NDArray[np.bool_]
+) -> Vector:
+    sums = np.array(totals[0], dtype=np.float64)
+    if function == "sum":
+        return _masked(DOUBLE, sums, valid)
+    if function == "avg":
+        return _masked(DOUBLE, sums / np.maximum(counts, 1), valid)
+    values, present = [], []
+    for n, total, square in zip(counts.tolist(), totals[0], totals[1], strict=True):
+        value = aggregates.variance_of_doubles(
+            n, total, square, sample="samp" in function, root="stddev" in function
+        )
+        values.append(0.0 if value is None else value)
+        present.append(value is not None)
+    return _masked(DOUBLE, np.array(values, dtype=np.float64), np.array(present, dtype=np.bool_))
+
+
+def _half_up(numerator: int, denominator: int) -> int:
+    """numerator / denominator to the nearest integer, halves away from zero (Spark's HALF_UP)."""
+    quotient = (2 * abs(numerator) + denominator) // (2 * denominator)
+    return -quotient if numerator < 0 else quotient
+
+
+def _sort_keys(vector: Vector, descending: bool, nulls_first: bool) -> list[NDArray[Any]]:
+    """Ascending integer or float arrays, most significant first, that order the vector as asked."""
+    values = vector.values
+    valid = vector.is_valid()
+    if vector.type.kind is Kind.STRING:
+        values = _string_ranks(vector)
+    elif values.dtype == np.float64:
+        values = aggregates.order_double(values)
+    elif values.dtype == object:
+        values = _ranks_of_objects(values)
+    else:
+        values = values.astype(np.int64)
+    keys: list[NDArray[Any]] = [~values if descending else values]
+    if not valid.all():
+        keys.insert(0, valid if nulls_first else ~valid)
+    return keys
+
+
+def _string_ranks(vector: Vector) -> NDArray[np.int64]:
+    """Rank of each value by its UTF-8 bytes; -1 for NULL."""
+    assert vector.strings is not None
+    codes, inverse = np.unique(vector.values, return_inverse=True)
+    texts = [b"" if code < 0 else vector.strings[code] for code in codes.tolist()]
+    return np.asarray(_dense_ranks(texts)[inverse], dtype=np.int64)
+
+
+def _ranks_of_objects(values: NDArray[Any]) -> NDArray[np.int64]:
+    return _dense_ranks(values.tolist())
+
+
+def _dense_ranks(values: Sequence[Any]) -> NDArray[np.int64]:
+    ordered = {value: rank for rank, value in enumerate(sorted(set(values)))}
+    return np.array([ordered[value] for value in values], dtype=np.int64)

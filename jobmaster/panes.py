@@ -1,0 +1,194 @@
+"""The merged state of one version of a job: a tree for the groups, one for the line counters, one per family.
+
+Pure bookkeeping above `cbt.tree`: deltas go in, whole windows come out, in time order and in bounded pieces.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from elf.cbt._kernel import merge
+from elf.cbt.budget import Budget
+from elf.cbt.rows import Op, Rows, concat
+from elf.cbt.tree import Tree
+from elf.jobmaster.lanes import LINE_OPS, family_ops, group_ops, lane_count
+from elf.jobmaster.plan import Plan
+
+PIECE_BYTES = 16 << 20
+"""Uncompressed rows that are finished at once: large enough that vector operations dominate, small beside a cap."""
+
+
+class Piece(msgspec.Struct):
+    """Groups of one or more windows, `pane` holding the window's start, and each family's rows of just these groups.
+
+    `whole`: no later piece holds groups of the last window.
+    """
+
+    groups: Rows
+    families: list[Rows]
+    whole: bool = True
+
+
+class Panes:
+    """Merged panes of one plan."""
+
+    def __init__(self, plan: Plan, budget: Budget) -> None:
+        self.plan = plan
+        self.ops: list[tuple[Op, ...]] = [group_ops(plan), LINE_OPS, *(family_ops(f) for f in plan.families)]
+        self._trees = [Tree(ops, budget) for ops in self.ops]
+        self._budget = budget
+
+    def merge(self, rows: Sequence[Rows]) -> None:
+        """Add a delta: one `Rows` per tree, in the order of `Delta.rows`."""
+        for tree, part in zip(self._trees, rows, strict=True):
+            if len(part):
+                tree.insert(part)
+
+    def insert(self, tree: int, rows: Rows) -> None:
+        """Add rows to one tree: groups 0, line counters 1, then the families. For reading snapshots."""
+        self._trees[tree].insert(rows)
+
+    def lines(self, start: int | None = None, stop: int | None = None) -> Rows:
+        """Line counters, one row per pane in [start, stop), in time order. Every pane with a line is there."""
+        return concat(list(self._trees[1].flush(start, stop)), len(LINE_OPS))
+
+    def rows(self, start: int | None = None, stop: int | None = None) -> list[Iterator[Rows]]:
+        """Ordered rows of each tree within [start, stop): what a snapshot writes. The panes stay."""
+        return [tree.flush(start, stop) for tree in self._trees]
+
+    def drop(self, stop: int) -> None:
+        """Forget the panes before `stop`."""
+        for tree in self._trees:
+            for _ in tree.drain(None, stop):
+                pass
+
+    def close(self) -> None:
+        for tree in self._trees:
+            tree.close()
+
+    def check(self) -> None:
+        for tree in self._trees:
+            tree.check()
+
+    def pieces(
+        self, start: int | None = None, stop: int | None = None, *, drain: bool = False
+    ) -> Iterator[Piece]:
+        """Each pane of [start, stop) as if it were a window, in pieces. With `drain` the panes are gone afterwards."""
+        read = [(tree.drain if drain else tree.flush)(start, stop) for tree in self._all_but_lines()]
+        return _align(read, self._ops_but_lines(), self._piece_bytes())
+
+    def window(self, start: int, stop: int) -> Iterator[Piece]:
+        """The window [start, stop) merged over its panes, in pieces; the panes stay.
+
+        Panes are gathered in trees of their own, under the same budget, so a window of any size fits.
+        """
+        if self.plan.window is None or self.plan.window.pane_us == stop - start:
+            return self.pieces(start, stop if self.plan.window else None)
+        return self._gathered(start, stop)
+
+    def _gathered(self, start: int, stop: int) -> Iterator[Piece]:
+        trees = [Tree(ops, self._budget) for ops in self._ops_but_lines()]
+        try:
+            for tree, source in zip(trees, self._all_but_lines(), strict=True):
+                for rows in source.flush(start, stop):
+                    tree.insert(_as_pane(rows, start, tree.ops))
+            yield from _align(
+                [tree.drain(None, None) for tree in trees], self._ops_but_lines(), self._piece_bytes()
+            )
+        finally:
+            for tree in trees:
+                tree.close()
+
+    def _all_but_lines(self) -> list[Tree]:
+        return [self._trees[0], *self._trees[2:]]
+
+    def _ops_but_lines(self) -> list[tuple[Op, ...]]:
+        return [self.ops[0], *self.ops[2:]]
+
+    def _piece_bytes(self) -> int:
+        return max(1 << 16, min(PIECE_BYTES, self._budget.cap_bytes // 16))
+
+
+def _as_pane(rows: Rows, pane: int, ops: Sequence[Op]) -> Rows:
+    """Rows of several panes as rows of one: each pane's rows are a run in hash order, so runs are merged."""
+    cuts = np.flatnonzero(np.diff(rows.pane)) + 1
+    bounds = [0, *cuts.tolist(), len(rows)]
+    runs = []
+    for at, end in itertools.pairwise(bounds):
+        run = rows.slice(at, end)
+        run.pane = np.full(end - at, pane, dtype=np.int64)
+        runs.append(run)
+    return merge(runs, ops)
+
+
+def _align(
+    streams: Sequence[Iterable[Rows]], ops: Sequence[tuple[Op, ...]], piece_bytes: int
+) -> Iterator[Piece]:
+    """Walk the groups and all families together, cutting each where the groups are cut, never within one hash."""
+    iterators = [iter(stream) for stream in streams]
+    left: list[Rows | None] = [None] * len(iterators)
+    ahead = _gather(iterators[0], ops[0], piece_bytes)
+    current = next(ahead, None)
+    while current is not None:
+        following = next(ahead, None)
+        while following is not None and _touch(current, following):
+            current = concat([current, following], lane_count(ops[0]))
+            following = next(ahead, None)
+        families = []
+        for i in range(1, len(iterators)):
+            rows, left[i] = _take_until(iterators[i], left[i], current, ops[i])
+            families.append(rows)
+        yield Piece(current, families, following is None or following.pane[0] != current.pane[-1])
+        current = following
+
+
+def _gather(stream: Iterator[Rows], ops: tuple[Op, ...], piece_bytes: int) -> Iterator[Rows]:
+    held: list[Rows] = []
+    size = 0
+    for rows in stream:
+        if not len(rows):
+            continue
+        held.append(rows)
+        size += rows.nbytes
+        if size >= piece_bytes:
+            yield concat(held, lane_count(ops))
+            held, size = [], 0
+    if held:
+        yield concat(held, lane_count(ops))
+
+
+def _touch(a: Rows, b: Rows) -> bool:
+    return bool(a.pane[-1] == b.pane[0] and a.hash[-1] == b.hash[0])
+
+
+def _take_until(
+    stream: Iterator[Rows], left: Rows | None, groups: Rows, ops: tuple[Op, ...]
+) -> tuple[Rows, Rows | None]:
+    """The rows up to and with the last (pane, hash) of `groups`, and what was read beyond it."""
+    taken: list[Rows] = []
+    pane, hash_ = groups.pane[-1], groups.hash[-1]
+    while True:
+        rows = left if left is not None else next(stream, None)
+        left = None
+        if rows is None:
+            break
+        if not len(rows):
+            continue
+        end = _end_of(rows, pane, hash_)
+        if end:
+            taken.append(rows if end == len(rows) else rows.slice(0, end))
+        if end < len(rows):
+            left = rows.slice(end, len(rows))
+            break
+    return concat(taken, lane_count(ops)), left
+
+
+def _end_of(rows: Rows, pane: np.int64, hash_: np.uint64) -> int:
+    """How many rows are at or before (pane, hash)."""
+    low = int(np.searchsorted(rows.pane, pane, side="left"))
+    high = int(np.searchsorted(rows.pane, pane, side="right"))
+    return low + int(np.searchsorted(rows.hash[low:high], hash_, side="right"))
