@@ -1,8 +1,8 @@
-"""Which format a log has, from its first lines: every candidate is executed, and the one that accepts most lines wins.
+"""Which format a log has, from its first lines: candidates are executed, and the most specific that accepts enough wins.
 
 Shapes alone are not enough in two places. A plain format can swallow a longer one's line (the `%h %l %u` of combined takes
-"shop.example:80 10.0.0.1 - -"), so of equals the more specific wins. And every JSON format accepts every object with
-a time, so there the keys decide.
+"shop.example:80 10.0.0.1 - -"), so the more specific goes first. And every JSON format accepts every object with a time, so
+there the keys decide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from elf.agent import w3c
 from elf.agent.batch import Reject
-from elf.agent.fields import Format
+from elf.agent.fields import Format, Reason
 from elf.agent.parser import Parser
 from elf.agent.presets import PRESETS
 from elf.errors import FormatError
@@ -24,7 +24,7 @@ BYTES_MAX = 256 << 10
 SHARE_MIN = 0.5
 """Of the lines must be accepted; a log may well begin with a broken stretch."""
 
-# The more specific first: of two that accept as much, the first wins.
+# The more specific first. Two that both accept half of the lines are one that swallows the other's, which stands later.
 _TEXT = (
     "alb",
     "haproxy",
@@ -93,11 +93,12 @@ def detect(sample: bytes) -> Format:
         return _headed(header)
     objects = _objects(lines)
     names: Iterable[str] = (_json_name(objects),) if len(objects) * 2 > len(lines) else _TEXT
-    tried = [_try(PRESETS[name], lines) for name in names]
-    best = max(tried, key=lambda one: one.share)  # the first of equals
-    if best.share < SHARE_MIN:
-        raise FormatError(_nothing_fits(tried))
-    return best.plan
+    tried = []
+    for name in names:
+        tried.append(_try(PRESETS[name], lines))
+        if tried[-1].share >= SHARE_MIN:
+            return PRESETS[name]
+    raise FormatError(_nothing_fits(tried))
 
 
 def _lines(sample: bytes) -> list[bytes]:
@@ -138,9 +139,18 @@ def _try(plan: Format, lines: list[bytes]) -> _Tried:
     return _Tried(plan, batch.rows / len(lines), batch.lines, next(iter(batch.samples), None))
 
 
+def _nearness(one: _Tried) -> tuple[float, bool, int]:
+    if one.first is None:
+        return one.share, False, 0
+    return one.share, one.first.reason is Reason.TRAILING, one.first.offset
+
+
 def _nothing_fits(tried: list[_Tried]) -> str:
-    """One line: what was tried, and the first mismatch of the candidate that came farthest."""
-    near = max(tried, key=lambda one: (one.share, one.first.offset if one.first else 0))
+    """One line: what was tried, and the first mismatch of the candidate that accepts most, or else came farthest.
+
+    To have read all its fields, with more text behind them, is farther than to fail in a longer format.
+    """
+    near = max(tried, key=_nearness)
     names = ", ".join(one.plan.name for one in tried)
     if near.first is None:
         return f"format auto: none of {names} fits; name the format"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from elf.agent import w3c
 from elf.agent.fields import Convert, Field, Format, Shape
 from elf.agent.layout import columns_of
 from elf.agent.presets import PRESETS
@@ -26,8 +27,8 @@ SUMMARIES: dict[str, str] = {
     "json": "One JSON object a line, with the keys that loggers, proxies and clouds usually write",
     "ltsv": "Labeled tab-separated values (ltsv.org), also with nginx's variable names as labels",
     "logfmt": "`key=value` pairs, with the keys of `json`",
-    "w3c": "W3C extended, as IIS writes it: a `#Fields:` line says what the lines below hold; here IIS's default selection",
-    "cloudfront": "AWS CloudFront standard logs; a `#Fields:` line says what the lines below hold",
+    "w3c": "W3C extended, as IIS writes it: a `#Fields:` line says which of these the lines below it hold, first IIS's default",
+    "cloudfront": "AWS CloudFront standard logs; a `#Fields:` line says which of these the lines below it hold",
     "alb": "AWS Application Load Balancer",
     "haproxy": "HAProxy's `option httplog`, with or without a syslog prefix",
     "caddy": "Caddy's JSON access log",
@@ -93,7 +94,8 @@ class ColumnRow(msgspec.Struct, frozen=True):
 
 
 def describe_format(plan: Format) -> list[ColumnRow]:
-    """The rows of `plan`, in the order of its fields."""
+    """The rows of `plan`, in the order of its fields; for W3C, of all fields that a header may name."""
+    plan = w3c.widened(plan)
     return [_row(plan, column) for column in plan.columns()]
 
 

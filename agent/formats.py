@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from elf.agent import apache, nginx
+from elf.agent import apache, nginx, w3c
 from elf.agent.fields import Convert, Field, Format, Shape
 from elf.agent.format_table import SUMMARIES, ColumnRow, describe_format
 from elf.agent.layout import checked
@@ -114,8 +114,11 @@ def from_regex(pattern: str) -> Format:
 
 
 def column_types(plan: Format) -> dict[str, SqlType]:
-    """The SQL type of every column that `plan` can fill, plus `agent`. It is the source's schema for a query."""
-    types = {column: type_of(convert) for column, convert in plan.columns().items()}
+    """The SQL type of every column that `plan` can fill, plus `agent`. It is the source's schema for a query.
+
+    A W3C log has all columns that a header may bring, since one may come in mid-file; they are NULL until it does.
+    """
+    types = {column: type_of(convert) for column, convert in w3c.widened(plan).columns().items()}
     return {**types, "agent": COLUMN_TYPES["agent"]}
 
 

@@ -119,7 +119,7 @@ _GENERIC: tuple[Row, ...] = (
         " request_size requestSize",
     ),
     ("request_id", Convert.STRING, "request_id requestId req.id reqId http.request.id x_request_id id"),
-    ("level", Convert.STRING, "level severity log.level"),
+    ("level", Convert.STRING, "level severity log.level lvl"),
     ("message", Convert.STRING, "message msg"),
 )
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 
-from elf.agent.fields import Convert, Escape, Field
+import msgspec
+
+from elf.agent.fields import Convert, Escape, Field, Format
 from elf.errors import FormatError
 
 _TEXT = (Convert.STRING, Escape.NONE)
@@ -114,6 +116,16 @@ def fields_for(header: bytes, kind: str = "w3c") -> tuple[Field, ...]:
             "the W3C header names no date and time; switch both on in the server's logging fields"
         )
     return tuple(fields)
+
+
+def widened(plan: Format) -> Format:
+    """`plan` with every field that a header of its kind is known to name: what a later header in the file may bring."""
+    if not plan.header:
+        return plan
+    known, separator = (_CLOUDFRONT, "\t") if plan.header == "cloudfront" else (_W3C, " ")
+    present = {field.name.lower() for field in plan.fields}
+    others = tuple(_field(name, known, separator) for name in known if name not in present)
+    return msgspec.structs.replace(plan, fields=(*plan.fields, *others))
 
 
 def _field(name: str, known: dict[str, tuple[str, Convert, Escape]], separator: str) -> Field:
