@@ -1,1 +1,537 @@
-"""Following log files: bytes of whole lines out, each exactly once, whatever is done to the files meanwhile."""
+"""Following log files: bytes of whole lines out, each exactly once, whatever is done to the files meanwhile.
+
+**Goal.** The lines of all files that the patterns match, each line once, also across a restart from `positions()`, while the
+files are renamed, copied and emptied, compressed, deleted and made anew under the same name or inode number.
+
+**How.** `scan` lists the folders and holds what it finds against what it knows, in this order: the same inode (confirmed by
+content wherever the inode number could have been reused); a file that vanished or was emptied and of which all that was read is
+found again, byte for byte by checksum, in an unknown file of its family: its copy, its `.gz`, itself on another disk; a copy
+that is being made (`copytruncate`, `gzip`) of a file that is still there, which waits as a *twin* until it is plain what it
+is; and only then a new file. Files of the same family that the patterns do not match are looked at for the second purpose
+only, so the rest of a file that was rotated while nobody looked is found even if the pattern is just `access.log`.
+
+**Order.** Rotated files before live ones, the longest unmodified first; live ones in turn.
+
+**What no reader can mend.** Lines that a copytruncate tool loses between its copy and its truncation, and those that were
+written and deleted without ever being seen. The latter are reported where their number of bytes is known. An emptied file that is
+filled again beyond the old position with the same 64 bytes before it, unseen in between, is taken for the old one.
+
+No clocks and no sleeping: `now` is seconds on any clock that does not go back, the same one in all calls.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from elf.agent import names
+from elf.agent.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey
+from elf.agent.content import Content, Plain, open_content
+from elf.agent.follow import Followed, Inode, Replaced
+from elf.agent.identity import PROOF_BYTES, FileState, is_start_of, same_head
+from elf.agent.inotify import Inotify
+from elf.agent.listing import Listing, Seen, reason
+from elf.agent.recognise import Continues, Likeness, compare, continues, exactly, head_of, reading
+from elf.errors import SourceError
+
+GRACE_S = 10.0
+OPEN_MAX = 64
+"""Descriptors held by one source. An open file is one whose inode number cannot be reused and which can be read when deleted."""
+GONE_MAX = 64
+"""Files that are read and gone from disk, remembered in case they come back compressed."""
+NOTICES_MAX = 256
+REPLACED_MAX = 8
+POLL_S, POLL_WITH_INOTIFY_S = 0.25, 1.0
+HEAD_OF_FILE_BYTES = 64 * 1024
+
+
+class SourceState(msgspec.Struct, array_like=True):
+    """Where a source stands: `msgspec.msgpack.encode` it, keep it, give it back to `Source`."""
+
+    files: list[FileState] = []
+    generation: int = 0  # of the newest file
+
+
+class Twin(msgspec.Struct):
+    """An unknown file whose content is, so far, that of a followed one."""
+
+    of: int  # generation
+    signature: tuple[int, int]
+    since: float  # when it last changed
+
+
+class Source:
+    """One followed log stream across its rotations. Holds one block's memory and at most 64 descriptors; not thread-safe."""
+
+    def __init__(
+        self,
+        name: str,
+        patterns: Sequence[str],
+        *,
+        state: SourceState | None = None,
+        start: str = "end",
+        line_max: int = LINE_MAX,
+        block_bytes: int = BLOCK_BYTES,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`start` ("beginning" or "end") counts for files that are there at the first scan when there is no `state`.
+
+        grace_s: how long a rotated file is still watched for more after it last grew.
+        """
+        self.name, self.grace_s = name, grace_s
+        self.notices: list[str] = []
+        """One line each, for the log; the caller empties it."""
+        self.lost_bytes = 0
+        """Bytes that were known of and vanished before they could be read."""
+        self.idle_since: float | None = None
+        self.complete_until: float | None = None
+        """Every line that was written before this time has been handed out (the last scan's `now`, while `at_end`)."""
+        self._files: dict[int, Followed] = {}
+        self._generation = state.generation if state else 0
+        self._to_end = state is None and start == "end"
+        self._twins: dict[Inode, Twin] = {}
+        self._denied: dict[Inode, int | None] = {}  # where to begin once it can be read; None: at its start
+        self._writable: set[Inode] = set()  # files that their writer may still have open by name
+        self._cutter = Cutter(block_bytes, line_max)
+        self._listing = Listing(patterns, self._notice)
+        self._inotify = Inotify()
+        self._scanned_at: float | None = None
+        self._turn = 0
+        for saved in state.files if state else ():
+            self._files[saved.generation] = Followed(
+                msgspec.structs.replace(saved, marks=list(saved.marks)), 0.0
+            )
+
+    # What the caller sees.
+
+    @property
+    def at_end(self) -> bool:
+        """Whether, since the last scan, every file was read to its end and nothing older is pending."""
+        return self.complete_until is not None
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when something changed, for `select`; -1 without inotify. Wait with `poll_s`."""
+        return self._inotify.fileno()
+
+    @property
+    def poll_s(self) -> float:
+        """How long to wait at most before the next scan."""
+        return POLL_S if self._inotify.fileno() < 0 or self._inotify.failed else POLL_WITH_INOTIFY_S
+
+    def wake(self) -> bool:
+        """Take the events that made `fileno` readable; whether there were any."""
+        return self._inotify.drain()
+
+    def lag_bytes(self) -> dict[str, int]:
+        """Bytes not handed out yet by path, of files that are not complete; of compressed files those on disk."""
+        return {file.path: file.lag_bytes for file in self._files.values() if not file.state.done}
+
+    def positions(self) -> SourceState:
+        """What was handed out so far. O(files)."""
+        files = [file.saved() for file in self._files.values() if file.state.offset or file.state.done]
+        return SourceState(files, self._generation)
+
+    def head(self, key: FileKey | None = None) -> bytes:
+        """The first whole lines (of at most 64 KiB) of a file, or of the newest that has any: for headers and detection."""
+        files = [
+            file for file in self._files.values() if key is None or file.state.generation == key.generation
+        ]
+        for file in sorted(files, key=self._order, reverse=True):
+            try:
+                opened = file.content.descriptor if isinstance(file.content, Plain) else file.path
+                with reading(opened) as content:
+                    data = exactly(content, memoryview(bytearray(HEAD_OF_FILE_BYTES)))
+            except (OSError, SourceError):
+                continue
+            if stop := data.rfind(b"\n") + 1:
+                return data[:stop]
+        return b""
+
+    def close(self) -> None:
+        """Close every descriptor. Idempotent."""
+        for file in self._files.values():
+            file.close()
+        self._inotify.close()
+
+    def _notice(self, text: str) -> None:
+        if len(self.notices) < NOTICES_MAX:
+            self.notices.append(f"{self.name}: {text}")
+
+    # Looking.
+
+    def scan(self, now: float) -> None:
+        """Look at the folders: new, renamed, emptied, vanished files. O(files in them); reads little unless a copy appears."""
+        self._inotify.drain()
+        seen = self._listing.look([file.path for file in self._files.values()])
+        self._inotify.watch(self._listing.folders)
+        here = {one.inode: one for one in seen}
+        self._writable = _writable(seen)
+        for file in list(self._files.values()):
+            self._locate(file, here, now)
+        self._locate_on_new_device(seen, now)
+        for _ in range(
+            2
+        ):  # the first round may find that a file was emptied just now: then its inode is unknown
+            known = {file.inode for file in self._files.values()}
+            for one in seen:
+                if one.inode not in known:
+                    self._resolve(one, now)
+        self._twins = {inode: twin for inode, twin in self._twins.items() if inode in here}
+        self._denied = {inode: begin for inode, begin in self._denied.items() if inode in here}
+        self._retire(now)
+        self._forget_gone()
+        self._to_end = False
+        self._scanned_at = now
+        self.complete_until = None
+
+    def _locate(self, file: Followed, here: dict[Inode, Seen], now: float) -> None:
+        """Where is a known file now, and is it still the one that was read?"""
+        inode = file.inode or (file.state.device, file.state.inode)
+        one = here.get(inode) if inode[1] else None
+        if one is not None:
+            if not self._is_same(file, one):
+                self._displace(file)
+            else:
+                self._place(file, one, now)
+        elif file.content is None:
+            file.inode = None
+        elif not file.intact():
+            self._displace(file)
+        else:
+            if file.inode is not None and not os.fstat(file.content.descriptor).st_nlink:
+                self._notice(f"{file.path}: deleted; reading what is left of it")
+            file.inode = None
+            file.look(os.fstat(file.content.descriptor), now)
+
+    def _place(self, file: Followed, one: Seen, now: float) -> None:
+        if file.inode is not None and one.path != file.path:
+            self._notice(f"{file.path}: renamed to {one.path}")
+        file.place(one.path, one.inode, one.status, now)
+        if file.state.done and not file.packed and file.size > file.state.offset:
+            file.state.done = False
+            file.retired_at = None
+        if file.denied and os.access(file.path, os.R_OK, effective_ids=True):
+            self._notice(f"{file.path}: can be read now")
+            file.denied = False
+
+    def _is_same(self, file: Followed, one: Seen) -> bool:
+        if file.content is not None:
+            return file.intact()
+        if file.inode is not None and (file.size, file.mtime_ns) == one.signature:
+            return True
+        if not file.packed and one.status.st_size < file.state.offset:
+            return False
+        try:
+            with reading(one.path) as content:
+                if isinstance(content, Plain):
+                    return not file.packed and file.confirm(content.descriptor) is not None
+            return file.packed and same_head(head_of(one.path), file.state)
+        except (OSError, SourceError):
+            return True  # nothing speaks against it; reading will tell
+
+    def _displace(self, file: Followed) -> None:
+        self._notice(
+            f"{file.path}: emptied or replaced after byte {file.state.offset}; reading it from its start"
+        )
+        file.displace()
+
+    def _locate_on_new_device(self, seen: list[Seen], now: float) -> None:
+        """Device numbers may change when a machine starts: the same inode number at the same path, confirmed by content."""
+        lost = {
+            (file.path, file.state.inode): file
+            for file in self._files.values()
+            if file.inode is None and not file.content
+        }
+        taken = {file.inode for file in self._files.values()}
+        for one in seen if lost else ():
+            file = lost.get((one.path, one.status.st_ino))
+            if file is not None and one.inode not in taken and self._is_same(file, one):
+                self._place(file, one, now)
+
+    def _retire(self, now: float) -> None:
+        for file in self._files.values():
+            if file.inode in self._writable:
+                file.retired_at = None
+            elif file.retired_at is None:
+                file.retired_at = now
+
+    def _forget_gone(self) -> None:
+        gone = [
+            file.state.generation for file in self._files.values() if file.state.done and file.inode is None
+        ]
+        for generation in gone[: max(len(gone) - GONE_MAX, 0)]:
+            del self._files[generation]
+
+    # Unknown files.
+
+    def _resolve(self, one: Seen, now: float) -> None:
+        """What is a file with an unknown inode? One that was read elsewhere, a copy in the making, or a new one."""
+        if one.status.st_size == 0 and one.rotated:
+            return  # perhaps a copy that begins
+        if not one.wanted and all(
+            file.state.done or file.inode or file.content for file in self._files.values()
+        ):
+            return
+        content = self._try_open(one)
+        if content is None:
+            return
+        try:
+            if self._continue(one, content, now) or self._is_twin(one, content, now):
+                content_is_free = True
+            else:
+                content_is_free = not (one.wanted and self._follow(one, content, now))
+        except (OSError, SourceError) as error:
+            self._notice(f"{one.path}: {reason(error)}")
+            content_is_free = True
+        if content_is_free:
+            os.close(content.descriptor)
+
+    def _try_open(self, one: Seen) -> Content | None:
+        try:
+            content = open_content(one.path)
+        except FileNotFoundError:
+            return None
+        except (OSError, SourceError) as error:
+            if one.wanted and one.inode not in self._denied:
+                self._denied[one.inode] = one.status.st_size if self._to_end else None
+                self._notice(f"{one.path}: {reason(error)}; waiting until it can be read")
+            return None
+        one.status = os.fstat(content.descriptor)
+        return content
+
+    def _continue(self, one: Seen, content: Content, now: float) -> bool:
+        """Is it a file that was read before and is nowhere else now? Then go on in it."""
+        for file in self._files.values():
+            if file.inode is not None or file.content is not None or names.family(file.path) != one.family:
+                continue
+            if not (file.state.offset or file.state.done) or (file.state.done and not one.wanted):
+                continue
+            answer = continues(one, content, file)
+            if answer is Continues.NO:
+                continue
+            if answer is Continues.MORE:
+                self._notice(f"{file.path}: continued in {one.path} at byte {file.state.offset}")
+                file.state.done = False
+            file.place(one.path, one.inode, one.status, now)
+            file.state.packed_bytes = one.status.st_size if content.compressed else 0
+            self._twins.pop(one.inode, None)
+            return True
+        return False
+
+    def _is_twin(self, one: Seen, content: Content, now: float) -> bool:
+        """Is its content that of a file which is still there: a copy or an archive, perhaps in the making?"""
+        if not (one.rotated or content.compressed):
+            return False
+        twin = self._twins.pop(one.inode, None)
+        for file in list(self._files.values()):
+            if names.family(file.path) == one.family and self._resembles(one, content, file, twin, now):
+                return True
+        return False
+
+    def _resembles(self, one: Seen, content: Content, file: Followed, twin: Twin | None, now: float) -> bool:
+        generation = file.state.generation
+        if file.inode is None and (file.content is None or file.packed):
+            # Lines that were read between the copy's end and the emptying make the copy shorter than what was read.
+            copied = not content.compressed and is_start_of(
+                content.descriptor, one.status.st_size, file.state
+            )
+            if copied:
+                self._count_as_read(one, content, now)
+            return copied
+        if file.denied or (names.looks_rotated(file.path) and not content.compressed):
+            return False
+        if twin is None or twin.of != generation or twin.signature != one.signature:
+            twin = Twin(generation, one.signature, now)
+            alike = compare(one, file, thorough=False) is not Likeness.DIFFERENT
+        elif now - twin.since < self.grace_s or file.lag_bytes:
+            alike = True
+        elif alike := self._is_copy(one, content, file):
+            self._notice(f"{one.path}: the same content as {file.path}; counted once")
+            self._count_as_read(one, content, now)
+            return True
+        if alike:
+            self._twins[one.inode] = twin
+        elif self._was_emptied(file):
+            return self._continue(one, content, now) or self._resembles(one, content, file, None, now)
+        return alike
+
+    @staticmethod
+    def _is_copy(one: Seen, content: Content, file: Followed) -> bool:
+        """After the grace period: a whole archive or a long copy is one for good; a short equal start is no evidence."""
+        if content.compressed:
+            return compare(one, file, thorough=True) is not Likeness.DIFFERENT
+        return one.status.st_size >= PROOF_BYTES
+
+    def _count_as_read(self, one: Seen, content: Content, now: float) -> None:
+        """All its lines were handed out from another file: remember it as one that is done."""
+        self._new(one, now).take_as_read(content, one.status.st_size, unseen=False)
+
+    def _was_emptied(self, file: Followed) -> bool:
+        """Whether a file that should resemble another does not because it was emptied meanwhile."""
+        if file.content is None or file.intact():
+            return False
+        self._displace(file)
+        return True
+
+    def _new(self, one: Seen, now: float) -> Followed:
+        self._generation += 1
+        file = Followed(FileState(self._generation, 0, one.path, *one.inode), now)
+        file.place(one.path, one.inode, one.status, now)
+        self._files[self._generation] = file
+        return file
+
+    def _follow(self, one: Seen, content: Content, now: float) -> bool:
+        """A new file. True if it keeps `content`."""
+        file = self._new(one, now)
+        size = one.status.st_size if self._to_end else 0
+        if one.inode in self._denied:
+            size = self._denied.pop(one.inode) or 0
+            self._notice(f"{one.path}: can be read now")
+        if size and (content.compressed or one.inode not in self._writable):
+            file.take_as_read(content, size, unseen=True)
+        elif size and isinstance(content, Plain):
+            file.start_at(content, min(size, one.status.st_size), self._cutter.line_max)
+        elif content.compressed:
+            file.state.packed_bytes = one.status.st_size
+        elif self._open_count() < OPEN_MAX:
+            file.adopt(content)
+        return file.content is content
+
+    def _open_count(self) -> int:
+        return sum(file.content is not None for file in self._files.values())
+
+    # Reading.
+
+    def read(self, now: float) -> Block | None:
+        """The next block, or None when there is nothing more for now (`at_end` says whether that is all there is).
+
+        Its data is valid until the next call. Looks at known files only; `scan` finds the others. Raises nothing for what
+        happens to files: that is told in `notices`.
+        """
+        for _ in range(REPLACED_MAX):
+            block, replaced = self._read_once(now)
+            if block is not None:
+                self.idle_since = self.complete_until = None
+                return block
+            if not replaced:
+                break
+            self.scan(now)
+        self._judge_end(now)
+        return None
+
+    def _read_once(self, now: float) -> tuple[Block | None, bool]:
+        replaced = False
+        for file in sorted((file for file in self._files.values() if not file.state.done), key=self._order):
+            try:
+                block = self._read_file(file, now)
+            except Replaced:
+                self._displace(file)
+                replaced = True
+            except FileNotFoundError:
+                continue  # moved since the scan; the next one finds it
+            except SourceError as error:
+                self._notice(f"{file.path}: {error}; not reading further")
+                block = file.end(self._cutter)
+                file.close()
+                return block, False
+            except OSError as error:
+                self._deny(file, error)
+            else:
+                if block is not None:
+                    self._turn += 1
+                    file.read_turn = self._turn
+                    return block, False
+        return None, replaced
+
+    def _read_file(self, file: Followed, now: float) -> Block | None:
+        if file.denied:
+            return None
+        placed = file.inode is not None or file.content is not None
+        if placed and not (file.content is None and file.drained == (file.size, file.mtime_ns)):
+            self._make_room(file)
+            block = file.read(self._cutter, now)
+            if block is not None:
+                return block
+        if not self._is_over(file, now):
+            return None
+        if not placed and file.lag_bytes:
+            self.lost_bytes += file.lag_bytes
+            self._notice(f"{file.path}: gone with {file.lag_bytes} bytes that were not read")
+        block = file.finish(self._cutter, now)
+        if file.state.done:
+            file.close()
+        return block
+
+    def _is_over(self, file: Followed, now: float) -> bool:
+        """Whether nothing more can come: an archive at its end, or a rotated file that has not grown for the grace period."""
+        if file.packed and file.content is not None:
+            if not file.content.truncated():
+                return True
+            if now - file.grown_at >= self.grace_s:
+                self._notice(f"{file.path}: the compressed data ends early (truncated); read up to there")
+                return True
+            return False
+        return file.retired_at is not None and now - max(file.retired_at, file.grown_at) >= self.grace_s
+
+    def _deny(self, file: Followed, error: OSError) -> None:
+        self._notice(
+            f"{file.path}: {reason(error)} at byte {file.state.offset}; waiting until it can be read"
+        )
+        file.close()
+        file.denied = True
+
+    def _make_room(self, file: Followed) -> None:
+        """Keep the number of descriptors bounded: the file that was read longest ago is opened again when it is its turn."""
+        while file.content is None and self._open_count() >= OPEN_MAX:
+            opened = [
+                other
+                for other in self._files.values()
+                if other.content is not None and other.inode is not None
+            ]
+            if not opened:
+                return
+            min(
+                opened, key=lambda other: (other.packed, other.inode in self._writable, other.read_turn)
+            ).close()
+
+    def _order(self, file: Followed) -> tuple[bool, int, int]:
+        """Rotated ones before those that are written, the longest unmodified first; written ones in turn."""
+        if file.inode in self._writable:
+            return True, file.read_turn, 0
+        return False, file.mtime_ns, names.age(file.path)
+
+    def _judge_end(self, now: float) -> None:
+        if (
+            self._scanned_at is None
+            or any(self._is_pending(file, now) for file in self._files.values())
+            or self._twins
+        ):
+            self.complete_until = self.idle_since = None
+            return
+        self.complete_until = self._scanned_at
+        if self.idle_since is None:
+            self.idle_since = self._scanned_at
+
+    def _is_pending(self, file: Followed, now: float) -> bool:
+        """Whether lines may still come from what is already on disk. A file that may not be read does not count."""
+        if file.state.done or file.denied:
+            return False
+        if file.packed or (file.drained is None and file.inode is not None):
+            return True
+        # The start of a line without its end: the rest is being written, unless it is left like that.
+        return file.lag_bytes > 0 and now - file.grown_at < self.grace_s
+
+
+def _writable(seen: Sequence[Seen]) -> set[Inode]:
+    """The files that a writer may have open by name: those with a plain name; in a family without one, the newest."""
+    families: dict[str, list[Seen]] = {}
+    for one in seen:
+        families.setdefault(one.family, []).append(one)
+    writable: set[Inode] = set()
+    for members in families.values():
+        wanted = [one for one in members if one.wanted] or members
+        plain = [one for one in wanted if not one.rotated]
+        writable |= {one.inode for one in plain or wanted[-1:]}
+    return writable

@@ -1,0 +1,83 @@
+"""Being woken when something happens in a folder: libc's inotify by ctypes, and silence where there is none.
+
+It only makes following faster, never more right: file systems without inotify, network ones above all, report nothing, so
+whoever waits on `fileno` waits with a timeout and scans then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+
+_MODIFY, _ATTRIB = 0x2, 0x4
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF, _IGNORED, _ONLYDIR = 0x400, 0x800, 0x8000, 0x01000000
+_EVENTS = (
+    _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
+)
+FOLDERS_MAX = 256
+READ_BYTES = 64 * 1024
+
+
+class Inotify:
+    """Watches folders. `fileno` is readable after a change in one of them, or -1 where inotify cannot be had."""
+
+    def __init__(self) -> None:
+        self._fileno = -1
+        self._folders: dict[str, int] = {}
+        self.failed: set[str] = set()
+        """Folders that could not be watched."""
+        try:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._fileno = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, AttributeError):
+            self._fileno = -1
+
+    def fileno(self) -> int:
+        return self._fileno
+
+    def watch(self, folders: set[str]) -> None:
+        """Watch exactly these folders (at most `FOLDERS_MAX` of them). A folder that was made again is watched anew."""
+        if self._fileno < 0:
+            self.failed = set(folders)
+            return
+        for folder in [known for known in self._folders if known not in folders]:
+            self._libc.inotify_rm_watch(self._fileno, self._folders.pop(folder))
+        self.failed = set()
+        for folder in sorted(folders):
+            if folder in self._folders:
+                continue
+            watch = -1
+            if len(self._folders) < FOLDERS_MAX:
+                watch = self._libc.inotify_add_watch(self._fileno, os.fsencode(folder), _EVENTS)
+            if watch < 0:
+                self.failed.add(folder)
+            else:
+                self._folders[folder] = watch
+
+    def drain(self) -> bool:
+        """Take all events that wait; whether there were any."""
+        any_event = False
+        with contextlib.suppress(BlockingIOError):
+            while self._fileno >= 0 and (events := os.read(self._fileno, READ_BYTES)):
+                any_event = True
+                self._forget(events)
+        return any_event
+
+    def _forget(self, events: bytes) -> None:
+        """Drop the watches that the kernel removed with their folder, so that `watch` sets them again."""
+        at = 0
+        while at + 16 <= len(events):
+            watch, mask, _, length = (
+                int.from_bytes(events[at + i : at + i + 4], "little", signed=i == 0) for i in (0, 4, 8, 12)
+            )
+            if mask & (_IGNORED | _MOVE_SELF):
+                for folder in [known for known, number in self._folders.items() if number == watch]:
+                    del self._folders[folder]
+            at += 16 + length
+
+    def close(self) -> None:
+        if self._fileno >= 0:
+            os.close(self._fileno)
+            self._fileno = -1

@@ -1,0 +1,127 @@
+"""What is on disk: every file that the patterns match, once, and the other files of the same families."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from elf.agent import names
+from elf.agent.follow import Inode
+
+
+class Seen(msgspec.Struct):
+    """A regular file on disk, at one scan. wanted: matched by a pattern (else only of a family that is)."""
+
+    path: str
+    status: os.stat_result
+    wanted: bool
+
+    @property
+    def inode(self) -> Inode:
+        return self.status.st_dev, self.status.st_ino
+
+    @property
+    def signature(self) -> tuple[int, int]:
+        return self.status.st_size, self.status.st_mtime_ns
+
+    @property
+    def rotated(self) -> bool:
+        return names.looks_rotated(self.path)
+
+    @property
+    def family(self) -> str:
+        return names.family(self.path)
+
+
+def reason(error: Exception) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+
+
+class Listing:
+    """The patterns, and what was already said about them."""
+
+    def __init__(self, patterns: Sequence[str], notice: Callable[[str], None]) -> None:
+        self.patterns = list(patterns)
+        self.folders: set[str] = set()
+        """The folders looked at by the last `look`: to be watched."""
+        self._notice = notice
+        self._missing: set[str] = set()
+        self._aliases: set[tuple[str, str]] = set()
+
+    def look(self, known_paths: Iterable[str]) -> list[Seen]:
+        """Every file once, longest unmodified first. O(files in the folders)."""
+        known = list(known_paths)
+        paths = dict.fromkeys(self._matches(), True)
+        self.folders |= {os.path.dirname(os.path.realpath(path)) for path in [*paths, *known]}
+        families = {names.family(path) for path in [*paths, *known]}
+        for folder in self.folders:
+            for path in _files_in(folder):
+                if path not in paths and names.family(path) in families:
+                    paths[path] = False
+        found: dict[Inode, Seen] = {}
+        for path in sorted(paths, key=lambda path: (not paths[path], os.path.islink(path), path)):
+            self._stat(path, paths[path], found)
+        return sorted(found.values(), key=lambda one: (one.status.st_mtime_ns, names.age(one.path)))
+
+    def _matches(self) -> list[str]:
+        """Paths that a pattern names, as they are written; sets `folders` to those in which more may appear."""
+        found: list[str] = []
+        self.folders = set()
+        for pattern in self.patterns:
+            folder = os.path.dirname(os.path.abspath(pattern))
+            if not glob.has_magic(folder):
+                self.folders.add(folder)
+            if glob.has_magic(pattern) and not os.path.lexists(pattern):
+                found += [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
+            else:
+                found.append(os.path.abspath(pattern))
+        return found
+
+    def _stat(self, path: str, wanted: bool, found: dict[Inode, Seen]) -> None:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            if (
+                wanted
+                and path not in self._missing
+                and (error.errno != errno.ENOENT or self._is_literal(path))
+            ):
+                self._missing.add(path)
+                self._notice(f"{path}: {reason(error)}; waiting for it")
+            return
+        self._missing.discard(path)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        one = Seen(os.path.realpath(path) if os.path.islink(path) else path, status, wanted)
+        other = found.setdefault(one.inode, one)
+        if other is one:
+            return
+        if not _is_at(other):
+            found[one.inode] = one  # renamed while we looked
+        elif wanted and other.wanted and (path, other.path) not in self._aliases:
+            self._aliases.add((path, other.path))
+            self._notice(f"{path}: the same file as {other.path}; counted once")
+
+    def _is_literal(self, path: str) -> bool:
+        return any(os.path.abspath(pattern) == path for pattern in self.patterns)
+
+
+def _is_at(one: Seen) -> bool:
+    try:
+        status = os.stat(one.path)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == one.inode
+
+
+def _files_in(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if not entry.is_symlink() and entry.is_file()]
+    except OSError:
+        return []

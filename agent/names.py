@@ -1,0 +1,44 @@
+"""What a log file's name says about rotation: its family, whether it looks rotated, and how old among its siblings.
+
+`access.log`, `access.log.1`, `access.log.2.gz`, `access.log-20240131`, `access-2024-01-31.log` and `access.1.log` are one
+family, `access.log`. Names only make files comparable; whether two are one is decided by inode and content.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_COMPRESSED = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
+_MARK = re.compile(
+    r"[-._](?P<mark>\d{4}([-_.]?\d\d){2}([-_.T]?\d\d([-_.:]?\d\d){0,2})?|\d{9,14}|\d{1,5}|old)(?P<extension>\.[A-Za-z]{2,5})?$"
+)
+
+
+def unpacked(path: str) -> str:
+    """`path` without the ending that says how it is compressed."""
+    return _COMPRESSED.sub("", path)
+
+
+def family(path: str) -> str:
+    """The base name that a file and its rotations share."""
+    name = unpacked(os.path.basename(path))
+    while match := _MARK.search(name):
+        name = name[: match.start()] + (match["extension"] or "")
+    return name
+
+
+def looks_rotated(path: str) -> bool:
+    """Whether the name carries a number, a date or a compression: a file that is probably not written any more."""
+    return family(path) != os.path.basename(path)
+
+
+def age(path: str) -> int:
+    """Among siblings of one modification time: the lower, the older. Numbers count backwards, dates forwards."""
+    match = _MARK.search(unpacked(os.path.basename(path)))
+    if match is None:
+        return 1 << 62
+    if match["mark"] == "old":
+        return -1
+    digits = int(re.sub(r"\D", "", match["mark"]))
+    return -digits if len(match["mark"]) <= 5 else digits

@@ -1,0 +1,96 @@
+"""Is an unknown file on disk one that is known? By its bytes; `identity.py` says what is remembered of those."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from enum import Enum
+
+from elf.agent.content import Content, Plain, open_content
+from elf.agent.follow import Followed
+from elf.agent.identity import HEAD_BYTES, PROOF_BYTES, gzip_holds, same_head, seek
+from elf.agent.listing import Seen
+from elf.errors import SourceError
+
+COMPARE_BYTES = 256 * 1024
+
+
+class Likeness(Enum):
+    EQUAL = "equal"
+    START = "start"  # the start of the other file
+    DIFFERENT = "different"
+
+
+@contextlib.contextmanager
+def reading(path: str | int) -> Iterator[Content]:
+    """A fresh look at a file's content, from its start. A descriptor is duplicated."""
+    content = open_content(os.dup(path) if isinstance(path, int) else path)
+    try:
+        yield content
+    finally:
+        os.close(content.descriptor)
+
+
+def exactly(content: Content, view: memoryview) -> bytes:
+    """As many bytes as fit in `view`, fewer only at the end (or where it is corrupt)."""
+    count = 0
+    with contextlib.suppress(SourceError):
+        while count < len(view) and (got := content.readinto(view[count:])):
+            count += got
+    return bytes(view[:count])
+
+
+def head_of(path: str | int) -> bytes:
+    """The first `HEAD_BYTES` uncompressed bytes."""
+    with reading(path) as content:
+        return exactly(content, memoryview(bytearray(HEAD_BYTES)))
+
+
+class Continues(Enum):
+    NO = "no"
+    MORE = "more"  # the same file, and there may be more to read
+    READ = "read"  # the same file, read to its end
+
+
+def continues(one: Seen, content: Content, file: Followed) -> Continues:
+    """Whether the unknown file `one` is `file`, which is nowhere else on disk now: all that was read of it is there.
+
+    An equal start shorter than 1 KiB is no evidence for a file that is being written; for a rotated one of the same family it is,
+    for there it can only be a copy or an archive. Raises OSError.
+    """
+    state, size = file.state, one.status.st_size
+    if not (one.rotated or content.compressed) and (one.path != file.path or state.offset < PROOF_BYTES):
+        return Continues.NO
+    if not content.compressed and size < state.offset:
+        return Continues.NO
+    if content.compressed and state.done and state.offset and gzip_holds(content.descriptor, size, state):
+        return Continues.READ
+    if not same_head(head_of(one.path), state):
+        return Continues.NO
+    if state.done and not state.offset:  # an archive that was there before the beginning
+        return Continues.READ if content.compressed and state.packed_bytes == size else Continues.NO
+    with reading(one.path) as fresh:
+        if not seek(fresh, state):
+            return Continues.NO
+        more = not state.done or bool(exactly(fresh, memoryview(bytearray(1))))
+        return Continues.MORE if more else Continues.READ
+
+
+def compare(one: Seen, file: Followed, *, thorough: bool) -> Likeness:
+    """How the uncompressed content of `one` relates to that of `file`, which is on disk too.
+
+    thorough: of compressed content all, not only the first 1 KiB. Reads up to the first difference. Raises OSError.
+    """
+    opened = file.content.descriptor if isinstance(file.content, Plain) else file.path
+    with reading(one.path) as mine, reading(opened) as theirs:
+        whole = not (mine.compressed or theirs.compressed)
+        view = memoryview(bytearray(COMPARE_BYTES if whole or thorough else HEAD_BYTES))
+        while True:
+            data, other = exactly(mine, view), exactly(theirs, view)
+            if data != other:
+                return Likeness.START if other.startswith(data) else Likeness.DIFFERENT
+            if len(data) < len(view):
+                return Likeness.EQUAL
+            if not (whole or thorough):
+                return Likeness.START
