@@ -90,6 +90,7 @@ cdef extern from "tokenize.h":
     const uint8_t *elf_tokenize(elf_state *s, const uint8_t *p, const uint8_t *stop, int wide) noexcept nogil
     void elf_release(elf_state *s) noexcept nogil
     int elf_wide_registers() noexcept nogil
+    int elf_same(const uint8_t *a, const uint8_t *b, size_t n) noexcept nogil
 
 cdef extern from *:
     """
@@ -129,22 +130,35 @@ cdef int _strptime(void *owner, int field, const uint8_t *p, size_t n, int64_t *
 
 
 cdef int _intern(void *strings, const elf_span *spans, int n, uint64_t *hashes, int32_t *out) except -1 nogil:
-    """Codes of n spans. The hashes are computed and their table entries asked for first; most values are known."""
+    """Codes of n spans. Most values are known, so each memory access of a lookup (table entry, then text) is asked for in a
+    pass of its own, ahead of its use: the cache misses of a strip overlap."""
     cdef int i
-    cdef uint64_t seed = (<Strings> strings).seed, h
-    cdef size_t mask = (<Strings> strings).mask, at
     cdef Entry *table = (<Strings> strings).table
-    cdef const uint8_t *text
+    cdef uint32_t *ends = (<Strings> strings).ends
+    cdef size_t mask = (<Strings> strings).mask, at
     cdef uint32_t start
     cdef int32_t code
     for i in range(n):
         if spans[i].p != NULL:
-            hashes[i] = elf_hash64(spans[i].p, spans[i].n, seed)
+            hashes[i] = elf_hash64(spans[i].p, spans[i].n, (<Strings> strings).seed)
             elf_prefetch(&table[hashes[i] & mask])
     for i in range(n):
-        if spans[i].p == NULL:
-            out[i] = -1
-        else:
+        out[i] = -1
+        if spans[i].p != NULL:
+            at = hashes[i] & mask
+            while table[at].code >= 0 and table[at].tag != <uint32_t> (hashes[i] >> 32):
+                at = (at + 1) & mask
+            code = out[i] = table[at].code
+            if code >= 0:
+                elf_prefetch((<Strings> strings).text + (ends[code - 1] if code else 0))
+    for i in range(n):
+        if spans[i].p != NULL:
+            code = out[i]
+            if code >= 0:
+                ends = (<Strings> strings).ends
+                start = ends[code - 1] if code else 0
+                if ends[code] - start == spans[i].n and elf_same((<Strings> strings).text + start, spans[i].p, spans[i].n):
+                    continue
             out[i] = (<Strings> strings).put(spans[i].p, spans[i].n)
     return 0
 

@@ -47,7 +47,7 @@ def expected(format: Format, reason: Reason, field: Field | None, detail: int, l
         return _NUMBERS[field.convert]
     if reason in (Reason.LITERAL, Reason.TRUNCATED):
         return _separator(format, field)
-    return {
+    words: dict[Reason, str] = {
         Reason.EMPTY: f"a line of format {format.name}",
         Reason.TOO_LONG: f"at most {line_max} bytes",
         Reason.NUL: "text without NUL bytes",
@@ -56,7 +56,8 @@ def expected(format: Format, reason: Reason, field: Field | None, detail: int, l
         Reason.JSON: _JSON.get(detail, "a JSON object"),
         Reason.MISSING: f"a field {field.name}" if field else "a #Fields: line before the first record",
         Reason.PATTERN: "a line that the regular expression matches",
-    }.get(reason, reason.value)
+    }
+    return words.get(reason, reason.name)
 
 
 def _separator(format: Format, field: Field | None) -> str:

@@ -34,6 +34,7 @@ class Parser:
     format: what the lines look like. columns: those to fill; one that the format cannot fill is left out of the batches, and
     none of them decides whether a line is accepted. timezone: IANA name, for times without a zone. line_max: bytes; longer
     lines are rejected. agent: the value of the column `agent`. strings_max: bytes of dictionaries at which `full` says so.
+    wide: use the widest instructions that the processor has (AVX2).
 
     Raises UsageError for an unknown zone, FormatError for a format that cannot be executed. Not for two threads at once.
     """
@@ -47,6 +48,7 @@ class Parser:
         line_max: int = LINE_MAX,
         agent: str = "",
         strings_max: int = STRINGS_MAX,
+        wide: bool = True,
     ) -> None:
         self._format, self._line_max, self._strings_max = format, line_max, strings_max
         self._regex = compile_regex(format.regex, format.name) if format.shape is Shape.REGEX else None
@@ -54,7 +56,7 @@ class Parser:
         self._slots: dict[str, int] = {}
         self._types: dict[str, SqlType] = {}
         self._patterns: list[str] = []
-        self._kernel = Tokenizer(line_max, zone_offsets(timezone), pattern_times(self._patterns))
+        self._kernel = Tokenizer(line_max, zone_offsets(timezone), pattern_times(self._patterns), wide)
         self._agent = _constant(agent) if "agent" in columns else None
         self._fields: tuple[Field, ...] = ()
         self._header = b""

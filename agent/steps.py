@@ -202,7 +202,8 @@ def _tree(
                 places.setdefault(place, len(places))
                 below.setdefault(place, {})
                 below[start][field.name[begin:end]] = place
-    nodes, edges = [], []
+    nodes: list[tuple[int, int, int]] = []
+    edges: list[tuple[bytes, int]] = []
     for place in places:
         nodes.append((len(edges), len(below[place]), ends.get(place, -1)))
         edges += [(label.encode(), places[child]) for label, child in below[place].items()]
