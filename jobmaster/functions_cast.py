@@ -145,14 +145,22 @@ def cast(call: Call, compile: Compile) -> Program:
         return lambda frame: value
     if before == after or (before.kind is Kind.INT and after.kind is Kind.BIGINT):
         return lambda frame: _renamed(inner(frame), after)
-    convert = TO[after.kind]
+    convert, attempt = TO[after.kind], call.function == "try_cast"
 
     def run(frame: Frame) -> Vector:
         a = inner(frame)
         values, void, lost = convert(a.values, before, after)
+        if attempt:  # NULL is what was asked for, so it is not counted
+            void, lost = _either(void, lost), None
+            if before.kind is Kind.DOUBLE and after.is_integer:
+                void = _either(void, np.isnan(a.values))
         return settle(frame, after, values, a.valid, void=void, lost=lost)
 
     return run
+
+
+def _either(a: Mask | None, b: Mask | None) -> Mask | None:
+    return b if a is None else a if b is None else a | b
 
 
 def _renamed(vector: Vector, type: SqlType) -> Vector:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
+from math import isfinite, isnan
 from typing import Any
 
 from elf.jobmaster.vector import Kind, SqlType
@@ -21,7 +22,8 @@ BLANKS_AND_CONTROLS = BLANKS + "\x7f"
 DAY_US = 86_400_000_000
 
 INTEGER = re.compile(r"([+-]?)([0-9]*)(?:\.[0-9]*)?")
-NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?")
+WHOLE = re.compile(r"([+-]?)([0-9]+)")
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+))?")  # any digits of Unicode, as BigDecimal
 FLOAT = re.compile(
     r"([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?=[fFdD]?$)))[fFdD]?"
 )
@@ -39,7 +41,15 @@ BOOLEANS = {
 
 def to_integer(text: str, type: SqlType) -> int | None:
     """Digits after a point are cut off; "." is 0, as in Spark."""
-    found = INTEGER.fullmatch(text.strip(BLANKS_AND_CONTROLS))
+    return _integer(INTEGER.fullmatch(text.strip(BLANKS_AND_CONTROLS)), type)
+
+
+def try_integer(text: str, type: SqlType) -> int | None:
+    """try_cast takes whole numbers only."""
+    return _integer(WHOLE.fullmatch(text.strip(BLANKS_AND_CONTROLS)), type)
+
+
+def _integer(found: re.Match[str] | None, type: SqlType) -> int | None:
     if found is None or found.end() == len(found[1]) or len(found[2].lstrip("0")) > 19:
         return None
     value = int(found[1] + (found[2] or "0"))
@@ -197,16 +207,17 @@ def to_timestamp(text: str, type: SqlType) -> int | None:
 
 def double_text(value: float) -> str:
     """As Java's Double.toString: decimal from 1e-3 up to 1e7, else one digit, a point and an exponent."""
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
+    if not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value) if "e" not in repr(value) else format(Decimal(repr(value)), "f")
-    sign, digits, _ = Decimal(repr(value)).normalize().as_tuple()
-    exponent = Decimal(repr(value)).adjusted()
+    shortest = Decimal(repr(value))
+    two_digits = Decimal(f"{value:.1e}")
+    if len(shortest.as_tuple().digits) == 1 and float(two_digits) == value:
+        shortest = two_digits  # Java prints two digits at least, so it takes the nearest of those
+    sign, digits, _ = shortest.as_tuple()
     text = "".join(map(str, digits))
-    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent}"
+    return f"{'-' if sign else ''}{text[0]}.{text[1:].rstrip('0') or '0'}E{shortest.adjusted()}"
 
 
 def timestamp_text(value: int) -> str:
@@ -227,6 +238,8 @@ FROM_TEXT: dict[Kind, Callable[[str, SqlType], Any]] = {
     Kind.TIMESTAMP: to_timestamp,
 }
 
+TRY_FROM_TEXT = {**FROM_TEXT, Kind.INT: try_integer, Kind.BIGINT: try_integer}
+
 TO_TEXT: dict[Kind, Callable[[Any], str]] = {
     Kind.NULL: str,
     Kind.BOOLEAN: lambda value: "true" if value else "false",
@@ -236,3 +249,5 @@ TO_TEXT: dict[Kind, Callable[[Any], str]] = {
     Kind.DECIMAL: str,
     Kind.TIMESTAMP: timestamp_text,
 }
+TRY_TO_TEXT = {**TO_TEXT, Kind.DECIMAL: lambda value: format(value, "f")}
+"""try_cast never writes a decimal with an exponent."""

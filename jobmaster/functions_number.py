@@ -156,7 +156,8 @@ def round_half_up(value: float, digits: int) -> float:
     """As Spark: over the shortest decimal text of the double."""
     from decimal import ROUND_HALF_UP, Context, Decimal
 
-    # 1100 digits hold any double whole, so quantize never fails.
+    # Beyond 400 places nothing changes any more; 1100 digits hold any double there, so quantize never fails.
+    digits = min(max(digits, -400), 400)
     context = Context(prec=1100, rounding=ROUND_HALF_UP)
     return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), context=context))
 

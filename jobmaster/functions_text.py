@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from elf.jobmaster import patterns
-from elf.jobmaster.functions_convert import FROM_TEXT, TO_TEXT
+from elf.jobmaster.functions_convert import FROM_TEXT, TO_TEXT, TRY_FROM_TEXT, TRY_TO_TEXT
 from elf.jobmaster.functions_frame import Compile, Frame, Program, TextList, Texts, both, from_list, settle
 from elf.jobmaster.functions_logic import COMPARE
 from elf.jobmaster.functions_url import parse_url
@@ -171,7 +171,8 @@ def _cast_to_text(call: Call, compile: Compile, texts: CompileTexts) -> Texts:
     argument = call.arguments[0]
     if argument.type.kind is Kind.STRING:
         return texts(argument)
-    inner, to_text = compile(argument), TO_TEXT[argument.type.kind]
+    inner = compile(argument)
+    to_text = (TO_TEXT if call.function == "cast" else TRY_TO_TEXT)[argument.type.kind]
 
     def run(frame: Frame) -> list[str | None]:
         return [None if value is None else to_text(value) for value in inner(frame).to_python()]
@@ -180,7 +181,8 @@ def _cast_to_text(call: Call, compile: Compile, texts: CompileTexts) -> Texts:
 
 
 def _cast_from_text(call: Call, compile: Compile, texts: CompileTexts) -> Program:
-    inner, read = texts(call.arguments[0]), FROM_TEXT[call.type.kind]
+    inner = texts(call.arguments[0])
+    read = (FROM_TEXT if call.function == "cast" else TRY_FROM_TEXT)[call.type.kind]
 
     def run(frame: Frame) -> Vector:
         return from_list(

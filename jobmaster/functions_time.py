@@ -41,7 +41,8 @@ PARTS: dict[str, Callable[[Micros], Array]] = {
     "day": day_of_month,
     "month": lambda time: months(time) % 12 + 1,
     "year": lambda time: months(time) // 12 + 1970,
-    "unix_timestamp": lambda time: time // SECOND_US,
+    # Towards zero, unlike the cast to BIGINT: so does Spark.
+    "unix_timestamp": lambda time: (time - np.fmod(time, SECOND_US)) // SECOND_US,
 }
 
 

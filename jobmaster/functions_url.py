@@ -42,6 +42,8 @@ def parse(url: str) -> Parts | None:
         return None
     authority, path, query = rest.groups()
     server = SERVER.fullmatch(authority or "")
+    if server and server[3] and int(server[3]) >= 2**31:
+        server = None
     if authority and "[" in authority and server is None:
         return None
     return {
