@@ -89,3 +89,12 @@ def test_acceptance_does_not_depend_on_the_columns_asked_for(name: str) -> None:
         part = Parser(plan, columns).parse(block)
         assert (part.rows, dict(part.rejects), part.lines) == (whole.rows, dict(whole.rejects), whole.lines)
         assert part.reject_rows.tolist() == whole.reject_rows.tolist()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_sources_time_zone_applies_only_where_the_log_has_none(name: str) -> None:
+    block = b"".join(entry.line + b"\n" for entry in entries(name))
+    utc = Parser(PRESETS[name], ("time",)).parse(block).columns["time"].values
+    local = Parser(PRESETS[name], ("time",), timezone="Asia/Tokyo").parse(block).columns["time"].values
+    moved = 0 if PRESETS[name].zone else 9 * 3600 * 1_000_000
+    assert ((utc - local) == moved).all()
