@@ -23,7 +23,7 @@ import msgspec
 
 from elf.jobmaster.plan import Aggregate, Call, Column, Expression, FamilyKind, Plan
 from elf.jobmaster.spark_sql import identifier, spark_sql, unscaled
-from elf.jobmaster.vector import DOUBLE, Kind, SqlType
+from elf.jobmaster.vector import Kind, SqlType
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -166,14 +166,15 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
     kinds = {plan.families[i].kind for i in aggregate.families}
     column = f"_fam{aggregate.families[0]}"
     if kinds == {FamilyKind.DISTINCT}:
-        return Merged(f"CAST(coalesce(size({column}), 0) AS bigint)", (column,))
+        return Merged(f"CAST(coalesce(array_size({column}), 0) AS bigint)", (column,))
     if aggregate.function == "approx_count_distinct":
         instead = "count(DISTINCT …), which can"
     elif aggregate.function == "approx_percentile":
         instead = "min, max and avg, which can"
     else:
         instead = "CAST(… AS DECIMAL(18,6)) within it, which can"
-    name = aggregate.function + (" of a DOUBLE" if aggregate.input_type == DOUBLE and len(kinds) else "")
+    of_doubles = bool(kinds & {FamilyKind.EXACT_SUM, FamilyKind.EXACT_SUM_SQUARES})
+    name = aggregate.function + (" of a DOUBLE" if of_doubles else "")
     return Merged(None, refused=f"{name} cannot be merged from the lake; use {instead}")
 
 
