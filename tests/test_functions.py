@@ -49,7 +49,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
 
     def lower() -> Any:
-        return lambda value: seen.append(value) or value.lower()
+        def run(value: str) -> str:
+            seen.append(value)
+            return value.lower()
+
+        return run
 
     monkeypatch.setitem(functions_text.WITH_LITERALS, "lower", lower)
     return seen
@@ -275,12 +279,11 @@ def test_dates_there_and_back(days: int) -> None:
 def test_logic_has_three_values(rows: list[list[bool | None]]) -> None:
     columns = {name: from_list(BOOLEAN, [row[at] for row in rows]) for at, name in enumerate("abc")}
     parts = [Column(name, BOOLEAN) for name in columns]
-    for row, conjunction, disjunction in zip(
-        rows,
-        run(call("and", BOOLEAN, *parts), **columns),
-        run(call("or", BOOLEAN, *parts), **columns),
-        strict=True,
-    ):
+    every, some = (
+        evaluate(call(name, BOOLEAN, *parts), columns, len(rows), Cache()).to_python()
+        for name in ("and", "or")
+    )
+    for row, conjunction, disjunction in zip(rows, every, some, strict=True):
         assert conjunction is (False if False in row else None if None in row else True)
         assert disjunction is (True if True in row else None if None in row else False)
 
