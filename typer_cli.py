@@ -231,14 +231,15 @@ def agent_run(
 
 @app.command()
 def report(
-    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],
+    lake: Annotated[
+        str, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote, or its URL.")
+    ],
     sql: Annotated[
-        str | None, typer.Option(metavar="SQL", help="A question of the lake's jobs, as tables.")
+        str | None, typer.Option(metavar="SQL", help="A question of the lake's jobs, as views.")
     ] = None,
     every: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Merge windows into longer ones: 1h, 1d.")
     ] = None,
-    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only this job.")] = None,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="A Spark master.", show_default="local")
     ] = None,
@@ -257,7 +258,7 @@ def report(
     """
     from elf.agent.commands.report import report_command
 
-    raise typer.Exit(report_command(lake, sql, every, job, master, output))
+    report_command(lake, sql, every, master, output)
 
 
 @app.command()
