@@ -18,7 +18,7 @@ from elf.agent.layout import Variable, literal, settle
 from elf.agent.serverconf import included, read_config
 from elf.errors import FormatError
 
-_DIRECTIVE = re.compile(r"%(?P<modifiers>(?:[!<>,\d]|\{[^}]*\})*)(?P<letter>\^\w\w|[a-zA-Z%])")
+_DIRECTIVE = re.compile(r"%(?P<modifiers>(?:[!<>,\d]|\{[^}\n]*\})*)(?P<letter>\^\w\w|[a-zA-Z%])")
 
 # directive -> (canonical column, conversion, rank among those that claim it, own name when a better one is there).
 DIRECTIVES: dict[str, tuple[str, Convert, int, str]] = {
@@ -281,7 +281,7 @@ def time_conversion(name: str, pattern: str) -> tuple[Convert, int, str]:
     probe = datetime(2015, 5, 17, 22, 5, 3, tzinfo=UTC)
     try:
         read = datetime.strptime(probe.strftime(pattern), pattern)
-    except ValueError as error:
+    except (ValueError, re.error) as error:  # re.error: a directive twice
         raise FormatError(f"LogFormat: {name} cannot be read back as a time ({error}); use %t") from error
     if (read.date(), read.hour) != (probe.date(), probe.hour):
         raise FormatError(f"LogFormat: {name} is not a whole date and time; use %t")

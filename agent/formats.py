@@ -66,7 +66,7 @@ def _unknown(spec: str) -> str:
 def _from_config(spec: str) -> Format:
     server, _, place = spec.partition(":")
     path, mark, name = place.rpartition("#")
-    if not (path and mark and name):
+    if not (path and mark and name and place.isprintable()):
         raise FormatError(f"format {spec!r}: expected {server}:FILE#NAME, as in {_EXAMPLES[server]}")
     return nginx.from_config(path, name) if server == "nginx" else apache.from_config(path, name)
 
@@ -99,7 +99,7 @@ def from_regex(pattern: str) -> Format:
     """
     try:
         names = re.compile(pattern.encode()).groupindex
-    except (re.error, UnicodeEncodeError) as error:
+    except (re.error, UnicodeEncodeError, OverflowError, RecursionError) as error:
         raise FormatError(f"format regex: {error}; check the pattern") from error
     if not names:
         raise FormatError(
