@@ -19,7 +19,7 @@ import fcntl
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from elf.errors import StateError
@@ -29,6 +29,7 @@ VERSION = 1
 FILE_HEAD = MAGIC + bytes([VERSION])
 FRAME_MAGIC = b"\xe1frm"
 FRAME_MAX = 1 << 30
+BATCH_BYTES = 1 << 20
 _FRAME = struct.Struct("<4sI4s8s")
 _LENGTH = struct.Struct("<I")
 
@@ -122,21 +123,19 @@ class Journal:
 
         Raises OSError; then everything is as it was.
         """
-        new_path = self._new_path
-        kept = list(records)
-        content = FILE_HEAD + (_encode(kept, len(FILE_HEAD)) if kept else b"")
-        new = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        new = os.open(self._new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
-            _write(new, content, 0)
+            size = _write(new, FILE_HEAD, 0)
+            for frame in _batches(records):
+                size += _write(new, _encode(frame, size), size)
             os.fsync(new)
-            os.replace(new_path, self.path)
-        except OSError:
+            os.replace(self._new_path, self.path)
+        except BaseException:
             os.close(new)
-            with contextlib.suppress(OSError):
-                os.unlink(new_path)
+            self._new_path.unlink(missing_ok=True)
             raise
         os.close(self._file)
-        self._file, self._durable, self._pending = new, len(content), []
+        self._file, self._durable, self._pending = new, size, []
         _sync_folder(self.path.parent)
 
     def close(self) -> None:
@@ -222,11 +221,27 @@ def _frame_behind(content: memoryview, at: int) -> bool:
     return False
 
 
-def _write(descriptor: int, content: bytes, at: int) -> None:
+def _batches(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Records in lists of about `BATCH_BYTES`, so that a rewrite of many holds few in memory."""
+    batch: list[bytes] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record)
+        if size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _write(descriptor: int, content: bytes, at: int) -> int:
+    """Write all of `content` at the offset `at`; how many bytes that are."""
     view = memoryview(content)
     while view:
         written = os.pwrite(descriptor, view, at)
         view, at = view[written:], at + written
+    return len(content)
 
 
 def _sync_folder(folder: Path) -> None:

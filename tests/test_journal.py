@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,25 @@ def test_rewrite_replaces_all_and_appending_goes_on(tmp_path: Path) -> None:
     journal.sync()
     journal.close()
     assert records_of(path) == [b"state", b"next"]
+
+
+def test_rewrite_takes_many_records_one_by_one_and_failing_leaves_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    write(path, [[b"old"]])
+    journal, _ = Journal.open(path)
+
+    def endless() -> Iterator[bytes]:
+        yield b"new"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.rewrite(endless())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["journal", "lock"]
+    journal.rewrite(bytes([n]) * 400_000 for n in range(8))
+    journal.append(b"next")
+    journal.sync()
+    journal.close()
+    assert records_of(path) == [*(bytes([n]) * 400_000 for n in range(8)), b"next"]
 
 
 def test_a_crash_while_rewriting_leaves_the_old_records(tmp_path: Path) -> None:
