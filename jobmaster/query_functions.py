@@ -5,12 +5,12 @@ Several SQL names share one canonical function (`jobmaster/signatures.py`); `if`
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
+from elf.jobmaster import patterns, signatures
 from elf.jobmaster import query_types as types
-from elf.jobmaster import signatures
 from elf.jobmaster.plan import Expression, Literal
 from elf.jobmaster.query_types import Mismatch, call, cast
 from elf.jobmaster.vector import BIGINT, BOOLEAN, INT, STRING, Kind
@@ -19,13 +19,14 @@ Build = Callable[[Sequence[Expression]], Expression]
 
 
 class Function(NamedTuple):
-    """`title` and `defaults` give the name of an unaliased column, as Spark prints it."""
+    """`title`, `titles` (by the number of arguments) and `defaults` give the name of an unaliased column, as Spark prints it."""
 
     fewest: int
     most: int
     build: Build
     title: str = "{name}({arguments})"
     defaults: tuple[str, ...] = ()
+    titles: Mapping[int, str] = MappingProxyType({})
 
 
 def text(operand: Expression, what: str) -> Literal:
@@ -42,22 +43,20 @@ def whole(operand: Expression, what: str) -> Literal:
 
 
 def pattern(operand: Expression) -> Literal:
-    """A regular expression, checked as far as Python's reader can."""
+    """A Java regular expression that the evaluator can use."""
     literal = text(operand, "pattern")
     value = str(literal.value)
     _check_length(value)
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise Mismatch(f"the pattern {value!r} is wrong: {error}") from None
+    wrong = patterns.check(value)
+    if wrong:
+        raise Mismatch(f"the pattern {value!r} cannot be used: {wrong}")
     return literal
 
 
 def _check_length(value: str) -> None:
     if len(value) > signatures.PATTERN_CHARS_MAX:
-        raise Mismatch(
-            f"the pattern has {len(value):,} characters, the most is {signatures.PATTERN_CHARS_MAX:,}"
-        )
+        most = signatures.PATTERN_CHARS_MAX
+        raise Mismatch(f"the pattern has {len(value):,} characters, the most is {most:,}")
 
 
 def like(function: str, operand: Expression, like_pattern: Expression, escape: str) -> Expression:
@@ -67,12 +66,9 @@ def like(function: str, operand: Expression, like_pattern: Expression, escape: s
     _check_length(value)
     if len(escape) != 1:
         raise Mismatch("ESCAPE takes one character")
-    rest = re.sub(re.escape(escape) + f"[%_{re.escape(escape)}]", "", value)
-    if escape in rest:
-        raise Mismatch(
-            f"in the pattern {value!r} the escape {escape!r} must stand before %, _ or itself",
-            f"double it: {escape * 2!r}",
-        )
+    wrong = patterns.check_like(value, escape)
+    if wrong:
+        raise Mismatch(f"the pattern {value!r} cannot be used: {wrong}")
     return call(function, types.string(operand), literal, Literal(escape, STRING))
 
 
@@ -133,7 +129,7 @@ def _replace(operands: Sequence[Expression]) -> Expression:
 def _regexp_extract(operands: Sequence[Expression]) -> Expression:
     regex = pattern(operands[1])
     group = whole(operands[2], "group") if len(operands) == 3 else Literal(1, INT)
-    groups = re.compile(str(regex.value)).groups
+    groups = patterns.groups(str(regex.value))
     if not 0 <= int(group.value or 0) <= groups:
         hint = "" if groups else "put parentheses round the part to extract, or ask for group 0"
         raise Mismatch(f"the pattern has {groups} groups, and group {group.value} is asked for", hint)
@@ -141,8 +137,11 @@ def _regexp_extract(operands: Sequence[Expression]) -> Expression:
 
 
 def _regexp_replace(operands: Sequence[Expression]) -> Expression:
-    replacement = text(operands[2], "replacement")
-    return call("regexp_replace", types.string(operands[0]), pattern(operands[1]), replacement)
+    regex, replacement = pattern(operands[1]), text(operands[2], "replacement")
+    wrong = patterns.check_replacement(str(regex.value), str(replacement.value))
+    if wrong:
+        raise Mismatch(f"the replacement {replacement.value!r} cannot be used: {wrong}")
+    return call("regexp_replace", types.string(operands[0]), regex, replacement)
 
 
 def _rlike(operands: Sequence[Expression]) -> Expression:
@@ -222,7 +221,7 @@ def _operator(function: str) -> Build:
 _MANY = 1_000
 _COALESCE = Function(2, 2, lambda operands: call("coalesce", *types.unified(operands)))
 _LENGTH = Function(1, 1, _strings("length"))
-_SUBSTRING = Function(2, 3, _substring)
+_SUBSTRING = Function(2, 3, _substring, defaults=("", "", "2147483647"))
 _LOWER, _UPPER = Function(1, 1, _strings("lower")), Function(1, 1, _strings("upper"))
 _DAY = Function(1, 1, _of_time("day"))
 _RLIKE = Function(2, 2, _rlike, "{upper}({arguments})")
@@ -239,9 +238,9 @@ FUNCTIONS: dict[str, Function] = {
     "lcase": _LOWER,
     "upper": _UPPER,
     "ucase": _UPPER,
-    "trim": Function(1, 2, _trim("trim")),
-    "ltrim": Function(1, 2, _trim("ltrim")),
-    "rtrim": Function(1, 2, _trim("rtrim")),
+    "trim": Function(1, 2, _trim("trim"), titles={2: "TRIM(BOTH {0} FROM {1})"}),
+    "ltrim": Function(1, 2, _trim("ltrim"), titles={2: "TRIM(LEADING {0} FROM {1})"}),
+    "rtrim": Function(1, 2, _trim("rtrim"), titles={2: "TRIM(TRAILING {0} FROM {1})"}),
     "length": _LENGTH,
     "len": _LENGTH,
     "char_length": _LENGTH,
@@ -250,7 +249,7 @@ FUNCTIONS: dict[str, Function] = {
     "substr": _SUBSTRING,
     "split_part": Function(3, 3, _split_part),
     "concat": Function(1, _MANY, concat),
-    "replace": Function(2, 3, _replace),
+    "replace": Function(2, 3, _replace, defaults=("", "", "")),
     "regexp_extract": Function(2, 3, _regexp_extract, defaults=("", "", "1")),
     "regexp_replace": Function(3, 3, _regexp_replace, "{name}({arguments}, 1)"),
     "regexp_like": _RLIKE,
@@ -270,7 +269,7 @@ FUNCTIONS: dict[str, Function] = {
     "dayofmonth": _DAY,
     "month": Function(1, 1, _of_time("month")),
     "year": Function(1, 1, _of_time("year")),
-    "unix_timestamp": Function(1, 1, _unix_timestamp),
+    "unix_timestamp": Function(1, 1, _unix_timestamp, "{name}({arguments}, yyyy-MM-dd HH:mm:ss)"),
 }
 
 INSTEAD: dict[str, str] = {

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from elf.errors import QueryError
 from elf.jobmaster import query_functions, signatures
 from elf.jobmaster import query_types as types
+from elf.jobmaster.functions_convert import double_text, timestamp_text
 from elf.jobmaster.plan import Call, Expression, Literal
 from elf.jobmaster.query_functions import FUNCTIONS, INSTEAD
 from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position
@@ -112,6 +113,23 @@ _REFUSED = {
 }
 
 
+_COMMON = frozenset(("this", "expression", "expressions", "is_string"))
+_ARGUMENTS = {
+    "Between": frozenset(("this", "low", "high")),
+    "In": frozenset(("this", "expressions", "query", "unnest", "field")),
+    "Case": frozenset(("this", "ifs", "default")),
+    "Cast": frozenset(("this", "to", "safe")),
+    "TryCast": frozenset(("this", "to", "safe")),
+    "Trim": frozenset(("this", "expression", "position")),
+    "Column": frozenset(("this", "table", "db", "catalog")),
+    "Like": frozenset(("this", "expression", "negate")),
+    "ILike": frozenset(("this", "expression", "negate")),
+    "DPipe": frozenset(("this", "expression", "safe")),
+    "Div": frozenset(("this", "expression", "typed", "safe")),
+}
+"""What a node may hold, lest a detail that a version of sqlglot keeps in one is lost without a word."""
+
+
 class Term(NamedTuple):
     """A translated expression, and how Spark names such a column."""
 
@@ -146,6 +164,11 @@ class Translator:
     def term(self, node: Node) -> Term:
         """The typed form of `node`."""
         kind = type(node).__name__
+        strange = [
+            arg for arg, part in node.args.items() if part and arg not in _ARGUMENTS.get(kind, _COMMON)
+        ]
+        if strange and (kind in _BINARY or kind in _NODES):
+            self.fail(node, f"this form of {kind.upper()} is not supported: {self._snippet(node)}")
         try:
             if kind in _BINARY:
                 return self._binary(node, _BINARY[kind])
@@ -192,8 +215,11 @@ class Translator:
     def _not(self, node: Node) -> Term:
         inner = self.term(node.this)
         is_null = type(node.this).__name__ == "Is" and type(node.this.expression).__name__ == "Null"
-        name = inner.name[:-5] + "NOT NULL)" if is_null else f"(NOT {inner.name})"
-        return Term(call("not", types.boolean(inner.expression)), name)
+        negated = self._negated(inner)
+        return Term(negated.expression, inner.name[:-5] + "NOT NULL)") if is_null else negated
+
+    def _negated(self, inner: Term) -> Term:
+        return Term(call("not", types.boolean(inner.expression)), f"(NOT {inner.name})")
 
     def _negate(self, node: Node) -> Term:
         if type(node.this).__name__ == "Literal" and not node.this.is_string:
@@ -209,11 +235,9 @@ class Translator:
             self.fail(node, "IS takes NULL, TRUE or FALSE", "use <=> to compare with NULLs")
         truth = Literal(bool(node.expression.this), BOOLEAN)
         compared = types.comparison("<=>", types.boolean(inner.expression), truth)
-        return Term(compared, f"({inner.name} IS {str(truth.value).upper()})")
+        return Term(compared, f"({inner.name} <=> {str(truth.value).lower()})")
 
     def _between(self, node: Node) -> Term:
-        if node.args.get("symmetric"):
-            self.fail(node, "BETWEEN SYMMETRIC is not supported", "put the lower bound first")
         value, low, high = (self.term(node.args[arg]) for arg in ("this", "low", "high"))
         above = types.comparison(">=", value.expression, low.expression)
         below = types.comparison("<=", value.expression, high.expression)
@@ -229,19 +253,23 @@ class Translator:
 
     def _like(self, node: Node, escape: str = "\\") -> Term:
         function = type(node).__name__.lower()
+        if type(node.expression).__name__ in ("Any", "All", "Some"):
+            self.fail(
+                node, f"{function.upper()} ANY and ALL are not supported", "join several with OR or AND"
+            )
         value, pattern = self.term(node.this), self.term(node.expression)
-        name = f"{value.name} {function.upper()} {pattern.name}"
+        shown = "" if escape == "\\" else f" ESCAPE '{escape}'"
+        name = f"{value.name} LIKE {pattern.name}{shown}"
         if function == "ilike":
             name = f"ilike({value.name}, {pattern.name})"
-        return Term(query_functions.like(function, value.expression, pattern.expression, escape), name)
+        term = Term(query_functions.like(function, value.expression, pattern.expression, escape), name)
+        return self._negated(term) if node.args.get("negate") else term
 
     def _escape(self, node: Node) -> Term:
         if type(node.this).__name__ not in ("Like", "ILike"):
             self.fail(node, "ESCAPE belongs to LIKE and ILIKE")
-        escape = self.term(node.expression)
-        literal = query_functions.text(escape.expression, "escape character")
-        inner = self._like(node.this, str(literal.value))
-        return Term(inner.expression, f"{inner.name} ESCAPE '{literal.value}'")
+        literal = query_functions.text(self.term(node.expression).expression, "escape character")
+        return self._like(node.this, str(literal.value))
 
     def _rlike(self, node: Node) -> Term:
         value, pattern = self.term(node.this), self.term(node.expression)
@@ -263,16 +291,16 @@ class Translator:
         subject = self.term(node.this) if node.this else None
         conditions: list[Expression] = []
         values: list[Expression] = []
-        shown = f"CASE {subject.name}" if subject else "CASE"
+        shown = "CASE"
         for branch in node.args["ifs"]:
             when, then = self.term(branch.this), self.term(branch.args["true"])
+            condition, name = when
             if subject:
-                condition = types.comparison("=", subject.expression, when.expression)
-            else:
-                condition = types.boolean(when.expression)
-            conditions.append(condition)
+                condition = types.comparison("=", subject.expression, condition)
+                name = f"({subject.name} = {name})"
+            conditions.append(types.boolean(condition))
             values.append(then.expression)
-            shown += f" WHEN {when.name} THEN {then.name}"
+            shown += f" WHEN {name} THEN {then.name}"
         default = node.args.get("default")
         other = self.term(default) if default is not None else Term(Literal(None, NULL), "")
         *values, last = types.unified([*values, other.expression])
@@ -282,11 +310,13 @@ class Translator:
 
     def _cast(self, node: Node) -> Term:
         target, inner = self._target(node.args["to"]), self.term(node.this)
-        value = inner.expression
-        trying = bool(node.args.get("safe"))
+        value, trying = inner.expression, bool(node.args.get("safe"))
         name = f"{'TRY_CAST' if trying else 'CAST'}({inner.name} AS {str(target).upper()})"
-        if isinstance(value, Literal) and isinstance(value.value, str) and target == TIMESTAMP:
-            value = types.timestamp(value)
+        if isinstance(value, Literal) and value.type == STRING and target == TIMESTAMP:
+            stamp = types.timestamp(value)
+            if type(node).__name__ == "Cast" and isinstance(stamp, Literal):  # TIMESTAMP '…'
+                name = f"TIMESTAMP '{timestamp_text(int(stamp.value or 0))}'"
+            return Term(stamp, name)
         converted = types.cast(value, target)
         if trying and isinstance(converted, Call) and converted is not value:
             converted = call("try_cast", value, target=target)
@@ -313,7 +343,9 @@ class Translator:
         extra = self.term(characters) if characters is not None else None
         function = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim")
         built = query_functions.trim(function, inner.expression, extra.expression if extra else None)
-        name = f"trim({inner.name})" if extra is None else f"TRIM({side} {extra.name} FROM {inner.name})"
+        name = (
+            f"{function}({inner.name})" if extra is None else f"TRIM({side} {extra.name} FROM {inner.name})"
+        )
         return Term(built, name)
 
     def _call(self, node: Node, condition: Node | None = None) -> Term:
@@ -331,7 +363,9 @@ class Translator:
             self.fail(node, f"{name} takes {_counted(function)}, not {len(node.expressions)}")
         terms = [self.term(argument) for argument in node.expressions]
         shown = [*(term.name for term in terms), *function.defaults[len(terms) :]]
-        title = function.title.format(name=name, upper=name.upper(), arguments=", ".join(shown))
+        title = function.titles.get(len(terms), function.title).format(
+            *shown, name=name, upper=name.upper(), arguments=", ".join(shown)
+        )
         try:
             return Term(function.build([term.expression for term in terms]), title)
         except Mismatch as error:
@@ -378,7 +412,7 @@ def number(source: str) -> Term:
     if suffix in ("d", "f") or ("e" in match[2].lower() and suffix != "bd"):
         if math.isinf(float(value)):
             raise Mismatch(f"{source} is not a DOUBLE", "the largest is 1.7976931348623157E308")
-        return Term(Literal(float(value), DOUBLE), _java_double(float(value)))
+        return Term(Literal(float(value), DOUBLE), double_text(float(value)))
     if "." not in match[2] and suffix != "bd":
         whole = int(value)
         if -(2**31) <= whole < 2**31 and suffix != "l":
@@ -397,15 +431,6 @@ def number(source: str) -> Term:
     if abs(unscaled) < 2**63:
         return Term(Literal(unscaled, type), shown)
     return Term(call("cast", Literal(shown, STRING), target=type), shown)
-
-
-def _java_double(value: float) -> str:
-    """As Java prints it: 1000.0, 1.0E10."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return repr(value)
-    mantissa, exponent = f"{Decimal(repr(value)):e}".split("e")
-    mantissa = mantissa.rstrip("0") if "." in mantissa else mantissa + "."
-    return f"{mantissa}{'0' if mantissa.endswith('.') else ''}E{int(exponent)}"
 
 
 def _counted(function: Any) -> str:

@@ -25,6 +25,13 @@ Sources = Mapping[str, Mapping[str, SqlType]]
 
 WINDOW_FIELDS = {"start": Column("#window_start", TIMESTAMP), "end": Column("#window_end", TIMESTAMP)}
 WINDOW_COLUMN = Column("#window", WINDOW)
+CANONICAL = frozenset(
+    (
+        *("time", "client_ip", "user", "method", "path", "query", "protocol", "status", "bytes", "referer"),
+        *("user_agent", "request_time", "host", "upstream_response_time", "scheme", "request_length", "agent"),
+    )
+)
+"""Columns that have one name in every format that logs them."""
 _GROUP_HINT = "GROUP BY it, or put it into an aggregate"
 
 _CLAUSES = {
@@ -300,9 +307,14 @@ class Select:
         if node.name.lower() == "window":
             hint = "GROUP BY window(time, '10 seconds') makes it"
             self.fail(node, "there is no window", hint)
-        near = get_close_matches(node.name.lower(), [*names, *self.aliases], n=1)
-        meant = f"did you mean {near[0]}? " if near else ""
         reason = f"there is no column {node.name} in {self.source}"
+        if any(item.alias.lower() == node.name.lower() for item in self.items):
+            self.fail(node, reason, "it is an alias of SELECT, known to HAVING and ORDER BY but not here")
+        if node.name.lower() in CANONICAL:
+            hint = f"the log's format has no {node.name}; it has {', '.join(names)}"
+            self.fail(node, reason, hint)
+        near = get_close_matches(node.name.lower(), names, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
         self.fail(node, reason, f"{meant}it has {', '.join(names)}")
 
     def window_field(self, node: Node) -> Term | None:
@@ -379,7 +391,7 @@ class Select:
 
     def _group_target(self, node: Node) -> Node:
         """What an ordinal or an alias in GROUP BY stands for."""
-        if type(node).__name__ == "Literal" and not node.is_string:
+        if type(node).__name__ == "Literal" and str(node.this).isdigit() and not node.is_string:
             return self._ordinal(node, "GROUP BY").node
         if type(node).__name__ == "Column" and not node.args.get("table"):
             name = node.name.lower()
@@ -389,7 +401,7 @@ class Select:
 
     def _ordinal(self, node: Node, clause: str) -> _Item:
         text = str(node.this)
-        if not text.isdigit() or not 1 <= int(text) <= len(self.items):
+        if not 1 <= int(text) <= len(self.items):
             self.fail(node, f"{clause} {text}: SELECT has {len(self.items)} items", "count them from 1")
         return self.items[int(text) - 1]
 
@@ -416,7 +428,9 @@ class Select:
         groups = Groups(self, "SELECT")
         for item in self.items:
             term = groups.grouped(item.node)
-            name = item.alias or term.name
+            name = item.alias or item.name or term.name
+            if term.type.kind is Kind.NULL:
+                self.fail(item.node, "NULL alone has no type", "CAST(NULL AS STRING)")
             if any(name.lower() == output.name.lower() for output in outputs):
                 self.fail(item.node, f"two columns are named {name}", "give one of them another name with AS")
             outputs.append(Output(name, term.expression, term.type))
@@ -463,7 +477,7 @@ class Select:
         nulls_first = bool(node.args.get("nulls_first"))
         if self._is_all(target):
             expressions = [output.expression for output in outputs]
-        elif type(target).__name__ == "Literal" and not target.is_string:
+        elif type(target).__name__ == "Literal" and str(target.this).isdigit() and not target.is_string:
             item = self._ordinal(target, "ORDER BY")
             expressions = [outputs[self.items.index(item)].expression]
         else:
@@ -493,12 +507,14 @@ class Select:
 
 
 class _Item:
-    """An item of SELECT: its expression and its alias, "" without one."""
+    """An item of SELECT: its expression and its alias, "" without one. `name`: a column that is cast keeps its name, in Spark."""
 
     def __init__(self, node: Node) -> None:
         aliased = type(node).__name__ == "Alias"
         self.node: Node = node.this if aliased else node
         self.alias: str = node.alias if aliased else ""
+        cast = type(self.node).__name__ in ("Cast", "TryCast") and type(self.node.this).__name__ == "Column"
+        self.name: str = self.node.this.name if cast else ""
 
 
 def _calls(node: Node) -> str:

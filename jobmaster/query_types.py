@@ -6,18 +6,22 @@ caller knows the place.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
-from elf.jobmaster import signatures
+from elf.jobmaster import functions_convert, signatures
 from elf.jobmaster.plan import Call, Column, Expression, Literal
 from elf.jobmaster.vector import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, Kind, SqlType, decimal
 
 INT_DIGITS, BIGINT_DIGITS = decimal(10, 0), decimal(20, 0)
 _RANGES = {Kind.INT: 2**31, Kind.BIGINT: 2**63}
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?[df]?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
-_TRUTHS = frozenset(("t", "true", "y", "yes", "1", "f", "false", "n", "no", "0"))
+_READERS: dict[Kind, Callable[[str, SqlType], bool | int | float | None]] = {
+    Kind.BOOLEAN: functions_convert.to_boolean,
+    Kind.INT: functions_convert.to_integer,
+    Kind.BIGINT: functions_convert.to_integer,
+    Kind.DOUBLE: functions_convert.to_double,
+    Kind.TIMESTAMP: functions_convert.to_timestamp,
+}
 
 
 class Mismatch(Exception):  # noqa: N818 - it is a finding, which becomes an error with a place
@@ -59,11 +63,14 @@ def _cast_hint(source: SqlType, target: SqlType) -> str:
 
 
 def _folded(literal: Literal, target: SqlType) -> Literal | None:
-    """A constant converted upwards, where nothing can be lost; else None."""
+    """A constant converted where nothing is lost: upwards, or a text that reads as the type; else None."""
     value, source = literal.value, literal.type
     if value is None:
         return Literal(None, target) if target.kind in signatures.SCALARS else None
-    if not source.is_numeric or isinstance(value, (bool, str)) or source.kind is Kind.DOUBLE:
+    if isinstance(value, str):
+        read = _READERS[target.kind](value, target) if target.kind in _READERS else None
+        return None if read is None else Literal(read, target)
+    if not source.is_numeric or isinstance(value, bool) or source.kind is Kind.DOUBLE:
         return None
     scale = source.scale if source.kind is Kind.DECIMAL else 0
     if target.kind is Kind.DOUBLE:
@@ -145,21 +152,10 @@ def _check_text(text: Expression, other: SqlType) -> None:
     """Refuse a constant that can never be equal: Spark would answer with silence."""
     if not isinstance(text, Literal) or not isinstance(text.value, str):
         return
-    value = text.value.strip()
-    if other.is_numeric and not _NUMBER.fullmatch(value):
-        raise Mismatch(f"{text.value!r} is not a number, and is compared with a {other}")
-    if other == BOOLEAN and value.lower() not in _TRUTHS:
-        raise Mismatch(f"{text.value!r} is neither true nor false, and is compared with a boolean")
-    if other == TIMESTAMP and not is_timestamp(value):
-        raise Mismatch(f"{text.value!r} is not a timestamp", "write it like '2024-05-17 10:05:03'")
-
-
-def is_timestamp(text: str) -> bool:
-    """Whether Spark reads `text` as a timestamp. Only plain dates and times count; no 'now', no time zone names."""
-    shape = (
-        r"\d{4}(-\d{1,2}(-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{0,6})?)?(Z|UTC|[+-]\d{1,2}:\d{2})?)?)?)?"
-    )
-    return re.fullmatch(shape, text) is not None
+    reads = _READERS[DOUBLE.kind if other.is_numeric else other.kind]
+    if reads(text.value, DOUBLE if other.is_numeric else other) is None:
+        hint = "write it like '2024-05-17 10:05:03'" if other == TIMESTAMP else ""
+        raise Mismatch(f"{text.value!r} is no {other}, and stands where one is needed", hint)
 
 
 def _wider(left: SqlType, right: SqlType) -> SqlType:

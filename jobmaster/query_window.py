@@ -20,7 +20,7 @@ _UNITS_US = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
-_PART = re.compile(r"\s*([+-]?)\s*(\d{1,18})(?:\.(\d{0,6}))?\s*([a-z]+)")
+_PART = re.compile(r"\s*([+-]?)\s*(\d{1,18})(?:\.(\d{0,6}))?\s+([a-z]+)")
 _EXAMPLES = "write it like '10 seconds', '5 minutes' or '1 hour 30 minutes'"
 
 
