@@ -46,8 +46,10 @@ class RunOptions(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct):
+    """bytes_total: None where it cannot be known (standard input)."""
+
     bytes_done: int
-    bytes_total: int
+    bytes_total: int | None
     lines: int
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.batch import Batch, Reject
-from elf.agent.blocks import Block
+from elf.agent.blocks import Block, FileKey
 from elf.agent.fields import Format, Reason
 from elf.agent.parser import Parser
 from elf.agent.presets import COLUMN_TYPES
@@ -28,7 +28,7 @@ _NO_STRINGS = Strings()
 """The dictionary of a column that is NULL throughout."""
 
 
-class FileState(msgspec.Struct):
+class ParseState(msgspec.Struct):
     """What parsing needs to go on within a file: its format, the header line in force, the last event time, and the rejects
     that wait for a first time. Saved with the position of the file."""
 
@@ -55,8 +55,9 @@ class Totals(msgspec.Struct):
 class Feed:
     """Feeds the workers of the jobs on one source.
 
-    format_of: the format of a block's file. bounds: event times [since, until) in microseconds outside of which rows are left out, or
-    None. settle: called before the dictionaries are emptied; it must cut every worker.
+    format_of: the format of a block's file. bounds: event times [since, until) in microseconds; rows outside are left out.
+    settle: called before the dictionaries are emptied; it must cut every worker. head: the beginning of a block's file, for
+    a header that stands above the place where reading starts.
     """
 
     def __init__(
@@ -66,15 +67,16 @@ class Feed:
         *,
         columns: frozenset[str],
         settle: Callable[[], None],
+        head: Callable[[Block], bytes] = lambda block: b"",
         timezone: str = "UTC",
         agent: str = "",
         bounds: tuple[int | None, int | None] | None = None,
         strings_max: int = 8 << 20,
     ) -> None:
         self.totals = Totals()
-        self.files: dict[object, FileState] = {}
+        self.files: dict[FileKey, ParseState] = {}
         self.time_max: int | None = None
-        self._format_of, self._workers, self._settle = format_of, list(workers), settle
+        self._format_of, self._workers, self._settle, self._head = format_of, list(workers), settle, head
         self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
         self._strings_max = strings_max
         self._parsers: dict[Format, Parser] = {}
@@ -101,7 +103,7 @@ class Feed:
         parser = self._parser(format)
         if parser.full():
             self.empty_dictionaries()
-        state = self._file(block, parser)
+        state = self._file(block, parser, format)
         state.format = format
         batch = parser.parse(block.data)
         state.header = parser.header
@@ -138,9 +140,11 @@ class Feed:
             )
         return parser
 
-    def _file(self, block: Block, parser: Parser) -> FileState:
+    def _file(self, block: Block, parser: Parser, format: Format) -> ParseState:
         if block.first or block.file not in self.files:
-            self.files[block.file] = FileState()
+            self.files[block.file] = ParseState()
+            if block.start and format.header:
+                self.files[block.file].header = _last_header(self._head(block))
             self._current = None
         state = self.files[block.file]
         if self._current != block.file:
@@ -159,7 +163,7 @@ class Feed:
         if len(totals.samples) < SAMPLES_MAX:
             totals.samples += batch.samples[: SAMPLES_MAX - len(totals.samples)]
 
-    def _release_pending(self, state: FileState, batch: Batch, too_long: int) -> None:
+    def _release_pending(self, state: ParseState, batch: Batch, too_long: int) -> None:
         """Rejected lines belong to the pane of the line before them; at a file's start, of the first line that has a time."""
         time = state.last_time if state.last_time is not None else _first_time(batch)
         state.pending_rejects += too_long
@@ -173,13 +177,18 @@ class Feed:
         if time is not None:
             state.pending_rejects = 0
 
-    def _after(self, state: FileState, batch: Batch) -> None:
+    def _after(self, state: ParseState, batch: Batch) -> None:
         if batch.rows and "time" in batch.columns:
             times = batch.columns["time"].values
             state.last_time = int(times[-1])
             latest = int(times.max())
             if self.time_max is None or latest > self.time_max:
                 self.time_max = latest
+
+
+def _last_header(head: bytes) -> bytes:
+    found = [line for line in head.splitlines() if line.startswith(b"#Fields:")]
+    return found[-1] if found else b""
 
 
 def _first_time(batch: Batch) -> int | None:

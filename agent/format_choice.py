@@ -21,13 +21,20 @@ HEAD_BYTES = 64 << 10
 class FormatChoice:
     """The format of each file: one for all, or detected for each. `chosen` maps paths to the names of their formats.
 
-    lenient: a file that cannot be told takes the format of the file before it (a live agent must not stop), or waits with
-    `fallback` for lines that can.
+    lenient: a file that cannot be told takes the format of the file before it (a live agent must not stop), or is tried
+    again with its next block. head: the beginning of a block's file.
     """
 
-    def __init__(self, spec: str, notices: Callable[[str], None], *, lenient: bool = False) -> None:
+    def __init__(
+        self,
+        spec: str,
+        notices: Callable[[str], None],
+        *,
+        lenient: bool = False,
+        head: Callable[[Block], bytes] = lambda block: bytes(block.data[:HEAD_BYTES]),
+    ) -> None:
         self.spec, self.chosen = spec, dict[str, str]()
-        self._notices, self._lenient = notices, lenient
+        self._notices, self._lenient, self._head = notices, lenient, head
         self._fixed = None if spec == "auto" else resolve(spec)
         self._by_file: dict[object, Format] = {}
         self._last: Format | None = None
@@ -40,7 +47,7 @@ class FormatChoice:
         known = self._by_file.get(block.file)
         if known is not None:
             return known
-        head = bytes(block.data[:HEAD_BYTES])
+        head = self._head(block)
         if not head.strip():
             return self._last or resolve("combined")
         try:

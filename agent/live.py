@@ -12,12 +12,13 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from threading import Event
 
 import msgspec
 
 from elf.agent.blocks import Block, FileKey
-from elf.agent.feed import Feed, FileState
+from elf.agent.feed import Feed, ParseState
 from elf.agent.format_choice import FormatChoice
 from elf.agent.live_job import JobRecord, LiveJob
 from elf.agent.source import Source, SourceState
@@ -42,7 +43,7 @@ class SourceRecord(msgspec.Struct, array_like=True):
     """A source in the journal: its position, and what parsing needs to go on in each of its files."""
 
     position: SourceState
-    files: list[tuple[FileKey, FileState]]
+    files: list[tuple[FileKey, ParseState]]
     time_max: int | None
 
 
@@ -59,28 +60,23 @@ class LiveSource:
 
     def __init__(self, source: Source, formats: FormatChoice, feed: Feed, jobs: Sequence[LiveJob]) -> None:
         self.source, self.formats, self.feed, self.jobs = source, formats, feed, list(jobs)
-        self._quiet_since_us: int | None = None
-        self._clock_us: int | None = None
+        self._last_line_us: int | None = None  # when the source last gave lines, or was first looked at
 
     def read(self, now_us: int, deadline: float) -> bool:
         """Read what is there, until `deadline` (monotonic); True when more is waiting."""
         retained = [job.windows.retained_us for job in self.jobs]
-        read_any = False
+        if self._last_line_us is None:
+            self._last_line_us = now_us
         while (block := self.source.read(now_us / 1e6)) is not None:
             self._take(block, now_us, retained)
-            read_any = True
             if time.monotonic() >= deadline:
                 return True
-        if read_any or self._quiet_since_us is None:
-            self._quiet_since_us = now_us
-        self._clock_us = now_us
         return False
 
     def _take(self, block: Block, now_us: int, retained: Sequence[int | None]) -> None:
         late_us = self.feed.time_max if self.feed.time_max is not None else now_us
         self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
-        self._quiet_since_us = now_us
-        self._clock_us = None
+        self._last_line_us = now_us
         if block.last:
             self.feed.files.pop(block.file, None)
 
@@ -91,9 +87,10 @@ class LiveSource:
         reading to that end, less the grace.
         """
         latest = self.feed.time_max
-        if self._clock_us is not None and self._quiet_since_us is not None and self.source.at_end:
-            idle = self._clock_us - QUIET_US
-            if idle >= self._quiet_since_us and (latest is None or idle > latest):
+        complete = self.source.complete_until
+        if complete is not None and self._last_line_us is not None:
+            idle = int(complete * 1e6) - QUIET_US
+            if idle >= self._last_line_us and (latest is None or idle > latest):
                 latest = idle
         return None if latest is None else min(latest, now_us)
 
@@ -128,13 +125,14 @@ class Live:
         self._poll = select.poll()
         for source in self.sources:
             descriptor = source.source.fileno()
-            if descriptor is not None:
+            if descriptor >= 0:
                 self._poll.register(descriptor, select.POLLIN)
         self._next_emit = {job.name: 0.0 for job in self.jobs}
         self._next_sync = self._next_store = 0.0
         self._retry_at = 0.0
         self._snapshot_bytes = journal.size if journal is not None else 0
         self._recorded_lines = -1
+        self._unsynced = False
         self._said: dict[str, str] = {}
 
     def run(self, stop: Event, until: Callable[[], bool] | None = None) -> None:
@@ -153,9 +151,10 @@ class Live:
         if not self._is_choked():
             for source in self.sources:
                 source.source.scan(now_us / 1e6)
-                for notice in source.source.notices():
-                    self._notices(notice)
                 more |= source.read(now_us, deadline)
+                for notice in source.source.notices:
+                    self._notices(notice)
+                source.source.notices.clear()
         self._keep_within_budget()
         self.publish(now_us)
         self.store()
@@ -169,9 +168,11 @@ class Live:
         if stop.wait(WAKE_S):
             return
         due = min([self._next_sync if self._has_unrecorded() else float("inf"), *self._emit_times()])
-        timeout = min(1.0, max(0.0, due - time.monotonic()))
+        timeout = min([max(0.0, due - time.monotonic()), *(source.source.poll_s for source in self.sources)])
         if timeout:
             self._poll.poll(timeout * 1000)
+        for source in self.sources:
+            source.source.wake()
 
     def _emit_times(self) -> Iterator[float]:
         for job in self.jobs:
@@ -200,9 +201,7 @@ class Live:
                 began = time.monotonic()
                 if began < self._next_emit[job.name]:
                     continue
-                self._guarded(
-                    f"job {job.name}", lambda job=job, watermark=watermark: self._publish(job, watermark)
-                )
+                self._guarded(f"job {job.name}", partial(self._publish, job, watermark))
                 took = time.monotonic() - began
                 # A job whose windows are large is published less often, so that publishing stays under a tenth of a core.
                 self._next_emit[job.name] = began + max(job.options.emit_us / 1e6, 10 * took)
@@ -233,7 +232,7 @@ class Live:
         self._next_sync = moment + SYNC_S
         if not now and not self._changed():
             return
-        self._guarded(f"journal {journal.path}", lambda: self._record(journal))
+        self._guarded("journal", lambda: self._record(journal))
 
     def _changed(self) -> bool:
         total = sum(source.feed.totals.lines for source in self.sources)
@@ -242,11 +241,14 @@ class Live:
         return changed
 
     def _record(self, journal: Journal) -> None:
+        if self._unsynced:  # what a full disk refused comes first
+            journal.sync()
+            self._unsynced = False
         for source in self.sources:
             for job in source.jobs:
                 job.cut()  # positions and rows must speak of the same lines
         if journal.size > 2 * self._snapshot_bytes + JOURNAL_GROWTH:
-            journal.rewrite(self._snapshot())
+            journal.rewrite(list(self._snapshot()))
             self._snapshot_bytes = journal.size
         else:
             record = Record(
@@ -255,9 +257,12 @@ class Live:
                 {job.name: job.record() for job in self.jobs},
             )
             journal.append(msgspec.msgpack.encode(record))
-            journal.sync()
+            self._unsynced = True
         for job in self.jobs:
             job.recorded()
+        if self._unsynced:
+            journal.sync()
+            self._unsynced = False
 
     def _snapshot(self) -> Iterator[bytes]:
         """The whole state. Only the last record has positions: a rewrite that is cut short never replaces the old journal."""

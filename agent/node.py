@@ -11,14 +11,15 @@ import msgspec
 from elf.agent.config import Config, JobSection, SourceSection
 from elf.agent.engine import Progress, RunOptions, Summary
 from elf.agent.feed import Feed, columns_for
-from elf.agent.format_choice import FormatChoice, head_of
+from elf.agent.format_choice import FormatChoice
 from elf.agent.live import Live, LiveSource, Record, SourceRecord
 from elf.agent.live_job import JobOptions, JobRecord, LiveJob
-from elf.agent.source import Source, matching
+from elf.agent.source import Source
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, QueryError, StateError
 from elf.jobmaster.journal import Journal
 from elf.jobmaster.plan import Plan
+from elf.jobmaster.vector import SqlType
 from elf.sinks.result import Sink
 from elf.sinks.spec import SinkSpec
 
@@ -76,50 +77,36 @@ class History:
 
 
 def _sources(config: Config, history: History, budget: Budget, notices: Notices) -> list[LiveSource]:
-    names = {section.name for section in config.sources}
-    by_source: dict[str, list[tuple[JobSection, Plan]]] = {name: [] for name in names}
-    formats = {
-        section.name: FormatChoice(section.format, notices, lenient=True) for section in config.sources
-    }
-    schemas = {
-        section.name: formats[section.name].schema(_heads(section.paths)) for section in config.sources
-    }
-    for job in config.jobs:
-        plan = _compile(job, schemas)
-        by_source[plan.source].append((job, plan))
-    return [
-        _source(config, section, formats[section.name], by_source[section.name], history, budget, notices)
-        for section in config.sources
-    ]
+    opened = [_open(section, history.sources.get(section.name), notices) for section in config.sources]
+    schemas = {source.name: formats.schema({source.name: source.head()}) for source, formats in opened}
+    plans = [(job, _compile(job, schemas)) for job in config.jobs]
+    out = []
+    for section, (source, formats) in zip(config.sources, opened, strict=True):
+        jobs = [
+            _job(job, plan, budget, history, notices) for job, plan in plans if plan.source == section.name
+        ]
+        saved = history.sources.get(section.name)
+        out.append(_wire(source, formats, jobs, section.timezone, config.agent.name, saved))
+    return out
 
 
-def _heads(patterns: Sequence[str]) -> dict[str, bytes]:
-    return {str(path): head_of(path) for path in matching(patterns)}
+def _open(
+    section: SourceSection, saved: SourceRecord | None, notices: Notices
+) -> tuple[Source, FormatChoice]:
+    source = Source(section.name, section.paths, state=saved.position if saved else None, start=section.start)
+    source.scan(time.time())
+    formats = FormatChoice(section.format, notices, lenient=True, head=lambda block: source.head(block.file))
+    return source, formats
 
 
-def _compile(job: JobSection, schemas: Mapping[str, Mapping[str, object]]) -> Plan:
+def _compile(job: JobSection, schemas: Mapping[str, Mapping[str, SqlType]]) -> Plan:
     # In a child process: the compiler's memory would stay with the agent for ever.
-    from elf.jobmaster.query_child import compile_in_child
+    from elf.jobmaster.query import compile_in_child
 
     try:
         return compile_in_child(job.sql, schemas)
     except QueryError as error:
         raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
-
-
-def _source(
-    config: Config,
-    section: SourceSection,
-    formats: FormatChoice,
-    jobs: Sequence[tuple[JobSection, Plan]],
-    history: History,
-    budget: Budget,
-    notices: Notices,
-) -> LiveSource:
-    live_jobs = [_job(job, plan, budget, history, notices) for job, plan in jobs]
-    saved = history.sources.get(section.name)
-    source = Source(section.name, section.paths, state=saved.position if saved else None, start=section.start)
-    return _wire(source, formats, live_jobs, section.timezone, config.agent.name, saved)
 
 
 def _wire(
@@ -142,6 +129,7 @@ def _wire(
         workers,
         columns=columns_for(workers, need_time=True),
         settle=settle,
+        head=lambda block: source.head(block.file),
         timezone=timezone,
         agent=agent,
         bounds=bounds,
@@ -189,12 +177,12 @@ def follow(
     from elf.agent.engine import compile_plan
 
     began = time.monotonic()
-    formats = FormatChoice(options.format, notices, lenient=True)
-    patterns = tuple(options.files)
-    plan = compile_plan(options.query, formats.schema(_heads(patterns)))
+    source = Source("access", options.files, state=None, start="beginning")
+    source.scan(time.time())
+    formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
+    plan = compile_plan(options.query, formats.schema({"access": source.head()}))
     budget = Budget(options.memory_max, options.state_dir)
     job = LiveJob(options.job, plan, JobOptions(), sinks, budget, 0)
-    source = Source(plan.source, patterns, state=None, start="beginning")
     bounds = (options.since_us, options.until_us)
     live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)
     live = Live([live_source], budget=budget, epoch=0, journal=None, notices=notices)

@@ -139,7 +139,8 @@ class Finisher:
         return self._variance(aggregate, counts, totals_, squares)
 
     def _lane(self, groups: Rows, accumulator: int) -> NDArray[np.int64]:
-        return groups.lanes[self._starts[accumulator]]
+        lane: NDArray[np.int64] = groups.lanes[self._starts[accumulator]]
+        return lane
 
     def _wide(self, groups: Rows, accumulator: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         at = self._starts[accumulator]
