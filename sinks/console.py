@@ -239,16 +239,26 @@ def _body_rows(window: Window, rows: Sequence[tuple[Any, ...]]) -> Iterable[tupl
 
 def _single_rows(windows: Sequence[Window], show_job: bool) -> tuple[list[ColumnInfo], list[tuple[Any, ...]]]:
     """One-row windows as the rows of one table: job, time, values, and the status where one is not final."""
-    columns = [ColumnInfo("window", WINDOW_TYPE)]
     only_window = all(column.type == WINDOW_TYPE for column in windows[0].columns)
-    if not only_window:
-        columns += _body_columns(windows[0])
+    timed = [] if _says_its_time(windows[0]) else [ColumnInfo("window", WINDOW_TYPE)]
+    columns = timed + ([] if only_window else _body_columns(windows[0]))
     if show_job:
         columns.insert(0, ColumnInfo("job", "string"))
     columns.append(ColumnInfo("", "string"))
     rows = []
     for window in windows:
         body = () if only_window else next(iter(_body_rows(window, window.rows)))
-        row = ((window.start, window.end), *body, "" if window.status == "final" else window.status)
+        span_cell = ((window.start, window.end),) if timed else ()
+        row = (*span_cell, *body, "" if window.status == "final" else window.status)
         rows.append((window.job, *row) if show_job else row)
     return columns, rows
+
+
+def _says_its_time(window: Window) -> bool:
+    """Whether a row of the window holds the window's start as a column of its own (`window.start AS minute`)."""
+    starts = (
+        value == window.start
+        for value, column in zip(window.rows[0], window.columns, strict=True)
+        if column.type == "timestamp"
+    )
+    return any(starts)

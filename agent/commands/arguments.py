@@ -20,6 +20,15 @@ def checked_timezone(name: str) -> str:
         raise UsageError(f'--timezone: expected a name like "Europe/Berlin", found {name!r}') from error
 
 
+def report_query(name: str) -> str:
+    """The SQL of a usual question. Raises `UsageError`."""
+    from elf.jobmaster.reports import REPORTS
+
+    if name not in REPORTS:
+        raise UsageError(f"--report: expected {', '.join(REPORTS)}, found {name!r}")
+    return REPORTS[name]
+
+
 def moment(flag: str, text: str | None, now_us: int, zone: str) -> int | None:
     """The time of `--since` or `--until`, microseconds since 1970. Raises `UsageError`."""
     try:

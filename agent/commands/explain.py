@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from elf.agent.commands.arguments import report_query
+from elf.agent.presets import COLUMN_TYPES
 from elf.errors import UsageError
 
 
 def explain_command(query: str | None, report: str | None, output: str) -> None:
-    """Print the plan of `query`, or of the usual question `report`. Raises `QueryError`, `UsageError`."""
+    """Print the plan of `query`, or the SQL and plan of the usual question `report`. Raises `QueryError`, `UsageError`."""
     if (query is None) == (report is None):
         raise UsageError("name a query, or a usual question with --report NAME")
-    from elf.jobmaster.explain import explain_json, explain_text
+    from elf.jobmaster.explain import explain, to_json
     from elf.jobmaster.query import compile as compile_query
 
-    if report is not None:
-        from elf.jobmaster.reports import report_query
-
-        query = report_query(report)
-    assert query is not None
-    from elf.agent.presets import COLUMN_TYPES
-
-    plan = compile_query(query, {"access": COLUMN_TYPES})
-    print(explain_json(plan) if output == "json" else explain_text(plan))
+    sql = report_query(report) if report is not None else query or ""
+    plan = compile_query(sql, {"access": COLUMN_TYPES})
+    if output == "json":
+        print(to_json(plan))
+        return
+    print(sql if report is not None else "", end="\n" if report is not None else "")
+    print(explain(plan))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from elf.agent import units
-from elf.agent.commands.arguments import checked_timezone, memory, moment, sink_specs
+from elf.agent.commands.arguments import checked_timezone, memory, moment, report_query, sink_specs
 from elf.agent.commands.signals import stop_on_signals
 from elf.agent.commands.streams import notices, say
 from elf.agent.engine import Progress, RunOptions, Summary
@@ -63,8 +63,6 @@ def run_command(arguments: Arguments) -> int:
 def _options(arguments: Arguments, now_us: int) -> RunOptions:
     query, files = arguments.query, arguments.files
     if arguments.report is not None:
-        from elf.jobmaster.reports import report_query
-
         query, files = report_query(arguments.report), (arguments.query, *arguments.files)
     if not files:
         raise UsageError("no file to read; name one, or - for stdin")

@@ -1,0 +1,386 @@
+"""The `elf` command as people and scripts meet it: messages, exit codes, pipes, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from elf.typer_cli import main
+
+ELF = [sys.executable, "-m", "elf.typer_cli"]
+HEAD = "192.0.2.{0} - - [17/May/2015:10:05:{1:02} +0000]"
+LINES = [
+    f'{HEAD.format(n % 7, n)} "GET /{n % 3} HTTP/1.1" {200 if n % 4 else 404} {n} "-" "curl/8"\n'
+    for n in range(40)
+]
+BAD = '192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "unterminated\n'
+QUERY = "SELECT status, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY status ORDER BY status"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "access.log"
+    path.write_text("".join(LINES))
+    return path
+
+
+def elf(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of a command run within this process."""
+    code = main([str(argument) for argument in arguments])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [*ELF, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+class TestHelp:
+    def test_answers_at_once_and_imports_nothing_heavy(self) -> None:
+        program = (
+            "import sys; from elf.typer_cli import main; code = main(['--help']); "
+            "heavy = {'numpy', 'rich', 'sqlglot', 'pyarrow', 'pyspark', 'msgspec', 'zstandard'} & set(sys.modules); "
+            "sys.exit(code or (f'imported {heavy}' if heavy else 0))"
+        )
+        took = []
+        for _ in range(5):
+            began = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, check=False
+            )
+            took.append(time.perf_counter() - began)
+            assert done.returncode == 0, done.stderr
+        assert min(took) < 0.2
+        for verb in ("run", "parse", "formats", "explain", "validate", "report", "demo", "agent"):
+            assert f"\n  {verb} " in done.stdout
+
+    def test_version_tells_how_it_was_built(self, capfd: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = elf(capfd, "--version")
+        assert code == 0
+        assert out.startswith("elf ")
+        assert "python: " in out
+        assert "build: " in out or "compiler: " in out
+
+    def test_completion_script(self) -> None:
+        environment = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+        done = run("--show-completion", "bash", env=environment)
+        assert done.returncode == 0
+        assert "_ELF_COMPLETE=complete_bash" in done.stdout
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["rnu"], "elf: no such command 'rnu'. Did you mean 'run'?; see elf --help"),
+            (["run", "--fromat", "x", "q", "f"], "elf: no such option: --fromat"),
+            (["run"], "elf: missing argument 'QUERY'; see elf run --help"),
+            (["run", QUERY], "elf: no file to read; name one, or - for stdin"),
+            (["run", QUERY, "x", "--memory-max", "lots"], "elf: --memory-max: expected a size like"),
+            (["run", QUERY, "x", "--since", "noon"], "elf: --since: expected a time like"),
+            (["run", QUERY, "x", "--timezone", "Mars/Base"], "elf: --timezone: expected a name like"),
+            (
+                ["run", QUERY, "x", "--sink", "s3:y"],
+                'elf: --sink: expected "console" or "parquet:DIR", found',
+            ),
+            (["run", QUERY, "x", "--output", "xml"], "elf: invalid value for '--output'"),
+            (["run", QUERY, "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
+            (["run", "--report", "trafic", "x"], "elf: "),
+            (["explain"], "elf: name a query, or a usual question with --report NAME"),
+            (["explain", "SELECT 1"], "elf: query: "),
+            (["formats", "combned"], "elf: format 'combned' is not known; did you mean combined?"),
+            (["parse", "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
+        ],
+    )
+    def test_a_mistake_is_one_line_and_exit_code_2(
+        self, capfd: pytest.CaptureFixture[str], arguments: Sequence[str], message: str
+    ) -> None:
+        code, out, err = elf(capfd, *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith(message)
+        assert err.count("\n") == 1
+
+    def test_bare_elf_shows_its_help(self, capfd: pytest.CaptureFixture[str]) -> None:
+        code, _, err = elf(capfd)
+        assert code == 2
+        assert err.startswith("Usage: elf")
+
+    def test_debug_shows_the_traceback_wherever_it_stands(self, capfd: pytest.CaptureFixture[str]) -> None:
+        _, _, err = elf(capfd, "run", QUERY, "/nowhere/x.log", "--debug")
+        assert "Traceback" in err
+        assert err.splitlines()[-1].startswith("elf: /nowhere/x.log")
+
+    def test_a_bug_of_ours_is_one_line_too(
+        self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("elf.agent.formats.describe", None)
+        monkeypatch.setattr("elf.agent.commands.formats.describe", None)
+        code, _, err = elf(capfd, "formats", "combined")
+        assert code == 1
+        assert err.startswith("elf: internal error: TypeError")
+        assert err.count("\n") == 1
+
+
+class TestRun:
+    def test_piped_output_is_json_lines(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        code, out, err = elf(capfd, "run", QUERY, log)
+        assert code == 0
+        assert [json.loads(line) for line in out.splitlines()] == [
+            {"status": 200, "hits": 30, "bytes": sum(n for n in range(40) if n % 4)},
+            {"status": 404, "hits": 10, "bytes": sum(n for n in range(40) if not n % 4)},
+        ]
+        assert "elf: 1 file, 40 lines, 0 rejected, 0 late, 0 B spilled, " in err
+
+    def test_forms(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        _, out, err = elf(capfd, "run", QUERY, log, "--output", "csv", "-q")
+        assert out == "status,hits,bytes\n200,30,600\n404,10,180\n"
+        assert err == ""
+        _, out, _ = elf(capfd, "run", QUERY, log, "--output", "table")
+        assert out == "status  hits  bytes\n   200    30    600\n   404    10    180\n"
+
+    def test_meta_counts_lines(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        with log.open("a") as file:
+            file.write(BAD)
+        _, out, _ = elf(capfd, "run", "SELECT count(*) AS n FROM access", log, "--meta")
+        row = json.loads(out)
+        assert row["n"] == 40
+        assert row["_elf"]["status"] == "final"
+        assert row["_elf"]["revision"] == [0, 0, 1]
+        assert [row["_elf"][f"lines_{what}"] for what in ("read", "parsed", "rejected", "late")] == [
+            41,
+            40,
+            1,
+            0,
+        ]
+
+    def test_rejected_lines_are_told_with_the_way_to_see_them(
+        self, capfd: pytest.CaptureFixture[str], log: Path
+    ) -> None:
+        with log.open("a") as file:
+            file.write(BAD)
+        code, _, err = elf(capfd, "run", QUERY, log)
+        assert code == 0
+        assert f"elf: rejected: 1 unterminated quote; see them with: elf parse {log}" in err
+        _, _, err = elf(capfd, "run", QUERY, log, "-v")
+        assert "elf: unterminated quote in %{User-Agent}i, at byte " in err
+
+    def test_nothing_parsed_is_exit_code_1(self, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        path = tmp_path / "x.log"
+        path.write_text("not\na log\n")
+        code, _, err = elf(capfd, "run", QUERY, path, "--format", "combined")
+        assert code == 1
+        assert "elf: none of 2 lines could be parsed (2 separator missing); see why with: elf parse" in err
+        assert "--format combined" in err
+
+    def test_an_empty_file_is_no_failure(self, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        path = tmp_path / "x.log"
+        path.touch()
+        assert elf(capfd, "run", QUERY, path)[0] == 0
+
+    def test_since_and_until(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        bounds = ("--since", "2015-05-17T10:05:10", "--until", "2015-05-17T12:05:20+02:00")
+        _, out, _ = elf(capfd, "run", "SELECT count(*) AS n FROM access", log, *bounds)
+        assert json.loads(out) == {"n": 10}
+
+    def test_standard_input(self, log: Path) -> None:
+        with log.open("rb") as file:
+            done = run("run", QUERY, "-", "-q", stdin=file)
+        assert [json.loads(line)["hits"] for line in done.stdout.splitlines()] == [30, 10]
+
+    def test_a_usual_question_by_name(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        for name in ("traffic", "paths", "errors", "clients"):
+            code, out, err = elf(capfd, "run", "--report", name, log, "-q")
+            assert (code, err) == (0, ""), name
+            assert out, name
+
+    def test_a_closed_pipe_is_success(self, tmp_path: Path) -> None:
+        path = tmp_path / "big.log"
+        path.write_text("".join(line.replace("/0", f"/{n}") for n in range(2_000) for line in LINES))
+        command = f"{' '.join(ELF)} run 'SELECT path, count(*) AS n FROM access GROUP BY path' {path} -q"
+        done = subprocess.run(
+            ["bash", "-c", f"{command} | head -1; exit ${{PIPESTATUS[0]}}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+
+    def test_progress_and_table_on_a_terminal_only(self, log: Path) -> None:
+        out = on_terminal("run", QUERY, str(log), "--color", "never")
+        assert "status  hits  bytes\r\n   200    30    600\r\n" in out
+
+    def test_ctrl_c_prints_the_open_windows(self, log: Path) -> None:
+        query = "SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 minute')"
+        with subprocess.Popen(
+            [*ELF, "run", query, "--follow", "--meta", str(log)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            first = json.loads(process.stdout.readline())  # the window is open by now
+            assert (first["n"], first["_elf"]["status"]) == (40, "open")
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=20)
+        assert process.returncode == 130, err
+        assert "40 lines" in err
+
+
+def on_terminal(*arguments: str) -> str:
+    """What a command prints when all its streams are a terminal of 80 columns."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen([*ELF, *arguments], stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        chunks = []
+        while True:
+            try:
+                chunk = os.read(leader, 65536)
+            except OSError:  # Linux says so when the last writer has gone
+                break
+            if not chunk:
+                break
+            chunks.append(chunk)
+        process.wait(20)
+    os.close(leader)
+    return b"".join(chunks).decode()
+
+
+class TestParse:
+    def test_marks_the_first_mismatch(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        with log.open("a") as file:
+            file.write(BAD)
+        code, out, _ = elf(capfd, "parse", log, "--limit", "1")
+        assert code == 0
+        lines = out.splitlines()
+        assert lines[0] == "format: combined (detected)"
+        assert "41 lines, 40 parsed, 1 rejected" in lines
+        at = lines.index("1 rejected: unterminated quote")
+        assert lines[at + 1].endswith('expected a closing "')
+        excerpt, caret = lines[at + 2 : at + 4]
+        marked = excerpt[caret.index("^") :]
+        assert marked.startswith(("unterminated", '"unterminated'))
+
+    def test_records_as_json_lines(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        _, out, err = elf(capfd, "parse", log, "--output", "json", "--limit", "3", "--format", "combined")
+        records = [json.loads(line) for line in out.splitlines()]
+        assert [record["bytes"] for record in records] == [0, 1, 2]
+        assert records[0]["client_ip"] == "192.0.2.0"
+        assert records[0]["time"] == "2015-05-17T10:05:00Z"
+        assert records[0]["referer"] is None
+        assert "elf: 40 lines, 40 parsed, 0 rejected" in err
+
+    def test_a_format_that_never_fits_is_exit_code_1(
+        self, capfd: pytest.CaptureFixture[str], log: Path
+    ) -> None:
+        code, out, _ = elf(capfd, "parse", log, "--format", "haproxy")
+        assert code == 1
+        assert "40 lines, 0 parsed, 40 rejected" in out
+
+    def test_hostile_lines_do_not_reach_the_terminal(
+        self, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        path = tmp_path / "x.log"
+        path.write_bytes(b"\x1b]0;owned\x07 \x9b31m\n" + LINES[0].replace("curl", "\x1b[2J").encode())
+        _, out, _ = elf(capfd, "parse", path, "--format", "combined")
+        assert "\x1b" not in out
+        assert "\\u001b[2J" in out
+
+
+class TestFormats:
+    def test_list_and_one(self, capfd: pytest.CaptureFixture[str]) -> None:
+        _, out, _ = elf(capfd, "formats")
+        assert {"combined", "haproxy", "w3c", "json"} <= {line.split(" ")[0] for line in out.splitlines()}
+        _, out, _ = elf(capfd, "formats", "combined")
+        assert any(line.split()[:2] == ["bytes", "bigint"] for line in out.splitlines())
+
+
+class TestExplain:
+    def test_text_and_json(self, capfd: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = elf(capfd, "explain", QUERY)
+        assert code == 0
+        assert "status" in out
+        _, out, _ = elf(capfd, "explain", QUERY, "--output", "json")
+        assert json.loads(out)
+
+    def test_a_usual_question(self, capfd: pytest.CaptureFixture[str]) -> None:
+        code, out, _ = elf(capfd, "explain", "--report", "traffic")
+        assert code == 0
+        assert "SELECT" in out
+
+
+class TestConfiguration:
+    TEXT = """\
+[[source]]
+name = "access"
+path = "access.log"
+format = "combined"
+[[job]]
+name = "errors"
+sql = "SELECT window, count(*) AS n FROM access GROUP BY window(time, '10 seconds')"
+"""
+
+    def test_validate_says_what_it_means(self, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        path = tmp_path / "elf.toml"
+        path.write_text(self.TEXT)
+        code, out, err = elf(capfd, "validate", "-c", path)
+        assert (code, err) == (0, "")
+        assert f"source access: {tmp_path}/access.log" in out
+        assert "job errors: of access, windows of 10s" in out
+
+    def test_the_example_is_valid(self, capfd: pytest.CaptureFixture[str]) -> None:
+        example = Path(__file__).parent.parent / "examples" / "elf.toml"
+        assert elf(capfd, "validate", "-c", example)[0] == 0
+
+    @pytest.mark.parametrize("command", [["validate"], ["agent", "run"]])
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("path =", "paht =", ":5: [source] paht: unknown key; did you mean path?"),
+            (
+                '"combined"',
+                '"combned"',
+                ": source 'access': format 'combned' is not known; did you mean combined?",
+            ),
+            ("count(*)", "cont(*)", ":9: job"),
+            ("FROM access", "FROM acces", ":9: job"),
+        ],
+    )
+    def test_mistakes_are_exit_code_78(
+        self,
+        capfd: pytest.CaptureFixture[str],
+        tmp_path: Path,
+        command: list[str],
+        old: str,
+        new: str,
+        message: str,
+    ) -> None:
+        path = tmp_path / "elf.toml"
+        text = f'[agent]\nstate_dir = "state"\n{self.TEXT}'.replace(old, new)
+        path.write_text(text)
+        code, _, err = elf(capfd, *command, "-c", path)
+        assert code == 78
+        assert err.startswith(f"elf: {path}{message}")
+        assert err.count("\n") == 1
+
+    def test_agent_runs_until_told_to_stop(self, tmp_path: Path) -> None:
+        (tmp_path / "access.log").write_text("".join(LINES))
+        text = self.TEXT.replace('format = "combined"', 'format = "combined"\nstart = "beginning"')
+        (tmp_path / "elf.toml").write_text(f'[agent]\nstate_dir = "state"\n{text}')
+        command = [*ELF, "agent", "run", "-c", str(tmp_path / "elf.toml")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            row = json.loads(process.stdout.readline())
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=20)
+        assert process.returncode == 0, err
+        assert row["_elf"]["job"] == "errors"
