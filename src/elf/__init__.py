@@ -1,22 +1,18 @@
 """ELF: exact windows from live web server logs. The front door: `elf.run(query, files)`."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elf.agent.api import Result, run
     from elf.errors import ElfError
 
-try:
-    __version__ = version("elf-mesh")
-except PackageNotFoundError:  # imported from a source tree that was never installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = ["ElfError", "Result", "__version__", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    # Late, so that `elf --help` does not wait for numpy.
+    # Late, all of it: `elf --help` must not wait for numpy, nor `import elf` for the package's metadata.
     if name in ("run", "Result"):
         from elf.agent import api
 
@@ -25,4 +21,11 @@ def __getattr__(name: str) -> Any:
         from elf.errors import ElfError
 
         return ElfError
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("elf-mesh")
+        except PackageNotFoundError:  # imported from a source tree that was never installed
+            return "0+unknown"
     raise AttributeError(f"module 'elf' has no attribute {name!r}")
