@@ -86,7 +86,7 @@ def start(folder: Path, site: Path) -> Server:
     log.parent.mkdir(parents=True, exist_ok=True)
     nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     server = _nginx(nginx, folder / "server", site, log) if nginx else None
-    return server or _ours(site, log)
+    return server or start_built_in(site, log)
 
 
 def _nginx(nginx: str, server: Path, site: Path, log: Path) -> Server | None:
@@ -115,7 +115,8 @@ def _nginx(nginx: str, server: Path, site: Path, log: Path) -> Server | None:
     return Server(f"nginx {version}", process, port, log, f"nginx:{configuration}#demo")
 
 
-def _ours(site: Path, log: Path) -> Server:
+def start_built_in(site: Path, log: Path) -> Server:
+    """Our own server for `site`, ready to answer."""
     port = free_port()
     command = [sys.executable, "-m", "elf.agent.demo.origin", str(port), str(site), str(log)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
