@@ -25,6 +25,8 @@ from elf.cbt.rows import Op, Rows
 
 RUNS_MAX = 48
 """Runs in a root buffer before the smaller ones are merged: bounds the fan-in of every merge."""
+FRAGMENTS_MAX = 64
+"""Fragments in a node before the smaller ones are merged: a fragment costs memory even when its frame is on disk."""
 CHUNK_ROWS = 1 << 16
 
 Bound = tuple[int, int, int, bytes]
@@ -36,16 +38,18 @@ class Sizes(NamedTuple):
     """Bounds of a tree's parts, in bytes of unpacked rows.
 
     A root buffer and its merge take twice `root_bytes`, the split of a leaf about twice `node_bytes`: with the default
-    fractions at most 3/8 of the cap together.
+    fractions a quarter of the cap together. Larger than 16 MiB is slower, for the processor's caches. A full buffer over
+    `fanout` children should make pieces of 64 KiB or more, so that compression is worth its overhead.
     """
 
     root_bytes: int
     node_bytes: int
-    fanout: int = 128
+    fanout: int
 
     @classmethod
     def under(cls, cap_bytes: int) -> Sizes:
-        return cls(min(max(cap_bytes // 8, 4096), 32 << 20), min(max(cap_bytes // 16, 4096), 16 << 20))
+        each = min(max(cap_bytes // 16, 4096), 16 << 20)
+        return cls(each, each, min(max(each >> 16, 8), 128))
 
 
 class _Leaf:
@@ -202,6 +206,8 @@ class Tree:
         """Add rows to a node; returns the nodes that are now in its place."""
         self._store(node, rows)
         if node.raw_bytes <= self._sizes.node_bytes:
+            if len(node.fragments) > FRAGMENTS_MAX:
+                self._merge_small_fragments(node)
             return [(low, node)]
         return self._empty(low, node) if isinstance(node, _Inner) else self._split_leaf(low, node)
 
@@ -266,6 +272,17 @@ class Tree:
     def _load(self, node: _Leaf) -> Rows:
         """All rows of a node, folded. Raises OSError when the spill file cannot be read."""
         return merge([self._unpack(fragment) for fragment in node.fragments], self.ops)
+
+    def _merge_small_fragments(self, node: _Leaf) -> None:
+        """Merge the smaller three quarters: as with the runs of the root."""
+        node.fragments.sort(key=lambda fragment: -fragment.raw_bytes)
+        kept, small = node.fragments[: FRAGMENTS_MAX // 4], _Leaf()
+        small.fragments = node.fragments[FRAGMENTS_MAX // 4 :]
+        with self._budget.scratch(2 * small.raw_bytes):
+            rows = self._load(small)
+            self._discard(small)
+            node.fragments = kept
+            self._store(node, rows)
 
     def _discard(self, node: _Leaf) -> None:
         for fragment in node.fragments:
@@ -441,5 +458,6 @@ class Tree:
                 assert node is not self._top or not node.fragments
                 assert 1 <= len(node.children) <= self._sizes.fanout
                 assert all(a < b for a, b in pairwise([low, *node.lows[1:]]))
+            assert len(node.fragments) <= FRAGMENTS_MAX
             assert node.raw_bytes <= self._sizes.node_bytes or sum(f.count for f in node.fragments) == 1
         self._budget.check()
