@@ -110,9 +110,8 @@ def _lines(sample: bytes) -> list[bytes]:
 
 
 def _headed(header: bytes) -> Format:
-    """A W3C log says itself what it holds; CloudFront's is known by its field names."""
-    kind = "cloudfront" if b"x-edge-" in header else "w3c"
-    return msgspec.structs.replace(PRESETS[kind], fields=w3c.fields_for(header, kind))
+    """A W3C log says itself what it holds."""
+    return msgspec.structs.replace(PRESETS[w3c.kind_of(header)], fields=w3c.fields_for(header))
 
 
 def _objects(lines: list[bytes]) -> list[dict[str, object]]:

@@ -252,7 +252,7 @@ HAPROXY = literal(
 
 
 def _headed(kind: str, header: bytes) -> Format:
-    fields = w3c.fields_for(header, kind)
+    fields = w3c.fields_for(header)
     return Format(kind, Shape.LITERAL, fields, comment="#", header=kind, zone=True)
 
 

@@ -75,7 +75,9 @@ _CLOUDFRONT: dict[str, tuple[str, Convert, Escape]] = {
     "timestamp": ("time", Convert.TIME_EPOCH, Escape.NONE),
     "timestamp(ms)": ("time", Convert.TIME_EPOCH_MS, Escape.NONE),
 }
-_TIMES = (Convert.DATE, Convert.TIME_OF_DAY, Convert.TIME_EPOCH, Convert.TIME_EPOCH_MS)
+_TABLES = {"w3c": (_W3C, " "), "cloudfront": (_CLOUDFRONT, "\t")}
+_EPOCHS = {Convert.TIME_EPOCH, Convert.TIME_EPOCH_MS}
+_TIMES = {Convert.DATE, Convert.TIME_OF_DAY} | _EPOCHS
 
 IIS_FIELDS = (
     b"#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer)"
@@ -93,36 +95,38 @@ FIELDS_MAX = 200
 """Names taken from one header; IIS has about 30, CloudFront 33."""
 
 
-def fields_for(header: bytes, kind: str = "w3c") -> tuple[Field, ...]:
-    """The field plan of the lines below a `#Fields:` line. `kind` is "w3c" (divided by spaces) or "cloudfront" (by tabs).
+def kind_of(header: bytes) -> str:
+    """Whose header it is: "cloudfront" (its lines are divided by tabs) or "w3c" (by spaces)."""
+    return "cloudfront" if b"x-edge-" in header or b"x-host-header" in header else "w3c"
+
+
+def fields_for(header: bytes, kind: str = "") -> tuple[Field, ...]:
+    """The field plan of the lines below a `#Fields:` line. `kind` is "w3c" or "cloudfront"; "" is told by the header itself.
 
     A name that is not known becomes a STRING column of that name in snake_case ("x-foo(Bar)" -> x_foo_bar).
-    Raises FormatError when it is not a header or gives no time.
+    Raises FormatError when it is not a header or names no time: the lines below it cannot be parsed.
     """
     start, _, rest = header.partition(b":")
     if start.strip().lower() != b"#fields":
         raise FormatError(f"not a W3C header: {header[:60]!r}; expected '#Fields: date time …'")
     names = rest.decode("utf-8", "replace").split()[:FIELDS_MAX]
-    known, separator = (_CLOUDFRONT, "\t") if kind == "cloudfront" else (_W3C, " ")
-    fields: list[Field] = []
-    for at, name in enumerate(names):
-        fields.append(_field(name, known, separator if at + 1 < len(names) else ""))
+    known, separator = _TABLES[kind or kind_of(header)]
+    fields = tuple(
+        _field(name, known, separator if at + 1 < len(names) else "") for at, name in enumerate(names)
+    )
     converts = {field.convert for field in fields}
-    if (
-        not converts & {Convert.TIME_EPOCH, Convert.TIME_EPOCH_MS}
-        and not {Convert.DATE, Convert.TIME_OF_DAY} <= converts
-    ):
+    if not ({Convert.DATE, Convert.TIME_OF_DAY} <= converts or converts & _EPOCHS):
         raise FormatError(
-            "the W3C header names no date and time; switch both on in the server's logging fields"
+            "the #Fields: line names no date and time; switch both on in the server's logging fields"
         )
-    return tuple(fields)
+    return fields
 
 
 def widened(plan: Format) -> Format:
     """`plan` with every field that a header of its kind is known to name: what a later header in the file may bring."""
     if not plan.header:
         return plan
-    known, separator = (_CLOUDFRONT, "\t") if plan.header == "cloudfront" else (_W3C, " ")
+    known, separator = _TABLES[plan.header]
     present = {field.name.lower() for field in plan.fields}
     others = tuple(_field(name, known, separator) for name in known if name not in present)
     return msgspec.structs.replace(plan, fields=(*plan.fields, *others))

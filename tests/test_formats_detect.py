@@ -8,6 +8,8 @@ import pytest
 
 from elf.agent import formats
 from elf.agent.detect import LINES_MAX
+from elf.agent.fields import Reason
+from elf.agent.parser import Parser
 from elf.agent.presets import PRESETS
 from elf.errors import FormatError
 
@@ -55,6 +57,15 @@ def test_a_header_decides_and_gives_its_own_columns(name: str) -> None:
     plan = formats.resolve("auto", sample=sample)
     assert (plan.name, plan.header) == (name, name)
     assert list(plan.columns())[:3] == ["time", "method", "x_custom_thing"]
+
+
+def test_a_header_without_a_time_is_refused_first_and_survived_later() -> None:
+    with pytest.raises(FormatError, match="names no date and time"):
+        formats.resolve("auto", sample=b"#Fields: cs-method sc-status\nGET 200\n")
+    header, line = b"#Fields: date time sc-status\n", b"2024-01-01 00:00:00 200\n"
+    parser = Parser(formats.resolve("w3c"), ("status",))
+    batch = parser.parse(header + line + b"#Fields: cs-method sc-status\nGET 200\n" + header + line)
+    assert (batch.rows, batch.lines, batch.rejects) == (2, 3, {Reason.MISSING: 1})
 
 
 def test_a_combined_line_is_never_taken_for_a_shorter_or_longer_format() -> None:
