@@ -117,7 +117,7 @@ static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at,
             *at = q + f->after_n;
             return 1;
         case FAST_CLF:
-            if (end - p < 26 || !V(after)(f, p + 26, end)) return 0;
+            if (end - p < 26 || !V(after)(f, p + 26, end) || (!f->after_n && end - p != 26)) return 0;
             if (elf_word(p) != elf_word(s->clf_text) || elf_word(p + 8) != elf_word(s->clf_text + 8) ||
                 elf_word(p + 16) != elf_word(s->clf_text + 16) || memcmp(p + 24, s->clf_text + 24, 2)) {
                 if (elf_read_clf(s, p, p + 26, &s->clf_value) != 26) { s->clf_text[0] = 0; return 0; }

@@ -91,7 +91,7 @@ static inline int elf_micros(const uint8_t *p, size_t n, int scale, int64_t *out
         }
     }
     elf_decimal d;
-    return elf_read_decimal(p, end, &d, 1) == n && elf_scaled(&d, scale, 1, ELF_MICROS_MAX, out);
+    return n && elf_read_decimal(p, end, &d, 1) == n && elf_scaled(&d, scale, 1, ELF_MICROS_MAX, out);
 }
 
 /* An integer count of nanoseconds or microseconds, as micro-units. */

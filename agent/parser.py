@@ -20,6 +20,7 @@ from elf.agent.parse_regex import compile_regex, group_spans
 from elf.agent.steps import column_types, compile_plan
 from elf.agent.times import pattern_times, zone_offsets
 from elf.cbt._strings import Strings
+from elf.errors import FormatError
 from elf.jobmaster.vector import STRING, SqlType, Vector
 
 SAMPLES_MAX = 16
@@ -117,11 +118,15 @@ class Parser:
         return at + len(line) + len(newline)
 
     def _take_header(self, header: bytes) -> None:
+        """The plan of the lines below `header`. Below one that names no time, no line can be parsed: each is a reject."""
         from elf.agent.w3c import fields_for
 
         if header != self._header:
             self._header = header
-            self._load(fields_for(header))
+            try:
+                self._load(fields_for(header, self._format.header))
+            except FormatError:
+                self._load(())
 
     def _load(self, fields: tuple[Field, ...]) -> None:
         """Make `fields` the plan in force; columns seen for the first time get their slots."""
