@@ -221,7 +221,7 @@ def agent_run(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Follow the sources and run the jobs of a configuration, until SIGTERM or Ctrl-C."""
+    """Follow sources and run jobs until SIGTERM or Ctrl-C."""
     from elf.agent.commands.agent import agent_command
 
     flags = {"name": name, "state_dir": state_dir, "memory_max": memory_max}
