@@ -154,7 +154,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 MAGIC = b"ELFP\x01"
 """Begins every encoded plan; the last byte is the version of the encoding."""
-PLAN_BYTES_MAX = 1 << 20
+PLAN_BYTES_MAX = 4 << 20
+"""20,000 operations of about 100 bytes each, twice over."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Plan)

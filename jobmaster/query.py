@@ -34,6 +34,8 @@ def compile(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
     except RecursionError:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
     problem = plans.problem(plan)
+    if not problem and len(plans.encode(plan)) > plans.PLAN_BYTES_MAX:
+        problem = "the query becomes too large a plan"
     if problem:
         raise QueryError(problem, hint="make the query smaller")
     return plan

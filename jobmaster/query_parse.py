@@ -108,9 +108,21 @@ def position(sql: str, offset: int) -> tuple[int, int]:
 
 
 def place_of(node: Node) -> int:
-    """The offset of the first character of `node` that sqlglot recorded, -1 where it recorded none. O(nodes below)."""
-    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
-    return min(starts, default=-1)
+    """The offset of the first character of `node` that sqlglot recorded, else of what it stands in; -1 for none."""
+    while node is not None:
+        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+        if starts:
+            return int(min(starts))
+        node = node.parent
+    return -1
+
+
+def source_of(sql: str, node: Node) -> str:
+    """The text of `node`, as far as sqlglot recorded it, on one line of at most 60 characters."""
+    ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
+    text = sql[place_of(node) : max(ends) + 1] if ends else type(node).__name__.upper()
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def parse(sql: str) -> Node:
@@ -239,13 +251,11 @@ def _check_nesting(sql: str, tokens: list[Token]) -> None:
 
 
 def _unreadable(sql: str, error: Exception) -> QueryError:
-    found = re.search(r"Missing (\S+) from (\d+):(\d+)", f"{error} {error.__cause__} {error.__context__}")
+    found = re.search(r"Missing (\S+) from \d+:(\d+)", f"{error} {error.__cause__} {error.__context__}")
     if not found:
         return QueryError("the text cannot be read as SQL", hint="check quotes and comments")
-    line, column = int(found[2]), int(found[3])
-    return QueryError(
-        f"the quote or comment that starts here has no closing {found[1]}", line=line, column=column
-    )
+    line, column = position(sql, int(found[2]))
+    return QueryError(f"the text that starts here has no closing {found[1]}", line=line, column=column)
 
 
 def _syntax(sql: str, error: Any) -> QueryError:

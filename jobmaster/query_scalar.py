@@ -19,7 +19,7 @@ from elf.jobmaster import query_types as types
 from elf.jobmaster.functions_convert import double_text, timestamp_text
 from elf.jobmaster.plan import Call, Expression, Literal
 from elf.jobmaster.query_functions import FUNCTIONS, INSTEAD
-from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position
+from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position, source_of
 from elf.jobmaster.query_types import Mismatch, call
 from elf.jobmaster.vector import (
     BIGINT,
@@ -106,6 +106,9 @@ _REFUSED = {
     "Extract": ("EXTRACT is not supported", "use hour(time), minute(time), dayofweek(time)"),
     "WithinGroup": ("WITHIN GROUP is not supported", "use approx_percentile(x, fraction)"),
     "Distinct": ("DISTINCT is not supported here", "count(DISTINCT x) counts the different values"),
+    "Rollup": ("GROUP BY ROLLUP is not supported", "start one job for each grouping"),
+    "Cube": ("GROUP BY CUBE is not supported", "start one job for each grouping"),
+    "GroupingSets": ("GROUP BY GROUPING SETS is not supported", "start one job for each grouping"),
     "Lambda": ("lambda functions are not supported", ""),
     "CurrentTimestamp": ("the present time is not available", "write the time as a constant"),
     "CurrentDate": ("the present time is not available", "write the time as a constant"),
@@ -168,7 +171,7 @@ class Translator:
             arg for arg, part in node.args.items() if part and arg not in _ARGUMENTS.get(kind, _COMMON)
         ]
         if strange and (kind in _BINARY or kind in _NODES):
-            self.fail(node, f"this form of {kind.upper()} is not supported: {self._snippet(node)}")
+            self.fail(node, f"this form of {kind.upper()} is not supported: {source_of(self.sql, node)}")
         try:
             if kind in _BINARY:
                 return self._binary(node, _BINARY[kind])
@@ -178,11 +181,7 @@ class Translator:
         except Mismatch as error:
             self.fail(node, error.reason, error.hint)
         reason, hint = _REFUSED.get(kind, ("", ""))
-        self.fail(node, reason or f"this is not supported: {self._snippet(node)}", hint)
-
-    def _snippet(self, node: Node) -> str:
-        text = " ".join(node.sql("spark").replace(CALL_MARK, "").split())
-        return text if len(text) <= 60 else text[:59] + "…"
+        self.fail(node, reason or f"this is not supported: {source_of(self.sql, node)}", hint)
 
     def _binary(self, node: Node, function: str) -> Term:
         left, right = self.term(node.this), self.term(node.expression)
@@ -190,6 +189,9 @@ class Translator:
         shown = f"(NOT ({left.name} = {right.name}))" if function == "<>" else ""
         name = shown or f"({left.name} {function} {right.name})"
         return Term(build(function, left.expression, right.expression), name)
+
+    def _distinct_from(self, node: Node) -> Term:
+        return self._negated(self._binary(node, "<=>"))
 
     def _connected(self, node: Node) -> Term:
         """AND, OR: a chain of a thousand is one call, not a thousand levels."""
@@ -369,7 +371,7 @@ class Translator:
         try:
             return Term(function.build([term.expression for term in terms]), title)
         except Mismatch as error:
-            self.fail(node, f"{name}: {error.reason}", error.hint)
+            self.fail(node, named(name, error.reason), error.hint)
 
     def _unknown(self, node: Node, name: str) -> NoReturn:
         near = get_close_matches(name, [*FUNCTIONS, *AGGREGATES], n=1)
@@ -433,6 +435,11 @@ def number(source: str) -> Term:
     return Term(call("cast", Literal(shown, STRING), target=type), shown)
 
 
+def named(function: str, reason: str) -> str:
+    """`reason`, saying once which function it is about."""
+    return reason if function in reason else f"{function}: {reason}"
+
+
 def _counted(function: Any) -> str:
     fewest, most = function.fewest, function.most
     if fewest == most:
@@ -461,6 +468,7 @@ _NODES: dict[str, Callable[[Translator, Any], Term]] = {
     "Anonymous": Translator._call,
     "Filter": Translator._filtered,
     "Literal": Translator._literal,
+    "NullSafeNEQ": Translator._distinct_from,
     "Boolean": Translator._boolean,
     "Null": lambda self, node: Term(Literal(None, NULL), "NULL"),
     "Column": lambda self, node: self.column(node),

@@ -16,7 +16,7 @@ from elf.jobmaster import query_types as types
 from elf.jobmaster.plan import Call, Column, Expression, Key, Literal, Order, Output, Plan, WindowSpec
 from elf.jobmaster.query_aggregates import FRACTIONS_MAX, Aggregates, fraction, lane
 from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position
-from elf.jobmaster.query_scalar import AGGREGATES, Term, Translator
+from elf.jobmaster.query_scalar import AGGREGATES, Term, Translator, named
 from elf.jobmaster.query_types import Mismatch
 from elf.jobmaster.query_window import window_of
 from elf.jobmaster.vector import TIMESTAMP, WINDOW, Kind, SqlType
@@ -28,7 +28,15 @@ WINDOW_COLUMN = Column("#window", WINDOW)
 CANONICAL = frozenset(
     (
         *("time", "client_ip", "user", "method", "path", "query", "protocol", "status", "bytes", "referer"),
-        *("user_agent", "request_time", "host", "upstream_response_time", "scheme", "request_length", "agent"),
+        *(
+            "user_agent",
+            "request_time",
+            "host",
+            "upstream_response_time",
+            "scheme",
+            "request_length",
+            "agent",
+        ),
     )
 )
 """Columns that have one name in every format that logs them."""
@@ -136,7 +144,7 @@ class Groups(Translator):
         try:
             return self._aggregated(node, name, condition)
         except Mismatch as error:
-            self.fail(node, f"{name}: {error.reason}", error.hint)
+            self.fail(node, named(name, error.reason), error.hint)
 
     def _aggregated(self, node: Node, name: str, condition: Node | None) -> Term:
         parts, distinct = list(node.expressions), False
@@ -144,7 +152,7 @@ class Groups(Translator):
             parts, distinct = list(parts[0].expressions), True
         stars = sum(type(part).__name__ == "Star" for part in parts)
         if stars and (name != "count" or len(parts) > 1 or distinct):
-            self.fail(node, f"* goes with count(*) alone, not with {name}", "name the columns")
+            self.fail(node, f"{name} takes no * here", "name the columns; count(*) alone counts lines")
         if not parts:
             self.fail(node, f"{name} takes an argument", "count(*) counts lines" if name == "count" else "")
         terms = [] if stars else [self.arguments.term(part) for part in parts if not _is_array(part)]
@@ -378,7 +386,9 @@ class Select:
             return
         for name, part in clause.args.items():
             if part and name not in ("expressions", "all"):
-                self.fail(clause, f"GROUP BY {name.upper()} is not supported", "one job for each grouping")
+                self.fail(
+                    clause, f"GROUP BY {name.upper()} is not supported", "start one job for each grouping"
+                )
         nodes = list(clause.expressions)
         if clause.args.get("all") or (len(nodes) == 1 and self._is_all(nodes[0])):
             nodes = [item.node for item in self.items if not _has_aggregate(item.node)]
@@ -424,6 +434,7 @@ class Select:
             self.keys.append(Key(term.name, term.expression))
 
     def _select(self) -> tuple[Output, ...]:
+        self._check_aggregated()
         outputs: list[Output] = []
         groups = Groups(self, "SELECT")
         for item in self.items:
@@ -436,14 +447,15 @@ class Select:
             outputs.append(Output(name, term.expression, term.type))
             if item.alias:
                 self.aliases[item.alias.lower()] = term
-        if not self.aggregates.aggregates and "group" not in self.clauses and "having" not in self.clauses:
-            self.fail(
-                self.items[0].node if self.items else None,
-                "there is no aggregate",
-                "add count(*) or a GROUP BY; grep shows single lines",
-            )
         self._name_keys(outputs)
         return tuple(outputs)
+
+    def _check_aggregated(self) -> None:
+        if "group" in self.clauses or any(_has_aggregate(item.node) for item in self.items):
+            return
+        if "having" not in self.clauses:
+            hint = "add count(*), or GROUP BY these columns"
+            self.fail(self.items[0].node, "SELECT without an aggregate would give single lines", hint)
 
     def _name_keys(self, outputs: list[Output]) -> None:
         """Keys go by the names that the result gives them; no two alike."""

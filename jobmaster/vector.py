@@ -42,7 +42,7 @@ class Kind(Enum):
     WINDOW = "window"  # only as a result: struct<start: timestamp, end: timestamp>
 
 
-class SqlType(msgspec.Struct, frozen=True):
+class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
     """A Spark SQL type. `element` is the type within an ARRAY."""
 
     kind: Kind
