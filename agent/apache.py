@@ -137,8 +137,13 @@ def from_string(text: str, *, name: str = "apache") -> Format:
         name,
         settle([Variable(p, 9, p) if isinstance(p, Field) else p for p in pieces]),
         time_is="end" if best is not None and "{end:" in best.field.name else "start",
-        zone=best is None or best.field.pattern == "" or "%z" in best.field.pattern,
+        zone=best is None or _has_zone(best.field),
     )
+
+
+def _has_zone(time: Field) -> bool:
+    """A Unix time and %t itself say their zone; a strftime pattern only with %z."""
+    return time.convert.value.startswith("time_epoch") or "{" not in time.name or "%z" in time.name
 
 
 def _rank(variable: Variable) -> int:
@@ -181,11 +186,11 @@ def _uri_joined(pieces: Iterator[str | re.Match[str]]) -> Iterator[str | re.Matc
 
 
 _EPOCHS = {
-    "sec": (Convert.TIME_EPOCH, 3),
     "msec": (Convert.TIME_EPOCH_MS, 2),
     "usec": (Convert.TIME_EPOCH_US, 1),
 }
-_FRACTIONS = {"msec_frac": "%f", "usec_frac": "%f"}
+# Parameters that are not strftime's, as strptime would have them ("%s" alone is told apart below).
+_PARTS = {"sec": "%s", "msec_frac": "%f", "usec_frac": "%f"}
 
 
 def _times(pieces: Iterator[str | re.Match[str] | Variable]) -> Iterator[str | Variable]:
@@ -244,10 +249,14 @@ def _time_of(run: list[str | re.Match[str]]) -> Iterator[str | Variable]:
     pattern = "".join(
         part.replace("%", "%%")
         if isinstance(part, str)
-        else _FRACTIONS.get(_time_parameter(part), _time_parameter(part))
+        else _PARTS.get(_time_parameter(part), _time_parameter(part))
         for part in run
     )
-    yield _time_variable(name, *time_conversion(name, pattern))
+    if pattern == "%f":  # a fraction away from its time adds nothing that could be used
+        skipped = Field(name, Convert.SKIP)
+        yield Variable(skipped, 9, skipped)
+    else:
+        yield _time_variable(name, *time_conversion(name, pattern))
     yield rest
 
 

@@ -341,6 +341,8 @@ def test_apache_dash_is_null_for_bytes() -> None:
         ("%{begin:usec}t", "1431857103123456", 123_456, "start"),
         ("%{end:msec}t", "1431857103123", 123_000, "end"),
         ("%{%s}t", "1431857103", 0, "start"),
+        ("%{sec}t.%{msec_frac}t", "1431857103.123", 123_000, "start"),
+        ("%t %{msec_frac}t", "[17/May/2015:10:05:03 +0000] 123", 0, "start"),
         ("%{%s}t.%{usec_frac}t", "1431857103.000250", 250, "start"),
         ("[%{%d/%b/%Y:%H:%M:%S %z}t]", "[17/May/2015:12:05:03 +0200]", 0, "start"),
         ("[%{%d/%b/%Y:%T}t.%{msec_frac}t %{%z}t]", "[17/May/2015:12:05:03.123 +0200]", 123_000, "start"),
@@ -354,6 +356,21 @@ def test_each_apache_time(directive: str, text: str, micros: int, time_is: str) 
     plan = formats.resolve(f'{directive} "%r"')
     assert plan.time_is == time_is
     assert record(plan, f'{text} "-"') == {"time": MAY_17 + micros}
+
+
+@pytest.mark.parametrize(
+    ("text", "zone"),
+    [
+        ("%t", True),
+        ("%{%s}t", True),
+        ("%{usec}t", True),
+        ("%{%FT%T%z}t", True),
+        ("%{%FT%T}t", False),
+        ("%{%c}t", False),
+    ],
+)
+def test_a_pattern_without_a_zone_says_so(text: str, zone: bool) -> None:
+    assert formats.resolve(f"{text} %h").zone is zone
 
 
 def test_the_finest_of_several_times_counts() -> None:
