@@ -102,7 +102,7 @@ def compile_plan(format: Format, fields: tuple[Field, ...], slots: Mapping[str, 
     chains = _chains(fields)
     keyed = format.shape in (Shape.JSON, Shape.LTSV, Shape.LOGFMT)
     nodes, edges = _tree(fields, format.shape) if keyed else ((), ())
-    following = [*(field.optional for field in fields[1:]), False]
+    following = [*(field.optional for field in fields[1:]), False][: len(fields)]
     steps = [
         _step(format, field, slots, next_optional, chain)
         for field, next_optional, chain in zip(fields, following, chains, strict=True)
