@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
-from math import ceil, floor, log10
+from math import ceil, floor, log2, log10
 
 import msgspec
 
@@ -19,7 +19,8 @@ WIDTH, HEIGHT = 960, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 40
 COLUMNS_MAX = 14 * 24
 """Columns beside each other: two weeks of hours. Of more, the last are drawn."""
-LABEL_CHARS = 48
+COLUMN_MAX = 64.0
+LABEL_CHARS = 96
 
 Format = Callable[[float], str]
 
@@ -57,10 +58,13 @@ def moment(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=us)
 
 
-def ticks(highest: float, count: int = 4) -> list[float]:
-    """Round numbers from 0 to at least `highest`: steps of 1, 2 or 5 times a power of ten."""
+def ticks(highest: float, show: Format = compact, count: int = 4) -> list[float]:
+    """Round numbers from 0 to at least `highest`: steps of 1, 2 or 5 times a power of ten (for bytes, of a KiB, MiB, …)."""
     if highest <= 0:
         return [0.0, 1.0]
+    if show is size and highest >= 1024:
+        unit = 1024.0 ** int(log2(highest) / 10)
+        return [tick * unit for tick in ticks(highest / unit)]
     raw = highest / count
     power: float = 10.0 ** floor(log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999999)
@@ -79,7 +83,7 @@ def over_time(
     slots = {at: (at - first) // step_us for at in times if at >= first}
     sums = [sum(s.values[i] or 0 for s in series) for i, at in enumerate(times) if at >= first]
     single = [s.values[i] or 0 for s in series for i, at in enumerate(times) if at >= first]
-    scale = ticks(max(single if lines else sums))
+    scale = ticks(max(single if lines else sums), show)
     wide = (WIDTH - LEFT - RIGHT) / count
     tall = (HEIGHT - TOP - BOTTOM) / scale[-1]
     body = _y_axis(scale, tall, show) + _x_axis(first, step_us, count, wide)
@@ -97,17 +101,17 @@ def _columns(
     step_us: int,
 ) -> str:
     parts = []
-    gap = min(2.0, wide * 0.15)
+    thick = min(COLUMN_MAX, wide - min(2.0, wide * 0.15))
     for i, at in enumerate(times):
         if at not in slots:
             continue
-        x, y = LEFT + slots[at] * wide + gap / 2, float(HEIGHT - BOTTOM)
+        x, y = LEFT + (slots[at] + 0.5) * wide - thick / 2, float(HEIGHT - BOTTOM)
         for each in series:
             value = each.values[i] or 0
             if value:
                 y -= value * tall
                 hint = f"{_when(at, step_us)}  {each.name}: {show(value)}"
-                parts.append(_rect(x, y, wide - gap, value * tall, each.style, hint))
+                parts.append(_rect(x, y, thick, value * tall, each.style, hint))
     return "".join(parts)
 
 
@@ -145,7 +149,7 @@ def bars(rows: Sequence[tuple[str, float]], style: str, show: Format) -> str:
     for i, (label, value) in enumerate(rows):
         y = 4 + i * step
         shown = printable(label)
-        short = shown if len(shown) <= LABEL_CHARS * 2 else shown[: LABEL_CHARS * 2 - 1] + "…"
+        short = shown if len(shown) <= LABEL_CHARS else shown[: LABEL_CHARS - 1] + "…"
         parts.append(
             f'<text x="0" y="{y + 11}" class="label"><title>{escape(shown)}</title>{escape(short)}</text>'
         )

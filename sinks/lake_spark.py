@@ -280,12 +280,14 @@ def results(groups: DataFrame, stored: Stored) -> DataFrame:
         groups = groups.where(recipe["having"])
     keys = ", ".join(f"`#k{i}` ASC NULLS FIRST" for i in range(len(stored.keys)))
     order = recipe["order"] or keys or "1"
-    outputs = [f"{o['sql']} AS `#o{i}`" for i, o in enumerate(recipe["outputs"]) if o["sql"]]
+    kept = [output for output in recipe["outputs"] if output["sql"]]
+    outputs = [f"{output['sql']} AS `#o{i}`" for i, output in enumerate(kept)]
     rank = f"row_number() OVER (PARTITION BY {START} ORDER BY {order}) AS `#rank`"
     frame = groups.selectExpr(*outputs, f"{START} AS `#start`", rank)
     if recipe["limit"] is not None:
         frame = frame.where(f"`#rank` <= {int(recipe['limit'])}")
-    return frame.orderBy("`#start`", "`#rank`").drop("#start", "#rank")
+    ordered = frame.orderBy("`#start`", "`#rank`").drop("#start", "#rank")
+    return ordered.toDF(*(output["name"] for output in kept))
 
 
 def view(groups: DataFrame, stored: Stored) -> DataFrame:

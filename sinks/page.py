@@ -22,9 +22,10 @@ body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-app
 main{max-width:1080px;margin:0 auto;padding:32px 20px 64px}
 h1{font-size:26px;margin:0}h2{font-size:17px;margin:0 0 12px}
 .sub{color:var(--soft);margin:4px 0 24px;overflow-wrap:anywhere}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-bottom:20px}
+.cards{display:flex;flex-wrap:wrap;gap:12px;margin-bottom:20px}
 .card,section{background:var(--card);border:1px solid var(--rule);border-radius:10px}
-.card{padding:12px 16px}.card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card span{color:var(--soft)}
+.card{padding:12px 16px;flex:1 1 auto}.card span{color:var(--soft)}
+.card b{display:block;font-size:20px;white-space:nowrap;font-variant-numeric:tabular-nums}
 section{padding:20px;margin-bottom:20px}
 svg{width:100%;height:auto;display:block;overflow:visible}
 svg text{font-size:12px;fill:var(--soft)}.end{text-anchor:end}.mid{text-anchor:middle}
@@ -40,7 +41,8 @@ rect:hover,circle:hover{opacity:.75}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px}
 details{margin-top:12px}summary{cursor:pointer;color:var(--soft);font-size:13px}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin-top:8px;font-variant-numeric:tabular-nums}
-th,td{padding:4px 14px 4px 0;text-align:left;border-bottom:1px solid var(--rule);max-width:560px;overflow-wrap:anywhere}
+th,td{padding:4px 14px 4px 0;text-align:left;border-bottom:1px solid var(--rule);max-width:560px}
+td:not(.r){overflow-wrap:break-word;min-width:7ch}th,.r{white-space:nowrap}
 th{color:var(--soft);font-weight:600}.r{text-align:right}.note{color:var(--soft);font-size:13px;margin:8px 0 0}
 """
 

@@ -105,13 +105,13 @@ class Run:
                 )
 
     def of_lake(self) -> Iterator[Section]:
-        """What is stored, the built-in reports, and each job in longer windows where they are asked for."""
-        yield self.holdings()
+        """The built-in reports, each job in longer windows where they are asked for, and what is stored."""
         for source in sorted({stored.recipe["source"] for stored in self.stored}):
             for each in builtin.REPORTS:
                 yield from self._builtin(each, source)
         if self.every_us is not None:
             yield from self.of_jobs()
+        yield self.holdings()
 
     def holdings(self) -> Section:
         """One row per job and version: panes, the time they cover, and their line counters."""
