@@ -111,7 +111,7 @@ def _alb_time(name: str) -> Field:
 
 
 def _appended(*pieces: Piece) -> tuple[Piece, ...]:
-    """The same, where a field may be missing with all that follow it: AWS appends fields over the years."""
+    """The same, where a field may be missing with all that follow it (AWS appends fields over the years)."""
     return tuple(p if isinstance(p, str) else msgspec.structs.replace(p, optional=True) for p in pieces)
 
 
@@ -244,6 +244,8 @@ HAPROXY = literal(
         '"',
         Field("%r", Convert.REQUEST_URL),
         '"',
+        # What option httpslog adds: handshake errors, SNI, TLS version and cipher.
+        *_appended(" ", Field("(httpslog)", Convert.SKIP)),
     ),
     time_is="start",
     zone=False,
