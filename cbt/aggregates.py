@@ -1,0 +1,317 @@
+"""The mathematics of the families: what a value adds to its group's rows, and what the merged rows say.
+
+Every family merges by sum or max of its rows, so all that is approximate or rounded happens once, at the end, and is a
+function of the set of values alone: neither order nor the shape of the tree can show.
+
+- Distinct values: HyperLogLog, 4096 registers, with the hash and the (register, rho) of Apache DataSketches.
+- Quantiles: counts in log-linear buckets made of a double's own bits, so that no machine's logarithm matters.
+- Sums of doubles: integers in bins of 32 binary exponents, added without rounding.
+- Sums and sums of squares of integers: 128-bit lanes, exact; variance is rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from math import inf, isqrt, ldexp, nan, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.cbt._sketch import (
+    INFINITE,
+    MINUS_INFINITE,
+    NOT_A_NUMBER,
+    exact_parts,
+    exact_squares_parts,
+    registers_of_strings,
+    registers_of_words,
+)
+
+Ints = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+
+
+# ---- doubles as they count ------------------------------------------------------------------------------------------
+
+
+def canonical(values: Doubles) -> Doubles:
+    """-0.0 as 0.0, and every NaN as one: values that are equal have equal bits."""
+    out = values + 0.0
+    unknown = np.isnan(out)
+    return np.where(unknown, nan, out) if unknown.any() else out
+
+
+FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+def order_double(values: Doubles) -> Ints:
+    """int64 in the order of the doubles: NaN greatest, -0.0 equal to 0.0. For MIN and MAX lanes."""
+    bits = canonical(values).view(np.int64)
+    return np.where(bits < 0, bits ^ FLIP, bits)
+
+
+def undo_order_double(values: Ints) -> Doubles:
+    """The doubles of `order_double`."""
+    return np.where(values < 0, values ^ FLIP, values).view(np.float64)
+
+
+# ---- distinct values ------------------------------------------------------------------------------------------------
+
+REGISTERS = 4096
+RHO_MAX = 63
+"""A register counts the leading zeros of 64 bits, plus one, up to this."""
+ALPHA = 0.7213475204444817  # 1 / (2 ln 2)
+GROUPS_AT_ONCE = 4096
+"""Groups per pass of `estimates`: 64 counts of 8 bytes each, 2 MiB."""
+
+
+def registers_of_ints(values: Ints) -> tuple[Ints, Ints]:
+    """(register, rho) of integers, hashed as 8 bytes little-endian (DataSketches' `update(long)`). O(n)."""
+    return registers_of_words(np.ascontiguousarray(values, dtype=np.int64).view(np.uint64))
+
+
+def registers_of_doubles(values: Doubles) -> tuple[Ints, Ints]:
+    """(register, rho) of doubles, canonical and then as 8 bytes (DataSketches' `update(double)`). O(n)."""
+    return registers_of_words(canonical(np.ascontiguousarray(values, dtype=np.float64)).view(np.uint64))
+
+
+@lru_cache(maxsize=REGISTERS + 1)
+def _sigma(empty: int) -> float:
+    """Ertl's sigma of the share of empty registers."""
+    if empty == REGISTERS:
+        return inf
+    x, y = empty / REGISTERS, 1.0
+    z, before = x, -1.0
+    while z != before:
+        x, before = x * x, z
+        z, y = z + x * y, y + y
+    return z
+
+
+@lru_cache(maxsize=REGISTERS + 1)
+def _tau(full: int) -> float:
+    """Ertl's tau of the share of registers below the greatest value."""
+    if full in (0, REGISTERS):
+        return 0.0
+    x, y = 1.0 - full / REGISTERS, 1.0
+    z, before = 1.0 - x, -1.0
+    while z != before:
+        x, before, y = sqrt(x), z, y * 0.5
+        z -= (1.0 - x) * (1.0 - x) * y
+    return z / 3.0
+
+
+def estimate(registers: Ints, rhos: Ints) -> float:
+    """How many distinct values gave these registers (each at most once, with its greatest rho)."""
+    return float(estimates(np.array([0, len(registers)], dtype=np.int64), registers, rhos)[0])
+
+
+def estimates(bounds: Ints, registers: Ints, rhos: Ints) -> Doubles:
+    """The estimate of each group: its rows are [bounds[g], bounds[g + 1]), each register at most once.
+
+    The improved raw estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), algorithm
+    6: no tables, no bias at any range, relative standard error 1.04 / sqrt(4096) = 1.6 %. Only + * / and sqrt, so the same on
+    every machine. O(rows + 64 * groups).
+    """
+    groups = len(bounds) - 1
+    out = np.empty(groups, dtype=np.float64)
+    for start in range(0, groups, GROUPS_AT_ONCE):
+        stop = min(start + GROUPS_AT_ONCE, groups)
+        part = slice(int(bounds[start]), int(bounds[stop]))
+        group = np.repeat(np.arange(stop - start), np.diff(bounds[start : stop + 1]))
+        counts = np.bincount(group * (RHO_MAX + 1) + rhos[part], minlength=(stop - start) * (RHO_MAX + 1))
+        out[start:stop] = _improved(counts.reshape(stop - start, RHO_MAX + 1))
+    return out
+
+
+def _improved(counts: NDArray[np.intp]) -> Doubles:
+    """Estimates from how many registers of a group hold each rho: counts[group, rho]."""
+    z = REGISTERS * np.array([_tau(full) for full in counts[:, RHO_MAX].tolist()])
+    for rho in range(RHO_MAX - 1, 0, -1):
+        z = 0.5 * (z + counts[:, rho])
+    empty = REGISTERS - counts[:, 1:].sum(axis=1)
+    z += REGISTERS * np.array([_sigma(count) for count in empty.tolist()])
+    return np.asarray(ALPHA * REGISTERS * REGISTERS / z, dtype=np.float64)
+
+
+# ---- quantiles ------------------------------------------------------------------------------------------------------
+
+BUCKET_SHIFT = 46
+"""Bits of a double below a bucket: what is left is the exponent and 6 bits of mantissa, 64 buckets for each doubling."""
+INFINITE_BUCKET = 0x7FF << 6
+
+
+def bucket(values: NDArray[Any]) -> Ints:
+    """The bucket of each int64 or float64: its magnitude's upper bits, with its sign. Monotonic; 0 is bucket 0; NaN is last.
+
+    A bucket's values differ by at most 1/64, so its midpoint is off by at most 1/128 (0.8 %) of any. (Below 1e-307 doubles
+    lose precision, and the bound does not hold.)
+    """
+    doubles = canonical(values.astype(np.float64))
+    size = np.abs(doubles).view(np.int64) >> BUCKET_SHIFT
+    return np.asarray(np.where(doubles < 0, -size, size), dtype=np.int64)
+
+
+def bucket_value(buckets: Ints, *, integer: bool) -> NDArray[Any]:
+    """What stands for each bucket: the midpoint of its values, as float64; of its integers, rounded up, as int64."""
+    size = np.abs(buckets)
+    if integer:
+        middle = _integer_midpoint(size)
+        return np.where(buckets < 0, -middle, middle)
+    middles = ((size << BUCKET_SHIFT) | (1 << (BUCKET_SHIFT - 1))).view(np.float64)
+    middles = np.where(size == 0, 0.0, np.where(size == INFINITE_BUCKET, inf, middles))
+    return np.where(buckets < 0, -middles, middles)
+
+
+def _integer_midpoint(size: Ints) -> Ints:
+    edges = [
+        (edge << BUCKET_SHIFT).view(np.float64) for edge in (size, np.minimum(size + 1, INFINITE_BUCKET))
+    ]
+    first, past = (np.ceil(np.minimum(edge, 2.0**63)).astype(np.uint64) for edge in edges)
+    last = np.maximum(past, first + np.uint64(1)) - np.uint64(1)
+    middle = first + (last - first + np.uint64(1)) // np.uint64(2)
+    return np.minimum(middle, np.uint64(2**63 - 1)).astype(np.int64)
+
+
+def quantiles(
+    bounds: Ints, buckets: Ints, counts: Ints, fraction: Fraction, *, integer: bool
+) -> NDArray[Any]:
+    """The nearest-rank quantile of each group, as its bucket's value: the ceil(fraction * n)-th smallest, at least the first.
+
+    bounds: (groups + 1,), rows of group g are [bounds[g], bounds[g + 1]) with ascending buckets. counts: of values in each
+    bucket, at least 1. A group without rows gives 0. The caller clamps to [min, max]. O(rows + groups log rows), exact.
+    """
+    groups = len(bounds) - 1
+    running = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    before = running[bounds[:-1]]
+    sizes = running[bounds[1:]] - before
+    ranks = _ranks(sizes, fraction)
+    if not len(buckets):
+        return np.zeros(groups, dtype=np.int64 if integer else np.float64)
+    rows = np.searchsorted(running[1:], before + ranks, side="left")
+    found = np.where(sizes > 0, buckets[np.minimum(rows, len(buckets) - 1)], 0)
+    return bucket_value(found, integer=integer)
+
+
+def _ranks(sizes: Ints, fraction: Fraction) -> Ints:
+    up, down = fraction.numerator, fraction.denominator
+    if len(sizes) and up * int(sizes.max()) >= 2**62:
+        exact = [-(-up * size // down) for size in sizes.tolist()]
+        return np.maximum(np.array(exact, dtype=np.int64), 1)
+    return np.maximum(-(-up * sizes // down), 1)
+
+
+# ---- exact sums -----------------------------------------------------------------------------------------------------
+
+BIN_BITS = 32
+
+
+def exact_value(bins: Sequence[int], totals: Sequence[int]) -> Fraction | float:
+    """The exact sum of `exact_parts`, merged by bin; a float where it is not finite."""
+    known = dict(zip(bins, totals, strict=True))
+    special = {mark: known.pop(mark, 0) for mark in (INFINITE, MINUS_INFINITE, NOT_A_NUMBER)}
+    if special[NOT_A_NUMBER] or (special[INFINITE] and special[MINUS_INFINITE]):
+        return nan
+    if special[INFINITE] or special[MINUS_INFINITE]:
+        return inf if special[INFINITE] else -inf
+    least = min(known, default=0)
+    total = sum(value << (BIN_BITS * (at - least)) for at, value in known.items())
+    power = BIN_BITS * least
+    return Fraction(total << power) if power >= 0 else Fraction(total, 1 << -power)
+
+
+def exact_total(bins: Sequence[int], totals: Sequence[int]) -> float:
+    """The sum of doubles, rounded once; infinite where no double is as big."""
+    return rounded(exact_value(bins, totals))
+
+
+def rounded(value: Fraction | float) -> float:
+    """The nearest double; infinite where none is as big."""
+    try:
+        return float(value)
+    except OverflowError:
+        return inf if value > 0 else -inf
+
+
+def wide_total(low: NDArray[np.uint64], high: Ints) -> list[int]:
+    """128-bit lanes as Python ints."""
+    narrow = low.view(np.int64)
+    if (high == narrow >> 63).all():
+        return list(narrow.tolist())
+    return [upper << 64 | lower for lower, upper in zip(low.tolist(), high.tolist(), strict=True)]
+
+
+# ---- variance -------------------------------------------------------------------------------------------------------
+
+
+def variance(
+    count: int, total: int, squares: int, *, sample: bool = False, unit: int = 1, root: bool = False
+) -> float | None:
+    """Variance, or with `root` the standard deviation, of `count` integers of which `unit` make one; rounded once.
+
+    None where there are too few values: none, or for a sample only one.
+    """
+    divisor = count - sample
+    if divisor <= 0:
+        return None
+    return _moment(Fraction(count * squares - total * total, count * divisor * unit * unit), root)
+
+
+def variance_of_doubles(
+    count: int,
+    total: Fraction | float,
+    squares: Fraction | float,
+    *,
+    sample: bool = False,
+    root: bool = False,
+) -> float | None:
+    """The same of doubles, from `exact_value` of their sum and of their squares. NaN where one is not finite."""
+    divisor = count - sample
+    if divisor <= 0:
+        return None
+    if not all(isinstance(part, Fraction) or abs(part) < inf for part in (total, squares)):
+        return nan
+    total, squares = Fraction(total), Fraction(squares)
+    spread = (count * squares - total * total) / (count * divisor)
+    return _moment(max(spread, Fraction(0)), root)
+
+
+def _moment(value: Fraction, root: bool) -> float:
+    return _root(value) if root else rounded(value)
+
+
+def _root(value: Fraction) -> float:
+    """The square root, rounded once: 64 bits or more of it as an integer, the last one set if anything was left."""
+    if not value:
+        return 0.0
+    shift = max(0, 130 + value.denominator.bit_length() - value.numerator.bit_length())
+    shift += shift % 2
+    scaled, left = divmod(value.numerator << shift, value.denominator)
+    size = isqrt(scaled)
+    return ldexp(float(size << 1 | (left != 0 or size * size != scaled)), -shift // 2 - 1)
+
+
+__all__ = [
+    "bucket",
+    "bucket_value",
+    "canonical",
+    "estimate",
+    "estimates",
+    "exact_parts",
+    "exact_squares_parts",
+    "exact_total",
+    "exact_value",
+    "order_double",
+    "quantiles",
+    "registers_of_doubles",
+    "registers_of_ints",
+    "registers_of_strings",
+    "rounded",
+    "undo_order_double",
+    "variance",
+    "variance_of_doubles",
+    "wide_total",
+]
