@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
+from functools import lru_cache
+from typing import TextIO
 
 from elf.errors import UsageError
 from elf.sinks.console import Table
@@ -16,12 +17,22 @@ OUTPUTS = ("auto", "table", "json", "csv")
 COLOURS = ("auto", "always", "never")
 
 
-@cache
 def console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
-    """The sink that prints on stdout, one per process and choice: jobs that share a terminal must share the sink, which
-    has to know all that is on the screen. `meta` adds status, revision and line counters, in a table the job's name.
+    """The sink that prints on stdout; jobs that print to one stdout share it, since a table must know all that is on the
+    screen. Arguments as for `new_console`. Raises `UsageError`.
+    """
+    return _shared(sys.stdout, output, color, meta)
 
-    Raises `UsageError`.
+
+@lru_cache(maxsize=1)
+def _shared(stdout: TextIO, output: str, color: str, meta: bool) -> Sink:
+    del stdout  # another stdout, another sink
+    return new_console(output, color=color, meta=meta)
+
+
+def new_console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
+    """A sink of its own for stdout. output: "table", "json", "csv", or "auto": a table on a terminal, JSON lines in a pipe.
+    meta: add status, revision and line counters; in a table, the job's name. Raises `UsageError`.
     """
     if output not in OUTPUTS:
         raise UsageError(f"--output: expected {', '.join(OUTPUTS)}, found {output!r}")

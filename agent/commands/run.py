@@ -17,7 +17,7 @@ from elf.agent.engine import run as run_engine
 from elf.agent.progress import ProgressBar, count
 from elf.errors import UsageError
 from elf.sinks.result import PaneState, Sink, Window
-from elf.sinks.terminal import console
+from elf.sinks.terminal import new_console
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def _sinks(arguments: Arguments) -> list[Sink]:
     specs = sink_specs(arguments.sinks)
     sinks: list[Sink] = []
     if not specs or arguments.output or any(one.kind == "console" for one in specs):
-        sinks.append(console(arguments.output or "auto", color=arguments.color, meta=arguments.meta))
+        sinks.append(new_console(arguments.output or "auto", color=arguments.color, meta=arguments.meta))
     for folder in {one.folder for one in specs if one.folder is not None}:
         from elf.sinks.parquet import ParquetSink
 
