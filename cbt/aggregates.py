@@ -134,7 +134,9 @@ def _improved(counts: NDArray[np.intp]) -> Doubles:
         z = 0.5 * (z + counts[:, rho])
     empty = REGISTERS - counts[:, 1:].sum(axis=1)
     z += REGISTERS * np.array([_sigma(count) for count in empty.tolist()])
-    return np.asarray(ALPHA * REGISTERS * REGISTERS / z, dtype=np.float64)
+    # Values chosen to fill every register would make z vanish: the answer stays a BIGINT.
+    out: Doubles = np.minimum(ALPHA * REGISTERS * REGISTERS / np.maximum(z, 1e-18), 2.0**63 - 1024)
+    return out
 
 
 # ---- quantiles ------------------------------------------------------------------------------------------------------
@@ -173,7 +175,8 @@ def _integer_midpoint(size: Ints) -> Ints:
     first, past = (np.ceil(np.minimum(edge, 2.0**63)).astype(np.uint64) for edge in edges)
     last = np.maximum(past, first + np.uint64(1)) - np.uint64(1)
     middle = first + (last - first + np.uint64(1)) // np.uint64(2)
-    return np.minimum(middle, np.uint64(2**63 - 1)).astype(np.int64)
+    out: Ints = np.minimum(middle, np.uint64(2**63 - 1)).astype(np.int64)
+    return out
 
 
 def quantiles(
