@@ -383,6 +383,9 @@ cdef class Tokenizer:
     cdef int _keep(self) except -1 nogil:
         """Move a strip to the columns."""
         cdef int i, n = self.s.row
+        if n == 0:
+            elf_release(&self.s)
+            return 0
         if self.rows + n > self.room:
             self._widen(self.rows + n)
         for i in range(self.s.n_slots):

@@ -14,6 +14,16 @@ static inline void elf_put_text(elf_state *s, const elf_field *f, int part, cons
     *slot = s->high || escape != E_NONE ? elf_cook(s, span, escape) : span;
 }
 
+/* Text of a line without special bytes, in a field without escapes or whose escape is a backslash. */
+static inline void elf_put_plain(elf_state *s, const elf_field *f, int part, const uint8_t *p, const uint8_t *end) {
+    int t = f->target[part];
+    if (t < 0) return;
+    elf_span *slot = &s->slots[t].spans[s->row];
+    if (slot->p) return;
+    slot->p = p;
+    slot->n = (uint32_t)(end - p);
+}
+
 /* path[?query] */
 static inline void elf_put_uri(elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *end, int escape) {
     const uint8_t *mark = (const uint8_t *)memchr(p, '?', (size_t)(end - p));
