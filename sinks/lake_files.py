@@ -20,7 +20,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elf import __version__
 from elf.sinks import lake
 from elf.sinks.lake_frames import (
     Answer,
@@ -133,7 +132,7 @@ def about(schema: Schema) -> dict[str, Any]:
     ]
     return {
         "layout": LAYOUT,
-        "elf_version": __version__,
+        "elf_version": schema.elf_version,
         "job": schema.job,
         "version": schema.version,
         "columns": columns,

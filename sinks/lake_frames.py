@@ -27,6 +27,7 @@ class Schema(msgspec.Struct, frozen=True, tag=True):
     columns: tuple[StateColumn, ...]
     plan: bytes
     recipe: bytes
+    elf_version: str
 
 
 class PaneFrame(msgspec.Struct, frozen=True, tag=True):

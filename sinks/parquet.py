@@ -138,9 +138,11 @@ class ParquetSink:
     def _schema(self, state: PaneState) -> int:
         key = (state.job, state.version)
         if key not in self._schemas:
+            from elf import __version__  # costs a look at the installed packages
+
             number = len(self._schemas)
             frame = Schema(
-                number, str(self.directory), *key, columns=state.columns, plan=state.plan, recipe=state.recipe
+                number, str(self.directory), *key, state.columns, state.plan, state.recipe, __version__
             )
             self._schemas[key] = (number, msgspec.msgpack.encode(frame))
         return self._schemas[key][0]
