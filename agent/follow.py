@@ -51,6 +51,7 @@ class Followed:
         self.denied = False
         self.cutter: Cutter | None = None  # of compressed content only
         self.read_turn = 0
+        self.peek = (0, 0)  # length and CRC-32 of its start, while nothing was read of it
         self._forget_skipped()
 
     def _forget_skipped(self) -> None:
@@ -69,6 +70,11 @@ class Followed:
     @property
     def packed(self) -> bool:
         return self.state.packed_bytes > 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was not read to its end, and is nowhere to be found."""
+        return self.inode is None and self.content is None and not self.state.done
 
     @property
     def lag_bytes(self) -> int:
@@ -114,6 +120,8 @@ class Followed:
             if tail is None:
                 raise Replaced
             self._resume(tail)
+            if not self.intact():
+                raise Replaced
         else:
             self.state.packed_bytes = max(self.size, 1)
             if not seek(content, self.state):
@@ -188,10 +196,16 @@ class Followed:
         return msgspec.structs.replace(self.state, marks=list(self.state.marks))
 
     def intact(self) -> bool:
-        """Whether the open descriptor still holds what was read: O(1)."""
+        """Whether the open descriptor still holds what was read (or seen, if nothing was read yet): O(1)."""
         if self.content is None or self.trace is None or self.packed:
             return True
         tail = self.trace.tail
+        if self.state.offset == 0:
+            length, crc = self.peek
+            start = os.pread(self.content.descriptor, HEAD_BYTES, 0)
+            if len(start) < length or zlib.crc32(start[:length]) != crc:
+                return False
+            self.peek = (len(start), zlib.crc32(start))
         return os.pread(self.content.descriptor, len(tail), self.state.offset - len(tail)) == tail
 
     def read(self, shared: Cutter, now: float) -> Block | None:

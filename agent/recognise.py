@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from collections.abc import Iterator
 from enum import Enum
 
@@ -68,6 +69,8 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
         return Continues.READ
     if not same_head(head_of(one.path), state):
         return Continues.NO
+    if not (state.offset or state.done):
+        return _begins_alike(one, file)
     if state.done and not state.offset:  # an archive that was there before the beginning
         return Continues.READ if content.compressed and state.packed_bytes == size else Continues.NO
     with reading(one.path) as fresh:
@@ -75,6 +78,14 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
             return Continues.NO
         more = not state.done or bool(exactly(fresh, memoryview(bytearray(1))))
         return Continues.MORE if more else Continues.READ
+
+
+def _begins_alike(one: Seen, file: Followed) -> Continues:
+    """For a file of which nothing was read before it was emptied: only its start was seen."""
+    length, crc = file.peek
+    head = head_of(one.path)[:length]
+    alike = 0 < length == len(head) and zlib.crc32(head) == crc
+    return Continues.MORE if alike else Continues.NO
 
 
 def compare(one: Seen, file: Followed, *, thorough: bool) -> Likeness:

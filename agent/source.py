@@ -91,6 +91,8 @@ class Source:
         self._files: dict[int, Followed] = {}
         self._generation = state.generation if state else 0
         self._to_end = state is None and start == "end"
+        self._resuming = state is not None  # until the first scan
+        self._also_wanted: set[Inode] = set()  # files that came and went while nobody looked
         self._twins: dict[Inode, Twin] = {}
         self._denied: dict[Inode, int | None] = {}  # where to begin once it can be read; None: at its start
         self._writable: set[Inode] = set()  # files that their writer may still have open by name
@@ -171,18 +173,17 @@ class Source:
         for file in list(self._files.values()):
             self._locate(file, here, now)
         self._locate_on_new_device(seen, now)
-        for _ in range(
-            2
-        ):  # the first round may find that a file was emptied just now: then its inode is unknown
-            known = {file.inode for file in self._files.values()}
-            for one in seen:
-                if one.inode not in known:
-                    self._resolve(one, now)
+        self._resolve_unknown(seen, now)
+        if any(file.is_lost for file in self._files.values()):
+            self._resolve_unknown(
+                seen, now
+            )  # one of them was emptied just now: then its inode is another file
         self._twins = {inode: twin for inode, twin in self._twins.items() if inode in here}
+        self._also_wanted &= here.keys()
         self._denied = {inode: begin for inode, begin in self._denied.items() if inode in here}
         self._retire(now)
         self._forget_gone()
-        self._to_end = False
+        self._to_end = self._resuming = False
         self._scanned_at = now
         self.complete_until = None
 
@@ -266,26 +267,44 @@ class Source:
 
     # Unknown files.
 
+    def _resolve_unknown(self, seen: list[Seen], now: float) -> None:
+        """All unknown files, the oldest first.
+
+        After a restart, what is younger than a file that was read came while nobody looked: it is read under any name.
+        """
+        chains: set[str] = set()
+        known = {file.inode for file in self._files.values()}
+        for one in seen:
+            if one.inode not in known:
+                if one.family in chains:
+                    self._also_wanted.add(one.inode)
+                one.wanted |= one.inode in self._also_wanted
+                self._resolve(one, now)
+                known = {file.inode for file in self._files.values()}
+            if self._resuming and one.inode in known:
+                chains.add(one.family)
+
     def _resolve(self, one: Seen, now: float) -> None:
         """What is a file with an unknown inode? One that was read elsewhere, a copy in the making, or a new one."""
         if one.status.st_size == 0 and one.rotated:
             return  # perhaps a copy that begins
-        if not one.wanted and all(
-            file.state.done or file.inode or file.content for file in self._files.values()
-        ):
+        if not (one.wanted or self._resuming or any(file.is_lost for file in self._files.values())):
             return
         content = self._try_open(one)
         if content is None:
             return
         try:
-            if self._continue(one, content, now) or self._is_twin(one, content, now):
-                content_is_free = True
-            else:
-                content_is_free = not (one.wanted and self._follow(one, content, now))
+            known = self._continue(one, content, now) or not one.wanted or self._is_twin(one, content, now)
+            if not known:
+                self._follow(one, content, now)
+        except Replaced:
+            for file in self._files.values():
+                if file.content is content:
+                    self._displace(file)
+            return
         except (OSError, SourceError) as error:
             self._notice(f"{one.path}: {reason(error)}")
-            content_is_free = True
-        if content_is_free:
+        if all(file.content is not content for file in self._files.values()):
             os.close(content.descriptor)
 
     def _try_open(self, one: Seen) -> Content | None:
@@ -306,7 +325,7 @@ class Source:
         for file in self._files.values():
             if file.inode is not None or file.content is not None or names.family(file.path) != one.family:
                 continue
-            if not (file.state.offset or file.state.done) or (file.state.done and not one.wanted):
+            if file.state.done and not (one.wanted or self._resuming):
                 continue
             answer = continues(one, content, file)
             if answer is Continues.NO:
@@ -316,6 +335,8 @@ class Source:
                 file.state.done = False
             file.place(one.path, one.inode, one.status, now)
             file.state.packed_bytes = one.status.st_size if content.compressed else 0
+            if isinstance(content, Plain) and not file.state.done and self._open_count() < OPEN_MAX:
+                file.adopt(content)
             self._twins.pop(one.inode, None)
             return True
         return False
@@ -382,8 +403,8 @@ class Source:
         self._files[self._generation] = file
         return file
 
-    def _follow(self, one: Seen, content: Content, now: float) -> bool:
-        """A new file. True if it keeps `content`."""
+    def _follow(self, one: Seen, content: Content, now: float) -> None:
+        """A new file."""
         file = self._new(one, now)
         size = one.status.st_size if self._to_end else 0
         if one.inode in self._denied:
@@ -397,7 +418,6 @@ class Source:
             file.state.packed_bytes = one.status.st_size
         elif self._open_count() < OPEN_MAX:
             file.adopt(content)
-        return file.content is content
 
     def _open_count(self) -> int:
         return sum(file.content is not None for file in self._files.values())
