@@ -158,7 +158,7 @@ def open_sink(spec: SinkSpec) -> Sink:
     if spec.kind == "console":
         from elf.sinks.terminal import console
 
-        return console("auto", color="auto", meta=True)
+        return console(spec.output, meta=True)
     from elf.sinks.parquet import ParquetSink
 
     assert spec.folder is not None

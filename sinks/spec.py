@@ -1,4 +1,4 @@
-"""What a sink is called on the command line and in the configuration: `console`, or `parquet:DIR`."""
+"""What a sink is called on the command line and in the configuration: `console`, `console:json`, or `parquet:DIR`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from pathlib import Path
 
 import msgspec
 
-EXPECTED = '"console" or "parquet:DIR"'
+EXPECTED = '"console", "console:table" (or json, csv), or "parquet:DIR"'
+FORMS = ("table", "json", "csv")
 
 
 class SinkSpec(msgspec.Struct, frozen=True):
-    """kind: "console" or "parquet". folder: where a parquet sink writes."""
+    """kind: "console" or "parquet". folder: where a parquet sink writes. output: a console's form, "auto" by its stream."""
 
     kind: str
     folder: Path | None = None
+    output: str = "auto"
 
     def __str__(self) -> str:
-        return self.kind if self.folder is None else f"{self.kind}:{self.folder}"
+        if self.folder is not None:
+            return f"{self.kind}:{self.folder}"
+        return self.kind if self.output == "auto" else f"{self.kind}:{self.output}"
 
 
 def parse(text: str, base: Path = Path()) -> SinkSpec:
@@ -24,6 +28,8 @@ def parse(text: str, base: Path = Path()) -> SinkSpec:
     kind, colon, rest = text.partition(":")
     if kind == "console" and not colon:
         return SinkSpec("console")
+    if kind == "console" and rest in FORMS:
+        return SinkSpec("console", output=rest)
     if kind == "parquet" and rest:
         return SinkSpec("parquet", base / rest)
     raise ValueError(EXPECTED)

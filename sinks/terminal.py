@@ -24,7 +24,7 @@ def console(output: str = "auto", *, color: str = "auto", meta: bool = False) ->
     return _shared(sys.stdout, output, color, meta)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=len(OUTPUTS))
 def _shared(stdout: TextIO, output: str, color: str, meta: bool) -> Sink:
     del stdout  # another stdout, another sink
     return new_console(output, color=color, meta=meta)

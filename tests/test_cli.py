@@ -91,7 +91,7 @@ class TestUsage:
             (["run", QUERY, "x", "--timezone", "Mars/Base"], "elf: --timezone: expected a name like"),
             (
                 ["run", QUERY, "x", "--sink", "s3:y"],
-                'elf: --sink: expected "console" or "parquet:DIR", found',
+                'elf: --sink: expected "console", "console:table" (or json, csv), or "parquet:DIR", found',
             ),
             (["run", QUERY, "x", "--output", "xml"], "elf: invalid value for '--output'"),
             (["run", QUERY, "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),

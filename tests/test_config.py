@@ -115,7 +115,7 @@ def test_defaults() -> None:
         (
             "parquet:lake",
             "s3:x",
-            ':24: [job] sinks: expected "console" or "parquet:DIR", found ["console","s3:x"]',
+            ':24: [job] sinks: expected "console", "console:table" (or json, csv), or "parquet:DIR", found ["console","s3:x"]',
         ),
         ("[[job]]", "[job]", ":17: [job]: expected a list of tables, each headed [[job]], found {"),
         (

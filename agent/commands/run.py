@@ -83,9 +83,11 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
 def _sinks(arguments: Arguments) -> list[Sink]:
     """The console unless other sinks are named; it too, then, where it is named or --output is given."""
     specs = sink_specs(arguments.sinks)
+    forms = [one.output for one in specs if one.kind == "console"]
     sinks: list[Sink] = []
-    if not specs or arguments.output or any(one.kind == "console" for one in specs):
-        sinks.append(new_console(arguments.output or "auto", color=arguments.color, meta=arguments.meta))
+    if not specs or arguments.output or forms:
+        form = arguments.output or next(iter(forms), "auto")
+        sinks.append(new_console(form, color=arguments.color, meta=arguments.meta))
     for folder in {one.folder for one in specs if one.folder is not None}:
         from elf.sinks.parquet import ParquetSink
 

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
 from elf.agent.demo import load, server, site
@@ -55,20 +55,19 @@ GROUP BY window(time, '{window} seconds'), status
 ORDER BY status
 '''
 lateness = "{lateness}s"
-sinks = ["console", "parquet:lake"]
+sinks = ["console:table", "parquet:lake"]
 
 [[job]]
 name = "paths"
 sql = '''
 SELECT window, path, count(*) AS hits, sum(bytes) AS bytes, max(request_time) AS slowest
 FROM access
-WHERE status < 400
 GROUP BY window(time, '{window} seconds'), path
 ORDER BY hits DESC
 LIMIT 5
 '''
 lateness = "{lateness}s"
-sinks = ["console", "parquet:lake"]
+sinks = ["console:table", "parquet:lake"]
 """
 
 
@@ -180,7 +179,7 @@ def report(lake: Path, page: Path) -> Totals:
 
     sys.stdout.flush()
     spark_report(str(lake), output="table")
-    spark_report(str(lake), output=f"html:{page}")
+    spark_report(str(lake), output=f"html:{page}", notices=StringIO())  # they were said just now
     found = BytesIO()
     sql = "SELECT status, sum(hits) AS hits, sum(bytes) AS bytes FROM traffic GROUP BY status"
     spark_report(str(lake), sql=sql, output="json", stdout=found)
