@@ -9,26 +9,18 @@ Semantics are Spark's with ANSI off and session time zone UTC, except that an ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elf.cbt._strings import Strings
 from elf.errors import InternalError
 from elf.jobmaster import functions_cast, functions_logic, functions_number, functions_text, functions_time
-from elf.jobmaster.functions_frame import (
-    Array,
-    Build,
-    Frame,
-    Mask,
-    Program,
-    Texts,
-    constant,
-    nulls,
-)
+from elf.jobmaster._text import decode, intern
+from elf.jobmaster.functions_frame import Build, Frame, Program, Texts, constant, nulls
+from elf.jobmaster.functions_table import Counts, Evaluate, Table, distinct
 from elf.jobmaster.plan import Call, Column, Expression, Literal
-from elf.jobmaster.vector import STRING, Kind, Vector
+from elf.jobmaster.vector import STRING, Kind, SqlType, Vector
 
 VECTOR_BUILD: dict[str, Build] = {
     **functions_logic.BUILD,
@@ -95,8 +87,8 @@ class Cache:
         self._derived.append(Strings())
         return self._derived[-1]
 
-    def table(self, evaluate: Dictionary, strings: Strings | None) -> Table:
-        self._tables.append(Table(evaluate, strings))
+    def table(self, type: SqlType, evaluate: Evaluate, derived: Strings | None) -> Table:
+        self._tables.append(Table(type, evaluate, derived))
         return self._tables[-1]
 
     @property
@@ -123,80 +115,6 @@ def evaluate(expression: Expression, columns: Mapping[str, Vector], rows: int, c
         out = program(frame)
     if frame.lost is not None:
         cache.overflows += int(frame.lost.sum())
-    return out
-
-
-# ---- once per distinct value ----------------------------------------------------------------------------------------
-
-Dictionary = Callable[[Strings, int, int], tuple[Vector, "NDArray[np.int64] | None"]]
-"""Results for the codes [start, stop) of a dictionary, then one for NULL; and the overflows of each, or None."""
-
-NONE = Strings()
-
-
-class Table:
-    """Results by code of one dictionary, grown as it grows. The last slot is NULL's, so that code -1 finds it."""
-
-    __slots__ = ("_evaluate", "_generation", "_source", "count", "derived", "lost", "valid", "values")
-
-    def __init__(self, evaluate: Dictionary, derived: Strings | None) -> None:
-        self._evaluate, self.derived = evaluate, derived
-        self.clear()
-
-    def clear(self) -> None:
-        self._source: Strings | None = None
-        self._generation = -1
-        self.count = 0
-        self.values: Array = np.zeros(0, dtype=np.bool_)
-        self.valid: Mask | None = None
-        self.lost: NDArray[np.int64] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return self.values.nbytes + sum(part.nbytes for part in (self.valid, self.lost) if part is not None)
-
-    def follow(self, strings: Strings) -> None:
-        """Bring the results up to the dictionary's present end. O(new values)."""
-        if strings is not self._source or strings.generation != self._generation:
-            self.clear()
-            self._source, self._generation = strings, strings.generation
-        stop = len(strings)
-        if stop == self.count and len(self.values):
-            return
-        fresh, lost = self._evaluate(strings, self.count, stop)
-        values = fresh.values
-        if fresh.strings is not None and fresh.strings is not self.derived and self.derived is not None:
-            values = self.derived.intern_all(fresh.to_python())
-        size = self.count + len(values)
-        self.values = _grown(self.values, self.count, values)
-        if fresh.valid is not None or self.valid is not None:
-            old = np.ones(len(self.values), dtype=np.bool_) if self.valid is None else self.valid
-            self.valid = _grown(old, self.count, fresh.is_valid())
-        if lost is not None or self.lost is not None:
-            none = np.zeros(len(self.values), dtype=np.int64)
-            self.lost = _grown(
-                none if self.lost is None else self.lost, self.count, none[:size] if lost is None else lost
-            )
-        self.count = stop
-
-    def take(self, frame: Frame, codes: Vector, call: Call) -> Vector:
-        self.follow(codes.strings if codes.strings is not None else NONE)
-        at = codes.values
-        if self.lost is not None:
-            frame.overflow(self.lost.take(at))
-        valid = None if self.valid is None else self.valid.take(at)
-        return Vector(call.type, self.values.take(at), valid, self.derived)
-
-
-def _grown(old: Array, count: int, fresh: Array) -> Array:
-    """`old[:count]` followed by `fresh`, whose last goes to the last slot; doubles its room when full."""
-    need = count + len(fresh)
-    out = old
-    if need > len(old) or out.dtype != fresh.dtype:
-        out = np.zeros(max(need, 2 * len(old), 64), dtype=fresh.dtype)
-        out[:count] = old[:count]
-    out[count : need - 1] = fresh[:-1]
-    out[-1] = fresh[-1]
     return out
 
 
@@ -276,15 +194,6 @@ def _folded(call: Call, cache: Cache) -> Program:
     return lambda frame: value
 
 
-def _inner_frame(columns: Mapping[str, Vector], rows: int, program: Program | Texts) -> tuple[Vector, Frame]:
-    frame = Frame(columns, rows)
-    out = program(frame)
-    if not isinstance(out, Vector):
-        strings = Strings()
-        out = Vector(STRING, strings.intern_all(out), None, strings)
-    return out, frame
-
-
 def _full(vector: Vector, rows: int) -> Vector:
     """A vector of exactly `rows` values."""
     if len(vector) == rows:
@@ -293,33 +202,33 @@ def _full(vector: Vector, rows: int) -> Vector:
     return Vector(vector.type, np.broadcast_to(vector.values, rows), valid, vector.strings)
 
 
-def _by_dictionary(call: Call, name: str, cache: Cache) -> Program:
-    """Once per distinct value of the string column `name`."""
-    derived = cache.derive() if _is_text(call) else None
-    texts = compile_texts(call) if _is_text(call) else None
-    inner = compile_inner(call) if texts is None else None
-
-    def run_dictionary(strings: Strings, start: int, stop: int) -> tuple[Vector, NDArray[np.int64] | None]:
-        codes = np.append(np.arange(start, stop, dtype=np.int32), np.int32(-1))
-        frame = Frame({name: Vector(STRING, codes, None, strings)}, len(codes))
-        frame.texts[name] = [*strings.values(start, stop), None]
-        if texts is not None:
-            assert derived is not None
-            values = texts(frame)
-            values = values if len(values) == len(codes) else [*values] * len(codes)
-            return Vector(STRING, derived.intern_all(values), None, derived), frame.lost
-        assert inner is not None
-        return _full(inner(frame), len(codes)), frame.lost
-
-    table = cache.table(run_dictionary, derived)
+def _runner(call: Call, cache: Cache) -> tuple[Callable[[Frame], Vector], Strings | None]:
+    """The inner form of a call as a function of a small frame to a full vector, and the dictionary of its text results."""
+    if not _is_text(call):
+        inner = compile_inner(call)
+        return lambda frame: _full(inner(frame), frame.rows), None
+    texts, derived = compile_texts(call), cache.derive()
 
     def run(frame: Frame) -> Vector:
-        try:
-            return table.take(frame, frame.columns[name], call)
-        except KeyError:
-            raise InternalError(f"plan: the source gives no column {name!r}") from None
+        values = texts(frame)
+        codes = intern(derived, values)
+        return Vector(
+            STRING, codes if len(codes) == frame.rows else np.repeat(codes, frame.rows), None, derived
+        )
 
-    return run
+    return run, derived
+
+
+def _by_dictionary(call: Call, name: str, cache: Cache) -> Program:
+    """Once per distinct value of the string column `name`."""
+    run_small, derived = _runner(call, cache)
+
+    def run_values(column: Vector) -> tuple[Vector, Counts | None]:
+        small = Frame({name: column}, len(column))
+        return run_small(small), small.lost
+
+    table, column = cache.table(call.type, run_values, derived), _column(name)
+    return lambda frame: table.take(frame, column(frame))
 
 
 def _by_combination(call: Call, cache: Cache) -> Program:
@@ -339,28 +248,16 @@ def _by_combination(call: Call, cache: Cache) -> Program:
         ((name, program),) = programs.items()
         by_code = _by_dictionary(reduced, name, cache)
         return lambda frame: _with_lost(frame, {name: program(frame)}, by_code)
-    derived = cache.derive() if _is_text(call) else None
-    texts = compile_texts(reduced) if derived is not None else None
-    inner = compile_inner(reduced) if texts is None else None
+    run_small, _ = _runner(reduced, cache)
 
     def run(frame: Frame) -> Vector:
         vectors = {name: program(frame) for name, program in programs.items()}
         first, back = distinct(list(vectors.values()))
-        chosen = {name: vector.take(first) for name, vector in vectors.items()}
-        small = Frame(chosen, len(first))
-        if texts is not None and derived is not None:
-            values = texts(small)
-            codes = derived.intern_all(values if len(values) == len(first) else [*values] * len(first))
-            return Vector(STRING, codes[back], None, derived)
-        assert inner is not None
-        out = _full(inner(small), len(first))
+        small = Frame({name: vector.take(first) for name, vector in vectors.items()}, len(first))
+        out = run_small(small)
         if small.lost is not None:
             frame.overflow(small.lost[back])
-        return (
-            out.take(back)
-            if len(out) > 1
-            else Vector(out.type, out.values[back], None if out.valid is None else out.valid[back])
-        )
+        return Vector(out.type, out.values[back], None if out.valid is None else out.valid[back], out.strings)
 
     return run
 
@@ -371,34 +268,6 @@ def _with_lost(frame: Frame, columns: Mapping[str, Vector], program: Program) ->
     if inner.lost is not None:
         frame.overflow(inner.lost)
     return out
-
-
-def distinct(vectors: Sequence[Vector]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of one block: the index of the first row of each distinct combination, and for each row its combination."""
-    length = max((len(vector) for vector in vectors if len(vector) != 1), default=min(map(len, vectors)))
-    combined, size = np.zeros(length, dtype=np.int64), 1
-    for vector in vectors:
-        codes, count = _dense(vector)
-        if size * count >= 2**63:
-            _, combined = np.unique(combined, return_inverse=True)
-            size = len(combined) + 1
-        combined, size = combined * count + codes, size * count
-    _, first, back = np.unique(combined, return_index=True, return_inverse=True)
-    return first, back
-
-
-def _dense(vector: Vector) -> tuple[NDArray[np.int64], int]:
-    """Equal values as equal small codes, and a bound above them."""
-    if vector.type.kind is Kind.STRING:
-        return vector.values.astype(np.int64) + 1, (0 if vector.strings is None else len(vector.strings)) + 1
-    if vector.type.kind is Kind.DOUBLE:  # by bits, so that -0.0 and 0.0 stay two
-        found, codes = np.unique(vector.values.view(np.int64), return_inverse=True)
-    else:
-        found, codes = np.unique(vector.values, return_inverse=True)
-    codes = codes + 1
-    if vector.valid is not None:
-        codes = np.where(vector.valid, codes, 0)
-    return codes, len(found) + 1
 
 
 def _chosen_text(call: Call, cache: Cache) -> Program:
@@ -427,15 +296,16 @@ def _moved(expression: Expression, target: Strings, cache: Cache) -> Program:
     """A text expression with its codes those of `target`."""
     if isinstance(expression, Literal):
         value = expression.value if isinstance(expression.value, str) else None
-        return lambda frame: Vector(STRING, target.intern_all([value]), None, target)
+        return lambda frame: Vector(STRING, intern(target, [value]), None, target)
     program = cache.compile(expression)
 
-    def copy(strings: Strings, start: int, stop: int) -> tuple[Vector, None]:
-        return Vector(STRING, target.intern_all([*strings.values(start, stop), None]), None, target), None
+    def copy(column: Vector) -> tuple[Vector, None]:
+        return Vector(
+            STRING, intern(target, decode(column.strings or target, column.values)), None, target
+        ), None
 
-    table = cache.table(copy, target)
-    call = Call("concat", (expression,), STRING)
-    return lambda frame: table.take(frame, program(frame), call)
+    table = cache.table(STRING, copy, target)
+    return lambda frame: table.take(frame, program(frame))
 
 
 # ---- the inner form: text as lists ----------------------------------------------------------------------------------

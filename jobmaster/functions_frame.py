@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.cbt._strings import Strings
+from elf.jobmaster._text import decode, intern
 from elf.jobmaster.plan import Call, Expression
 from elf.jobmaster.vector import Kind, SqlType, Vector
 
@@ -61,7 +62,9 @@ class Frame:
         """The values of a string column, decoded once per frame."""
         texts = self.texts.get(name)
         if texts is None:
-            texts = self.texts[name] = self.columns[name].to_python()
+            column = self.columns[name]
+            texts = [None] * len(column) if column.strings is None else decode(column.strings, column.values)
+            self.texts[name] = texts
         return texts
 
 
@@ -79,17 +82,19 @@ def dtype_of(type: SqlType) -> Any:
 
 def from_list(type: SqlType, values: Sequence[Any]) -> Vector:
     """A vector (not STRING) of Python values in the vector's own representation; None is NULL."""
-    valid = np.fromiter((v is not None for v in values), dtype=np.bool_, count=len(values))
+    if None not in values:
+        return Vector(type, np.array(values, dtype=dtype_of(type)))
+    valid = np.fromiter((value is not None for value in values), dtype=np.bool_, count=len(values))
     out = np.zeros(len(values), dtype=dtype_of(type))
-    out[:] = [0 if v is None else v for v in values] if not valid.all() else values
-    return Vector(type, out, None if valid.all() else valid)
+    out[:] = [0 if value is None else value for value in values]
+    return Vector(type, out, valid)
 
 
 def constant(type: SqlType, value: Any) -> Vector:
     """A literal as a vector of one value; a STRING in a dictionary of its own."""
     if type.kind is Kind.STRING:
         strings = Strings()
-        return Vector(type, strings.intern_all([value]), None, strings)
+        return Vector(type, intern(strings, [value]), None, strings)
     return from_list(type, [value])
 
 

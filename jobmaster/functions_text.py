@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from elf.cbt._strings import Strings
 from elf.jobmaster import patterns
+from elf.jobmaster._text import lengths, match
 from elf.jobmaster.functions_convert import FROM_TEXT, TO_TEXT, TRY_FROM_TEXT, TRY_TO_TEXT
 from elf.jobmaster.functions_frame import Compile, Frame, Program, TextList, Texts, both, from_list, settle
 from elf.jobmaster.functions_logic import COMPARE
 from elf.jobmaster.functions_url import parse_url
-from elf.jobmaster.plan import Call, Expression, Literal
+from elf.jobmaster.plan import Call, Column, Expression, Literal
 from elf.jobmaster.vector import BOOLEAN, Kind, SqlType, Vector
 
 CompileTexts = Callable[[Expression], Texts]
@@ -107,6 +109,63 @@ def _measured(call: Call, compile: Compile, texts: CompileTexts) -> Program:
     return lambda frame: from_list(call.type, mapped(frame))
 
 
+# ---- bytes against bytes --------------------------------------------------------------------------------------------
+
+KERNEL_ITEMS_MAX = 16
+"""Beyond so many items of an IN, a set of Python strings is faster than one pass for each."""
+
+
+def _wanted(call: Call) -> list[tuple[patterns.Shape, str]] | None:
+    """The texts of which one must be found in the call's column, where the kernel can answer; else None."""
+    column, *rest = call.arguments
+    if not isinstance(column, Column) or not 0 < len(rest) <= KERNEL_ITEMS_MAX:
+        return None
+    literals = [item.value for item in rest if isinstance(item, Literal) and isinstance(item.value, str)]
+    if len(literals) < len(rest):
+        return None
+    if call.function == "like":
+        shape = patterns.like_shape(*literals)
+        return None if shape is None else [shape]
+    return [(patterns.Shape.EQUAL, text) for text in literals]
+
+
+def _found(call: Call, wanted: Sequence[tuple[patterns.Shape, str]]) -> Program:
+    column, *_ = columns = [part for part in call.arguments if isinstance(part, Column)]
+    assert len(columns) == 1
+    needles = [(shape.value, text.encode()) for shape, text in wanted]
+    negated = call.function == "<>"
+
+    def run(frame: Frame) -> Vector:
+        vector = frame.columns[column.name]
+        strings = vector.strings or Strings()
+        out = match(strings, vector.values, *needles[0])
+        for needle in needles[1:]:
+            out |= match(strings, vector.values, *needle)
+        valid = vector.is_valid()
+        return Vector(BOOLEAN, (~out & valid) if negated else out, None if valid.all() else valid)
+
+    return run
+
+
+def _characters(call: Call, compile: Compile, texts: CompileTexts) -> Program:
+    column = call.arguments[0]
+    if not isinstance(column, Column):
+        return _measured(call, compile, texts)
+
+    def run(frame: Frame) -> Vector:
+        vector = frame.columns[column.name]
+        valid = vector.is_valid()
+        counts = lengths(vector.strings or Strings(), vector.values)
+        return Vector(call.type, counts, None if valid.all() else valid)
+
+    return run
+
+
+def _like(call: Call, compile: Compile, texts: CompileTexts) -> Program:
+    wanted = _wanted(call)
+    return _measured(call, compile, texts) if wanted is None else _found(call, wanted)
+
+
 def _values(argument: Expression, compile: Compile, texts: CompileTexts) -> Texts:
     """Python values of an argument that may or may not be text."""
     if argument.type.kind is Kind.STRING:
@@ -193,6 +252,9 @@ def _cast_from_text(call: Call, compile: Compile, texts: CompileTexts) -> Progra
 
 
 def _compare(call: Call, compile: Compile, texts: CompileTexts) -> Program:
+    wanted = _wanted(call) if call.function in ("=", "<>") else None
+    if wanted is not None:
+        return _found(call, wanted)
     left, right = map(texts, call.arguments)
     operator = COMPARE[call.function]
 
@@ -229,6 +291,9 @@ def _is_null(call: Call, compile: Compile, texts: CompileTexts) -> Program:
 
 
 def _member(call: Call, compile: Compile, texts: CompileTexts) -> Program:
+    wanted = _wanted(call)
+    if wanted is not None:
+        return _found(call, wanted)
     parts = [texts(argument) for argument in call.arguments]
 
     def found(value: str | None, *items: str | None) -> bool | None:
@@ -265,10 +330,12 @@ TEXT: dict[str, BuildTexts] = {
 
 MEASURE: dict[str, BuildMeasure] = {
     **dict.fromkeys(COMPARE, _compare),
-    **dict.fromkeys(("like", "ilike", "rlike", "length"), _measured),
+    **dict.fromkeys(("ilike", "rlike"), _measured),
     **dict.fromkeys(("cast", "try_cast"), _cast_from_text),
     "<=>": _same,
     "is_null": _is_null,
     "in": _member,
+    "like": _like,
+    "length": _characters,
 }
 """Functions of text with another result."""

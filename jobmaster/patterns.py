@@ -17,6 +17,7 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Callable
+from enum import Enum
 from functools import lru_cache
 
 PATTERN_MAX = 4096
@@ -450,22 +451,46 @@ def check_like(pattern: str, escape: str = "\\") -> str | None:
     return None
 
 
-def like(pattern: str, escape: str = "\\") -> Callable[[str], bool]:
-    """Exact, prefix%, %suffix and %infix% by methods of str; everything else by a regular expression."""
-    parts = like_parts(pattern, escape)
-    match parts:
+class Shape(Enum):
+    """A LIKE pattern that needs no regular expression: one text, and where it must stand."""
+
+    EQUAL = 0
+    PREFIX = 1
+    SUFFIX = 2
+    INFIX = 3
+
+
+def like_shape(pattern: str, escape: str = "\\") -> tuple[Shape, str] | None:
+    """The shape of `abc`, `abc%`, `%abc` or `%abc%` and its text; None for any other pattern."""
+    match like_parts(pattern, escape):
         case []:
-            return lambda text: text == ""
+            return Shape.EQUAL, ""
         case [None]:
-            return lambda text: True
-        case [str(exact)] if exact:
-            return lambda text: text == exact
-        case [str(prefix), None] if prefix:
-            return lambda text: text.startswith(prefix)
-        case [None, str(suffix)] if suffix:
-            return lambda text: text.endswith(suffix)
-        case [None, str(infix), None] if infix:
-            return lambda text: infix in text
+            return Shape.PREFIX, ""
+        case [str(text)] if text:
+            return Shape.EQUAL, text
+        case [str(text), None] if text:
+            return Shape.PREFIX, text
+        case [None, str(text)] if text:
+            return Shape.SUFFIX, text
+        case [None, str(text), None] if text:
+            return Shape.INFIX, text
+    return None
+
+
+def like(pattern: str, escape: str = "\\") -> Callable[[str], bool]:
+    """Simple shapes by methods of str; everything else by a regular expression."""
+    shape = like_shape(pattern, escape)
+    match shape:
+        case (Shape.EQUAL, wanted):
+            return lambda text: text == wanted
+        case (Shape.PREFIX, wanted):
+            return lambda text: text.startswith(wanted)
+        case (Shape.SUFFIX, wanted):
+            return lambda text: text.endswith(wanted)
+        case (Shape.INFIX, wanted):
+            return lambda text: wanted in text
+    parts = like_parts(pattern, escape)
     pieces = [".*" if part is None else "." if part == "" else re.escape(part) for part in parts]
     whole = re.compile("".join(pieces), re.DOTALL).fullmatch
     return lambda text: whole(text) is not None
