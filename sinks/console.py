@@ -87,6 +87,11 @@ class Table:
         self._drawn = 0
         flush(self._stream)
 
+    def make_way(self) -> None:
+        """Take the open windows off the screen, for a message of somebody else; the next `flush` draws them again."""
+        self._erase()
+        flush(self._stream)
+
     # Settled output: final windows, in the order they came.
 
     def _settle(self) -> None:

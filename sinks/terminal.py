@@ -6,6 +6,7 @@ import os
 import sys
 from functools import lru_cache
 from typing import TextIO
+from weakref import WeakSet
 
 from elf.errors import UsageError
 from elf.sinks.console import Table
@@ -15,6 +16,8 @@ from elf.sinks.result import Sink
 
 OUTPUTS = ("auto", "table", "json", "csv")
 COLOURS = ("auto", "always", "never")
+
+_tables: WeakSet[Table] = WeakSet()
 
 
 def console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
@@ -39,8 +42,16 @@ def new_console(output: str = "auto", *, color: str = "auto", meta: bool = False
     if output == "auto":
         output = "table" if sys.stdout.isatty() else "json"
     if output == "table":
-        return Table(colour=is_coloured(color), show_job=meta)
+        table = Table(colour=is_coloured(color), show_job=meta)
+        _tables.add(table)
+        return table
     return JsonLines(meta=meta) if output == "json" else Csv(meta=meta)
+
+
+def make_way() -> None:
+    """Call before a message goes to the terminal: tables take their open windows off the screen until they next draw."""
+    for table in _tables:
+        table.make_way()
 
 
 def is_coloured(when: str) -> bool:

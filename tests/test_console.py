@@ -275,6 +275,17 @@ class TestTable:
         sink.close()
         assert screen(stream.getvalue().decode()) == as_table([window([row("/a", 2), row("/b", 1)])])
 
+    def test_a_message_of_somebody_else_stands_above_the_live_part(self) -> None:
+        stream = Terminal()
+        sink = Table(stream, size=(80, 24))
+        sink.put(window([row("/a", 1), row("/b", 1)], status="open"))
+        sink.flush()
+        sink.make_way()
+        stream.write(b"elf: a notice\n")
+        sink.flush()
+        assert screen(stream.getvalue().decode()).splitlines()[0] == "elf: a notice"
+        assert screen(stream.getvalue().decode()).count("/a") == 1
+
     def test_live_part_never_exceeds_the_screen(self) -> None:
         stream = Terminal()
         sink = Table(stream, size=(80, 12))

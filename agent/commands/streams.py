@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 
 from elf.sinks.cells import escape
+from elf.sinks.terminal import make_way
 
 
 def say(message: str) -> None:
-    """One line on stderr, safe for a terminal."""
+    """One line on stderr, safe for a terminal, and not in the midst of a table."""
+    make_way()
     print(f"elf: {escape(message)}", file=sys.stderr, flush=True)
 
 

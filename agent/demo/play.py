@@ -21,6 +21,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 
 from elf.agent.demo import load, server, site
+from elf.agent.demo.load import Sent
 from elf.agent.demo.server import Server
 from elf.agent.demo.site import Visit
 from elf.errors import PeerError
@@ -91,10 +92,14 @@ def collect(folder: Path, seconds: int, seed: int) -> list[Path]:
     try:
         (folder / "elf.toml").write_text(configuration(web.format), encoding="utf-8")
         tell(f"{web.name} on 127.0.0.1:{web.port} writes {web.log}")
-        tell(f"an agent follows it with two jobs ({folder / 'elf.toml'}); visitors come for {seconds} s")
+        tell(f"an agent follows it with the two jobs of {folder / 'elf.toml'}")
+        tell(f"visitors come for {seconds} s; half way the log is renamed and begun anew, as logrotate does")
+        # Nothing is said meanwhile: the agent draws open windows in place, and may be the only one to write.
         with agent(folder / "elf.toml") as process:
-            rotated = visit(web, seconds, seed)
+            rotated, sent = visit(web, seconds, seed)
             wait_for_last_window(process)
+        failed = f", {sent.failed} failed" if sent.failed else ""
+        tell(f"{sent.answered:,} requests were answered{failed}; their lines are in {len(rotated) + 1} files")
         return [*rotated, web.log]
     finally:
         web.stop()
@@ -133,19 +138,16 @@ def agent(path: Path) -> Iterator[subprocess.Popen[bytes]]:
         raise PeerError(f"the agent ended with exit code {process.returncode}; its messages are above")
 
 
-def visit(web: Server, seconds: int, seed: int) -> list[Path]:
-    """Send the visits, and rotate the log at half time. Returns the rotated logs."""
+def visit(web: Server, seconds: int, seed: int) -> tuple[list[Path], Sent]:
+    """Send the visits, and rotate the log at half time. Returns the rotated logs, and what came back."""
     rotated: list[Path] = []
 
     def rotate_at_half_time(one: Visit) -> None:
         if not rotated and one.at >= seconds / 2:
             rotated.append(web.rotate())
-            tell(f"the log is rotated: {rotated[0].name}, and the server goes on in a new {web.log.name}")
 
     sent = asyncio.run(load.send(web.port, site.visits(seed, seconds), rotate_at_half_time))
-    failed = f", {sent.failed} failed" if sent.failed else ""
-    tell(f"{sent.answered:,} requests were answered{failed}; the last windows become final")
-    return rotated
+    return rotated, sent
 
 
 def wait_for_last_window(process: subprocess.Popen[bytes]) -> None:
