@@ -141,11 +141,11 @@ cdef int _intern(void *strings, const elf_span *spans, int n, uint64_t *hashes, 
     for i in range(n):
         if spans[i].p != NULL:
             hashes[i] = elf_hash64(spans[i].p, spans[i].n, (<Strings> strings).seed)
-            elf_prefetch(&table[hashes[i] & mask])
+            elf_prefetch(&table[(hashes[i] >> 32) & mask])
     for i in range(n):
         out[i] = -1
         if spans[i].p != NULL:
-            at = hashes[i] & mask
+            at = (hashes[i] >> 32) & mask
             while table[at].code >= 0 and table[at].tag != <uint32_t> (hashes[i] >> 32):
                 at = (at + 1) & mask
             code = out[i] = table[at].code
@@ -159,7 +159,7 @@ cdef int _intern(void *strings, const elf_span *spans, int n, uint64_t *hashes, 
                 start = ends[code - 1] if code else 0
                 if ends[code] - start == spans[i].n and elf_same((<Strings> strings).text + start, spans[i].p, spans[i].n):
                     continue
-            out[i] = (<Strings> strings).put(spans[i].p, spans[i].n)
+            out[i] = (<Strings> strings).put_hashed(spans[i].p, spans[i].n, hashes[i])
     return 0
 
 

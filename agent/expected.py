@@ -54,7 +54,9 @@ def expected(format: Format, reason: Reason, field: Field | None, detail: int, l
         Reason.UNTERMINATED: f"a closing {field.quote or chr(34)}" if field else "a closing quote",
         Reason.TRAILING: "the end of the line",
         Reason.JSON: _JSON.get(detail, "a JSON object"),
-        Reason.MISSING: f"a field {field.name}" if field else "a #Fields: line with a date and time above the record",
+        Reason.MISSING: f"a field {field.name}"
+        if field
+        else "a #Fields: line with a date and time above the record",
         Reason.PATTERN: "a line that the regular expression matches",
     }
     return words.get(reason, reason.name)

@@ -7,7 +7,7 @@ cdef extern from "hash.h":
 
 
 cdef struct Entry:
-    uint32_t tag      # upper half of the hash
+    uint32_t tag      # upper half of the hash; its low bits are the place in the table, so growing reads no text
     int32_t code      # -1 where empty
 
 
@@ -23,4 +23,5 @@ cdef class Strings:
     cdef public long generation
 
     cdef int32_t put(self, const uint8_t *value, size_t n) except? -2 nogil
+    cdef int32_t put_hashed(self, const uint8_t *value, size_t n, uint64_t h) except? -2 nogil
     cdef int _grow(self, size_t extra) except -1 nogil

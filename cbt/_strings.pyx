@@ -36,9 +36,12 @@ cdef class Strings:
 
     cdef int32_t put(self, const uint8_t *value, size_t n) except? -2 nogil:
         """The code of `value`, new or known. O(n)."""
-        cdef uint64_t h = elf_hash64(value, n, self.seed)
+        return self.put_hashed(value, n, elf_hash64(value, n, self.seed))
+
+    cdef int32_t put_hashed(self, const uint8_t *value, size_t n, uint64_t h) except? -2 nogil:
+        """The same for a value whose hash, by `self.seed`, is known."""
         cdef uint32_t tag = <uint32_t> (h >> 32)
-        cdef size_t at = h & self.mask
+        cdef size_t at = tag & self.mask
         cdef uint32_t start
         cdef int32_t code
         while True:
@@ -51,7 +54,7 @@ cdef class Strings:
                     return code
             at = (at + 1) & self.mask
         self._grow(n)
-        at = h & self.mask
+        at = tag & self.mask
         while self.table[at].code >= 0:
             at = (at + 1) & self.mask
         code = <int32_t> self.count
@@ -68,8 +71,7 @@ cdef class Strings:
         """Make room for one more value of `extra` bytes."""
         cdef void *moved
         cdef Entry *table
-        cdef size_t size, code, start, at, mask
-        cdef uint64_t h
+        cdef size_t size, old, at, mask
         if self.text_used + extra > 0xFFFFFFFFu or self.count >= 0x7FFFFFFFu:
             with gil:
                 raise OverflowError("a string dictionary is full (4 GiB); clear it between blocks")
@@ -96,15 +98,12 @@ cdef class Strings:
                 with gil:
                     raise MemoryError
             memset(table, 0xFF, (mask + 1) * sizeof(Entry))
-            start = 0
-            for code in range(self.count):
-                h = elf_hash64(self.text + start, self.ends[code] - start, self.seed)
-                start = self.ends[code]
-                at = h & mask
-                while table[at].code >= 0:
-                    at = (at + 1) & mask
-                table[at].tag = <uint32_t> (h >> 32)
-                table[at].code = <int32_t> code
+            for old in range(self.mask + 1):
+                if self.table[old].code >= 0:
+                    at = self.table[old].tag & mask
+                    while table[at].code >= 0:
+                        at = (at + 1) & mask
+                    table[at] = self.table[old]
             free(self.table)
             self.table = table
             self.mask = mask
