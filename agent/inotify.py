@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import struct
 
 _MODIFY, _ATTRIB = 0x2, 0x4
 _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
@@ -17,7 +18,9 @@ _EVENTS = (
     _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
 )
 FOLDERS_MAX = 256
+NAMES_MAX = 1024
 READ_BYTES = 64 * 1024
+_EVENT = struct.Struct("iIII")
 
 
 class Inotify:
@@ -28,6 +31,10 @@ class Inotify:
         self._folders: dict[str, int] = {}
         self.failed: set[str] = set()
         """Folders that could not be watched."""
+        self.written: set[str] = set()
+        """Names of files that were written to, and nothing else, since the caller last emptied this."""
+        self.moved = True
+        """Whether files came, went, or changed otherwise since the caller last set this to False."""
         try:
             self._libc = ctypes.CDLL(None, use_errno=True)
             self._fileno = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -57,25 +64,28 @@ class Inotify:
                 self._folders[folder] = watch
 
     def drain(self) -> bool:
-        """Take all events that wait; whether there were any."""
+        """Take all events that wait, into `written` and `moved`; whether there were any."""
         any_event = False
         with contextlib.suppress(BlockingIOError):
             while self._fileno >= 0 and (events := os.read(self._fileno, READ_BYTES)):
                 any_event = True
-                self._forget(events)
+                self._take(events)
         return any_event
 
-    def _forget(self, events: bytes) -> None:
-        """Drop the watches that the kernel removed with their folder, so that `watch` sets them again."""
+    def _take(self, events: bytes) -> None:
         at = 0
-        while at + 16 <= len(events):
-            watch, mask, _, length = (
-                int.from_bytes(events[at + i : at + i + 4], "little", signed=i == 0) for i in (0, 4, 8, 12)
-            )
-            if mask & (_IGNORED | _MOVE_SELF):
+        while at + _EVENT.size <= len(events):
+            watch, mask, _, length = _EVENT.unpack_from(events, at)
+            at += _EVENT.size + length
+            if mask & _MODIFY and len(self.written) < NAMES_MAX:
+                self.written.add(os.fsdecode(events[at - length : at].rstrip(b"\0")))
+            else:
+                self.moved = True
+            if mask & (
+                _IGNORED | _MOVE_SELF
+            ):  # the folder is no longer watched, or elsewhere: `watch` sets it again
                 for folder in [known for known, number in self._folders.items() if number == watch]:
                     del self._folders[folder]
-            at += 16 + length
 
     def close(self) -> None:
         if self._fileno >= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fnmatch
 import glob
 import os
 import stat
@@ -46,7 +47,7 @@ class Listing:
     """The patterns, and what was already said about them."""
 
     def __init__(self, patterns: Sequence[str], notice: Callable[[str], None]) -> None:
-        self.patterns = list(patterns)
+        self.patterns = [os.path.abspath(pattern) for pattern in patterns]
         self.folders: set[str] = set()
         """The folders looked at by the last `look`: to be watched."""
         self._notice = notice
@@ -56,40 +57,53 @@ class Listing:
     def look(self, known_paths: Iterable[str]) -> list[Seen]:
         """Every file once, longest unmodified first. O(files in the folders)."""
         known = list(known_paths)
-        paths = dict.fromkeys(self._matches(), True)
-        self.folders |= {os.path.dirname(os.path.realpath(path)) for path in [*paths, *known]}
+        self.folders = {os.path.dirname(path) for path in known}
+        paths: dict[str, bool] = {}
+        links: set[str] = set()
+        for pattern in self.patterns:
+            self._match(pattern, paths, links)
+        self.folders |= {os.path.dirname(os.path.realpath(link)) for link in links}
         families = {names.family(path) for path in [*paths, *known]}
         for folder in self.folders:
-            for path in _files_in(folder):
-                if path not in paths and names.family(path) in families:
-                    paths[path] = False
+            for entry in _files_in(folder):
+                if (
+                    entry.path not in paths
+                    and not entry.is_symlink()
+                    and names.family(entry.path) in families
+                ):
+                    paths[entry.path] = False
         found: dict[Inode, Seen] = {}
-        for path in sorted(paths, key=lambda path: (not paths[path], os.path.islink(path), path)):
-            self._stat(path, paths[path], found)
+        for path in sorted(paths, key=lambda path: (not paths[path], path in links, path)):
+            self._stat(path, paths[path], path in links, found)
         return sorted(found.values(), key=lambda one: (one.status.st_mtime_ns, names.age(one.path)))
 
-    def _matches(self) -> list[str]:
-        """Paths that a pattern names, as they are written; sets `folders` to those in which more may appear."""
-        found: list[str] = []
-        self.folders = set()
-        for pattern in self.patterns:
-            folder = os.path.dirname(os.path.abspath(pattern))
-            if not glob.has_magic(folder):
-                self.folders.add(folder)
-            if glob.has_magic(pattern) and not os.path.lexists(pattern):
-                found += [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
-            else:
-                found.append(os.path.abspath(pattern))
-        return found
+    def _match(self, pattern: str, paths: dict[str, bool], links: set[str]) -> None:
+        """Add what a pattern names to `paths` (and `links`, if it is a symbolic link), and where more may appear to `folders`."""
+        folder, name = os.path.split(pattern)
+        if not glob.has_magic(pattern) or os.path.lexists(pattern):
+            self.folders.add(folder)
+            paths[pattern] = True
+            links |= {pattern} if os.path.islink(pattern) else set()
+        elif not glob.has_magic(folder):
+            self.folders.add(folder)
+            for entry in _files_in(folder):
+                if fnmatch.fnmatchcase(entry.name, name) and (name[0] == "." or entry.name[0] != "."):
+                    paths[entry.path] = True
+                    links |= {entry.path} if entry.is_symlink() else set()
+        else:
+            for path in glob.glob(pattern, recursive=True):
+                paths[path] = True
+                links |= {path} if os.path.islink(path) else set()
+                self.folders.add(os.path.dirname(path))
 
-    def _stat(self, path: str, wanted: bool, found: dict[Inode, Seen]) -> None:
+    def _stat(self, path: str, wanted: bool, is_link: bool, found: dict[Inode, Seen]) -> None:
         try:
             status = os.stat(path)
         except OSError as error:
             if (
                 wanted
                 and path not in self._missing
-                and (error.errno != errno.ENOENT or self._is_literal(path))
+                and (error.errno != errno.ENOENT or path in self.patterns)
             ):
                 self._missing.add(path)
                 self._notice(f"{path}: {reason(error)}; waiting for it")
@@ -97,7 +111,7 @@ class Listing:
         self._missing.discard(path)
         if not stat.S_ISREG(status.st_mode):
             return
-        one = Seen(os.path.realpath(path) if os.path.islink(path) else path, status, wanted)
+        one = Seen(os.path.realpath(path) if is_link else path, status, wanted)
         other = found.setdefault(one.inode, one)
         if other is one:
             return
@@ -106,9 +120,6 @@ class Listing:
         elif wanted and other.wanted and (path, other.path) not in self._aliases:
             self._aliases.add((path, other.path))
             self._notice(f"{path}: the same file as {other.path}; counted once")
-
-    def _is_literal(self, path: str) -> bool:
-        return any(os.path.abspath(pattern) == path for pattern in self.patterns)
 
 
 def _is_at(one: Seen) -> bool:
@@ -119,9 +130,9 @@ def _is_at(one: Seen) -> bool:
     return (status.st_dev, status.st_ino) == one.inode
 
 
-def _files_in(folder: str) -> list[str]:
+def _files_in(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return [entry.path for entry in entries if not entry.is_symlink() and entry.is_file()]
+            return [entry for entry in entries if entry.is_symlink() or entry.is_file()]
     except OSError:
         return []

@@ -6,9 +6,11 @@ family, `access.log`. Names only make files comparable; whether two are one is d
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 
+CACHE_MAX = 4096
 _COMPRESSED = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
 _MARK = re.compile(
     r"[-._](?P<mark>\d{4}([-_.]?\d\d){2}([-_.T]?\d\d([-_.:]?\d\d){0,2})?|\d{9,14}|\d{1,5}|old)(?P<extension>\.[A-Za-z]{2,5})?$"
@@ -20,6 +22,7 @@ def unpacked(path: str) -> str:
     return _COMPRESSED.sub("", path)
 
 
+@functools.lru_cache(CACHE_MAX)
 def family(path: str) -> str:
     """The base name that a file and its rotations share."""
     name = unpacked(os.path.basename(path))
@@ -28,11 +31,13 @@ def family(path: str) -> str:
     return name
 
 
+@functools.lru_cache(CACHE_MAX)
 def looks_rotated(path: str) -> bool:
     """Whether the name carries a number, a date or a compression: a file that is probably not written any more."""
     return family(path) != os.path.basename(path)
 
 
+@functools.lru_cache(CACHE_MAX)
 def age(path: str) -> int:
     """Among siblings of one modification time: the lower, the older. Numbers count backwards, dates forwards."""
     match = _MARK.search(unpacked(os.path.basename(path)))

@@ -44,6 +44,7 @@ GONE_MAX = 64
 NOTICES_MAX = 256
 REPLACED_MAX = 8
 POLL_S, POLL_WITH_INOTIFY_S = 0.25, 1.0
+GLANCE_S = 5.0
 HEAD_OF_FILE_BYTES = 64 * 1024
 
 
@@ -100,6 +101,7 @@ class Source:
         self._listing = Listing(patterns, self._notice)
         self._inotify = Inotify()
         self._scanned_at: float | None = None
+        self._looked_at = 0.0
         self._turn = 0
         for saved in state.files if state else ():
             self._files[saved.generation] = Followed(
@@ -164,8 +166,37 @@ class Source:
     # Looking.
 
     def scan(self, now: float) -> None:
-        """Look at the folders: new, renamed, emptied, vanished files. O(files in them); reads little unless a copy appears."""
+        """Look at the folders: new, renamed, emptied, vanished files. Reads little unless a copy appears.
+
+        O(files in them); while inotify says that nothing came or went, O(files that are not complete), for at most
+        `GLANCE_S`.
+        """
         self._inotify.drain()
+        if not self._glance(now):
+            self._look(now)
+        self._scanned_at = now
+        self.complete_until = None
+
+    def _glance(self, now: float) -> bool:
+        """Whether all is as it was at the last look, but for files that grew."""
+        if (
+            self._inotify.moved
+            or self._inotify.failed
+            or self._inotify.fileno() < 0
+            or self._twins
+            or self._denied
+        ):
+            return False
+        active = [file for file in self._files.values() if not file.state.done]
+        written, self._inotify.written = self._inotify.written, set()
+        if now - self._looked_at >= GLANCE_S or not written <= {
+            os.path.basename(file.path) for file in active
+        }:
+            return False
+        return all(file.content is not None and file.inode is not None and file.intact() for file in active)
+
+    def _look(self, now: float) -> None:
+        self._inotify.moved = False
         seen = self._listing.look([file.path for file in self._files.values()])
         self._inotify.watch(self._listing.folders)
         here = {one.inode: one for one in seen}
@@ -184,8 +215,7 @@ class Source:
         self._retire(now)
         self._forget_gone()
         self._to_end = self._resuming = False
-        self._scanned_at = now
-        self.complete_until = None
+        self._looked_at = now
 
     def _locate(self, file: Followed, here: dict[Inode, Seen], now: float) -> None:
         """Where is a known file now, and is it still the one that was read?"""
@@ -448,7 +478,7 @@ class Source:
                 block = self._read_file(file, now)
             except Replaced:
                 self._displace(file)
-                replaced = True
+                replaced = self._inotify.moved = True
             except FileNotFoundError:
                 continue  # moved since the scan; the next one finds it
             except SourceError as error:

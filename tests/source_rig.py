@@ -18,7 +18,9 @@ GRACE_S = 3.0
 class Reader:
     """Drives a `Source` with a clock of its own, holds every block against the contract, and keeps the lines."""
 
-    def __init__(self, *patterns: str, start: str = "beginning", block_bytes: int = 2048, line_max: int = 512) -> None:
+    def __init__(
+        self, *patterns: str, start: str = "beginning", block_bytes: int = 2048, line_max: int = 512
+    ) -> None:
         self.patterns = patterns
         self.options = {"start": start, "block_bytes": block_bytes, "line_max": line_max, "grace_s": GRACE_S}
         self.now = 1000.0
@@ -137,24 +139,43 @@ class Log:
                 if source.exists():
                     source.rename(self.folder / f"access.log.{number + 1}{ending}")
 
-    def rename(self, to: Path | None = None) -> None:
+    def rename(self) -> None:
         self.shift()
-        self.path.rename(to or self.rotated(1))
+        self.path.rename(self.rotated(1))
 
-    def copy(self, to: Path | None = None) -> None:
+    def copy(self) -> None:
         self.shift()
-        shutil.copyfile(self.path, to or self.rotated(1))
+        shutil.copyfile(self.path, self.rotated(1))
 
     def truncate(self) -> None:
         os.truncate(self.path, 0)
 
-    def compress(self, path: Path) -> None:
-        """gzip: the archive appears, then the original goes."""
-        packed = path.with_name(path.name + ".gz")
-        with path.open("rb") as plain, gzip.open(packed, "wb") as out:
-            shutil.copyfileobj(plain, out)
-        os.utime(packed, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-        path.unlink()
+    def dated(self, day: int) -> Path:
+        return self.folder / f"access.log-202401{day:02d}"
+
+    def rename_dated(self, day: int) -> None:
+        self.path.rename(self.dated(day))
+
+    def compress(self, number: int) -> None:
+        compress(self.rotated(number))
+
+    def compress_dated(self, day: int) -> None:
+        compress(self.dated(day))
+
+    def do(self, step: str) -> None:
+        """Several of these methods, as "append 3; copy; truncate"."""
+        for action in step.split("; "):
+            name, *arguments = action.split()
+            getattr(self, name)(*map(int, arguments))
 
     def close(self) -> None:
         os.close(self.writer)
+
+
+def compress(path: Path) -> None:
+    """What gzip does: the archive appears, then the original goes."""
+    packed = path.with_name(path.name + ".gz")
+    with path.open("rb") as plain, gzip.open(packed, "wb") as out:
+        shutil.copyfileobj(plain, out)
+    os.utime(packed, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    path.unlink()

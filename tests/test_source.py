@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import zstandard
 
-from tests.source_rig import GRACE_S, Log, Reader
+from tests.source_rig import Log, Reader
 
 
 @pytest.fixture
@@ -21,72 +18,59 @@ def log(tmp_path: Path) -> Iterator[Log]:
     log.close()
 
 
-def dated(log: Log, day: int) -> Path:
-    return log.folder / f"access.log-202401{day:02d}"
-
-
-Step = Callable[[Log], None]
-
-SCENARIOS: dict[str, list[Step]] = {
+SCENARIOS = {
+    # Between `rename` and `reopen` the server still writes to the renamed file.
     "rename and create": [
-        lambda log: log.append(30),
-        lambda log: log.rename(),
-        lambda log: log.append(5),  # the server still writes to the renamed file
-        lambda log: log.reopen(),
-        lambda log: log.append(30),
-        lambda log: log.rename(),
-        lambda log: log.reopen(),
-        lambda log: log.append(3),
+        *("append 30", "rename", "append 5", "reopen", "append 30", "rename", "reopen", "append 3"),
     ],
     "copytruncate": [
-        lambda log: log.append(100),
-        lambda log: log.copy(),
-        lambda log: log.truncate(),
-        lambda log: log.append(7),
-        lambda log: log.copy(),
-        lambda log: log.truncate(),
-        lambda log: log.append(150),
+        *("append 100", "copy", "truncate", "append 7", "copy", "truncate", "append 150"),
     ],
     "copytruncate of short files": [
-        lambda log: log.append(3),
-        lambda log: (log.copy(), log.truncate(), log.append(3))[0],
-        lambda log: log.append(2),
-        lambda log: (log.copy(), log.truncate(), log.append(9))[0],
-        lambda log: (log.copy(), log.truncate())[0],
-        lambda log: log.append(2),
+        *(
+            "append 3",
+            "copy; truncate; append 3",
+            "append 2",
+            "copy; truncate; append 9",
+            "copy; truncate",
+            "append 2",
+        ),
     ],
     "log, .1, .2.gz": [
-        lambda log: log.append(60),
-        lambda log: (log.rename(), log.reopen())[0],
-        lambda log: log.append(60),
-        lambda log: log.compress(log.rotated(1)),
-        lambda log: (log.rename(), log.reopen())[0],
-        lambda log: log.append(60),
-        lambda log: log.compress(log.rotated(1)),
-        lambda log: (log.rename(), log.reopen(), log.append(4))[0],
+        *(
+            "append 60",
+            "rename; reopen",
+            "append 60",
+            "compress 1",
+            "rename; reopen",
+            "append 60",
+            "compress 1",
+        ),
+        "rename; reopen; append 4",
     ],
     "dates": [
-        lambda log: log.append(60),
-        lambda log: (log.path.rename(dated(log, 1)), log.append(2), log.reopen())[-1],
-        lambda log: log.append(60),
-        lambda log: log.compress(dated(log, 1)),
-        lambda log: (log.path.rename(dated(log, 2)), log.reopen())[-1],
-        lambda log: log.append(1),
-        lambda log: log.compress(dated(log, 2)),
+        *(
+            "append 60",
+            "rename_dated 1; append 2; reopen",
+            "append 60",
+            "compress_dated 1",
+            "rename_dated 2; reopen",
+        ),
+        *("append 1", "compress_dated 2"),
     ],
     "copytruncate and compress": [
-        lambda log: log.append(90),
-        lambda log: (log.copy(), log.truncate())[0],
-        lambda log: log.append(11),
-        lambda log: log.compress(log.rotated(1)),
-        lambda log: (log.copy(), log.truncate())[0],
-        lambda log: log.compress(log.rotated(1)),
-        lambda log: log.append(11),
+        *(
+            "append 90",
+            "copy; truncate",
+            "append 11",
+            "compress 1",
+            "copy; truncate",
+            "compress 1",
+            "append 11",
+        ),
     ],
     "emptied and refilled past the old position": [
-        lambda log: log.append(20),
-        lambda log: (log.copy(), log.truncate(), log.append(80))[0],
-        lambda log: (log.copy(), log.truncate(), log.append(200))[0],
+        *("append 20", "copy; truncate; append 80", "copy; truncate; append 200"),
     ],
 }
 
@@ -97,7 +81,7 @@ SCENARIOS: dict[str, list[Step]] = {
 def test_each_line_once_while_the_agent_runs(log: Log, scenario: str, pattern: str, blocks: int) -> None:
     reader = Reader(str(log.folder / pattern))
     for step in SCENARIOS[scenario]:
-        step(log)
+        log.do(step)
         reader.step(blocks)
     reader.settle()
     assert sorted(reader.lines) == log.written
@@ -107,7 +91,9 @@ def test_each_line_once_while_the_agent_runs(log: Log, scenario: str, pattern: s
 
 @pytest.mark.parametrize("pattern", ["access.log", "access.log*"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_each_line_once_with_the_agent_down_between_any_two_steps(tmp_path: Path, scenario: str, pattern: str) -> None:
+def test_each_line_once_with_the_agent_down_between_any_two_steps(
+    tmp_path: Path, scenario: str, pattern: str
+) -> None:
     steps = SCENARIOS[scenario]
     for down in range(1, len(steps)):
         for up in range(down, len(steps) + 1):
@@ -121,7 +107,7 @@ def test_each_line_once_with_the_agent_down_between_any_two_steps(tmp_path: Path
                         reader.stop()
                     if number == up:
                         reader.resume()
-                    step(log)
+                    log.do(step)
                     if not down <= number < up:
                         reader.step(blocks)
                 if up == len(steps):
@@ -136,7 +122,7 @@ def test_each_line_once_with_the_agent_down_between_any_two_steps(tmp_path: Path
 def test_restarting_before_every_block(log: Log, scenario: str) -> None:
     reader = Reader(str(log.folder / "access.log*"))
     for step in SCENARIOS[scenario]:
-        step(log)
+        log.do(step)
         reader.step(1)
         reader.restart()
     for _ in range(40):
@@ -151,10 +137,7 @@ def test_the_end_of_a_rotated_file_comes_before_the_new_one(log: Log) -> None:
     reader = Reader(str(log.folder / "access.log*"))
     log.append(10)
     reader.step()
-    log.append(100)
-    log.rename()
-    log.reopen()
-    log.append(100)
+    log.do("append 100; rename; reopen; append 100")
     reader.step()
     assert reader.lines == log.written
     reader.close()
@@ -162,12 +145,9 @@ def test_the_end_of_a_rotated_file_comes_before_the_new_one(log: Log) -> None:
 
 def test_history_is_read_oldest_first(log: Log) -> None:
     for day in range(1, 5):
-        log.append(50)
-        log.path.rename(dated(log, day))
-        os.utime(dated(log, day), (day * 1000, day * 1000))
-        log.reopen()
-        if day < 3:
-            log.compress(dated(log, day))
+        log.do(f"append 50; rename_dated {day}")
+        os.utime(log.dated(day), (day * 1000, day * 1000))
+        log.do("reopen" if day >= 3 else f"reopen; compress_dated {day}")
     log.append(50)
     reader = Reader(str(log.folder / "access*"))
     reader.step()
