@@ -103,8 +103,8 @@ class Finisher:
 
     def _select(self, expression: Expression, names: Mapping[str, Vector], rows: int) -> list[Any]:
         if isinstance(expression, Column) and expression.name == "#window":
-            starts = names["#window_start"].values.tolist()
-            ends = names["#window_end"].values.tolist()
+            starts = _full(names["#window_start"], rows).values.tolist()
+            ends = _full(names["#window_end"], rows).values.tolist()
             return list(zip(starts, ends, strict=True))
         vector = evaluate(expression, names, rows, self._cache)
         values = vector.to_python()
@@ -127,8 +127,8 @@ class Finisher:
         if function in ("min", "max"):
             return _extreme(aggregate.type, self._lane(groups, aggregate.accumulators[1]), valid)
         if aggregate.input_type.kind is Kind.DOUBLE:
-            totals = [members[family].exact_totals() for family in aggregate.families]
-            return _of_doubles(function, counts, totals, valid)
+            exact = [members[family].exact_values() for family in aggregate.families]
+            return _of_doubles(function, counts, exact, valid)
         low, high = self._wide(groups, aggregate.accumulators[1])
         if function == "sum":
             return self._sum(aggregate.type, low, high, valid)
@@ -241,14 +241,12 @@ class Members:
         estimates = aggregates.estimates(self._bounds(), self.numbers(), self.rows.lanes[0])
         return np.rint(estimates).astype(np.int64)
 
-    def exact_totals(self) -> list[float]:
+    def exact_values(self) -> list[Fraction | float]:
+        """The exact sum of each group; a float where it is not finite."""
         bins = self.numbers().tolist()
         totals = aggregates.wide_total(self.rows.lanes[0].view(np.uint64), self.rows.lanes[1])
         bounds = self._bounds().tolist()
-        return [
-            aggregates.exact_total(bins[a:b], totals[a:b]) if b > a else 0.0
-            for a, b in itertools.pairwise(bounds)
-        ]
+        return [aggregates.exact_value(bins[a:b], totals[a:b]) for a, b in itertools.pairwise(bounds)]
 
     def quantiles(self, fraction: Fraction, counts: NDArray[np.int64], *, integer: bool) -> NDArray[Any]:
         """The representative of the bucket that holds the nearest rank, of every group (0 where it has no member)."""
@@ -353,15 +351,16 @@ def _extreme(type: SqlType, lane: NDArray[np.int64], valid: NDArray[np.bool_]) -
 
 
 def _of_doubles(
-    function: str, counts: NDArray[np.int64], totals: Sequence[Sequence[float]], valid: NDArray[np.bool_]
+    function: str,
+    counts: NDArray[np.int64],
+    exact: Sequence[Sequence[Fraction | float]],
+    valid: NDArray[np.bool_],
 ) -> Vector:
-    sums = np.array(totals[0], dtype=np.float64)
-    if function == "sum":
-        return _masked(DOUBLE, sums, valid)
-    if function == "avg":
-        return _masked(DOUBLE, sums / np.maximum(counts, 1), valid)
+    if function in ("sum", "avg"):
+        sums = np.array([aggregates.rounded(value) for value in exact[0]], dtype=np.float64)
+        return _masked(DOUBLE, sums if function == "sum" else sums / np.maximum(counts, 1), valid)
     values, present = [], []
-    for n, total, square in zip(counts.tolist(), totals[0], totals[1], strict=True):
+    for n, total, square in zip(counts.tolist(), exact[0], exact[1], strict=True):
         value = aggregates.variance_of_doubles(
             n, total, square, sample="samp" in function, root="stddev" in function
         )
