@@ -152,7 +152,7 @@ def bucket(values: NDArray[Any]) -> Ints:
     A bucket's values differ by at most 1/64, so its midpoint is off by at most 1/128 (0.8 %) of any. (Below 1e-307 doubles
     lose precision, and the bound does not hold.)
     """
-    doubles = canonical(values.astype(np.float64))
+    doubles = canonical(values) if values.dtype == np.float64 else values.astype(np.float64)
     size = np.abs(doubles).view(np.int64) >> BUCKET_SHIFT
     return np.asarray(np.where(doubles < 0, -size, size), dtype=np.int64)
 

@@ -69,7 +69,7 @@ def scale_down(values: Array, digits: int) -> Array:
         return values
     power = 10**digits
     low, high = bounds(values)
-    if _is_long(values) and max(-low, high) + power // 2 >= 2**63:
+    if _is_long(values) and max(-low, high) + power >= 2**63:
         values = values.astype(object)
     size = np.abs(values)
     size = (size + power // 2) // power
@@ -170,6 +170,24 @@ def _quotient(call: Call) -> Callable[[int, int], int]:
     return remainder
 
 
+def _long_quotient(call: Call, a: Array, b: Array) -> Array | None:
+    """`/` in int64, where it holds 2 * a * 10**shift and rounding once equals rounding twice; else None. b has no zeros."""
+    one, two = (argument.type for argument in call.arguments)
+    shift = call.type.scale + two.scale - one.scale
+    if call.function != "/" or shift < 0 or not (_is_long(a) and _is_long(b)):
+        return None
+    (low_a, high_a), (low_b, high_b) = bounds(a), bounds(b)
+    size_a, size_b = max(-low_a, high_a), max(-low_b, high_b)
+    # A quotient that is no half is at least 1 / 2b away from one: further than the first rounding can move it.
+    if 2 * max(size_a, 1) * 10**shift + size_b >= 2**63 or 2 * size_b >= 10 ** (
+        WORK_DIGITS - call.type.scale
+    ):
+        return None
+    size = np.abs(b)
+    out = (np.abs(a) * np.int64(2 * 10**shift) + size) // (2 * size)
+    return np.where((a < 0) != (b < 0), -out, out)
+
+
 def _division(call: Call, compile: Compile) -> Program:
     left, right = map(compile, call.arguments)
     quotient = _quotient(call)
@@ -177,9 +195,12 @@ def _division(call: Call, compile: Compile) -> Program:
     def run(frame: Frame) -> Vector:
         x, y = left(frame), right(frame)
         zero: Mask = np.asarray(y.values == 0, dtype=np.bool_)
-        a, b = np.broadcast_arrays(x.values, np.where(zero, 1, y.values))
-        out = np.zeros(len(a), dtype=object)
-        out[:] = [quotient(p, q) for p, q in zip(a.tolist(), b.tolist(), strict=True)]
+        divisor = np.where(zero, 1, y.values)
+        out = _long_quotient(call, x.values, divisor)
+        if out is None:
+            a, b = np.broadcast_arrays(x.values, divisor)
+            out = np.zeros(len(a), dtype=object)
+            out[:] = [quotient(p, q) for p, q in zip(a.tolist(), b.tolist(), strict=True)]
         values, lost = _as_long(out) if call.type.kind is Kind.BIGINT else fit(out, call.type)
         return settle(
             frame, call.type, values, both(x.valid, y.valid), void=zero if zero.any() else None, lost=lost

@@ -252,6 +252,8 @@ def _cast_from_text(call: Call, compile: Compile, texts: CompileTexts) -> Progra
 
 
 def _compare(call: Call, compile: Compile, texts: CompileTexts) -> Program:
+    if call.function in ("=", "<>") and isinstance(call.arguments[0], Literal):
+        call = Call(call.function, call.arguments[::-1], call.type)
     wanted = _wanted(call) if call.function in ("=", "<>") else None
     if wanted is not None:
         return _found(call, wanted)

@@ -63,6 +63,9 @@ def arithmetic() -> list[Expression]:
     for function, (one, two) in product("+-*/%", pairs):
         out.append(call(function, result(function, C[one].type, C[two].type), C[one], C[two]))
     out += [call("div", BIGINT, C[one], C[two]) for one, two in [("e", "e2"), ("e", "m")]]
+    for unscaled in (3, -7, 0, 10**5):
+        divisor = Literal(unscaled, decimal(6, 1))
+        out += [call("/", result("/", C[name].type, divisor.type), C[name], divisor) for name in ("e", "m")]
     for name in ("i", "a", "x", "e", "m", "k"):
         out += [call("negate", C[name].type, C[name]), call("abs", C[name].type, C[name])]
     return out
@@ -107,9 +110,10 @@ def comparison() -> list[Expression]:
     some = [
         ("i", number(200)), ("a", long(10**18)), ("x", double(NAN)), ("x", double(0.0)), ("x", double(INF)),
         ("e", Literal(1500, E52)), ("g", Literal(10**10, G38)), ("p", Literal(True, BOOLEAN)), ("s", text("abc")),
-        ("s", text("é")), ("w", Literal(0, TIMESTAMP)), ("s", text(None)), ("i", number(None)),
+        ("s", text("é")), ("s", text("")), ("w", Literal(0, TIMESTAMP)), ("s", text(None)), ("i", number(None)),
     ]  # fmt: skip
     out += [call(f, BOOLEAN, C[name], literal) for f, (name, literal) in product(COMPARISONS, some)]
+    out += [call(f, BOOLEAN, text("abc"), C["s"]) for f in COMPARISONS]
     return out
 
 

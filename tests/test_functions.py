@@ -16,7 +16,7 @@ from elf.jobmaster import functions_text
 from elf.jobmaster.functions import FUNCTIONS, Cache, evaluate
 from elf.jobmaster.functions_convert import date_of, days_of, double_text, to_double
 from elf.jobmaster.functions_frame import from_list
-from elf.jobmaster.plan import Column, Expression
+from elf.jobmaster.plan import Column, Expression, Literal
 from elf.jobmaster.vector import BIGINT, BOOLEAN, DOUBLE, INT, MICROS, STRING, Vector, decimal
 from tests.functions_cases import call, long, number, text
 
@@ -217,7 +217,7 @@ def test_division_against_python(pairs: list[tuple[int | None, int | None]]) -> 
             assert (x, y, left) == (-(2**63), -1, 0)
 
 
-DECIMALS = st.sampled_from([(5, 2), (18, 6), (18, 0), (20, 0), (38, 10)])
+DECIMALS = st.sampled_from([(5, 2), (18, 6), (18, 0), (18, 18), (20, 0), (38, 10), (38, 38)])
 
 
 @MOST
@@ -298,3 +298,20 @@ def test_the_compiler_knows_the_same_functions() -> None:
     if known is None:
         pytest.skip("the compiler has no whitelist yet")
     assert set(known) == set(FUNCTIONS)
+
+
+@MOST
+@given(
+    st.lists(st.integers(-(10**18) + 1, 10**18 - 1) | st.integers(-(10**9), 10**9), min_size=1, max_size=20),
+    st.integers(-(10**6) + 1, 10**6 - 1).filter(bool),
+)
+def test_decimal_division_rounds_half_up(values: list[int], divisor: int) -> None:
+    """DECIMAL(18,6) / DECIMAL(6,1) is DECIMAL(27,13); small and big dividends take the two ways there are."""
+    by = decimal(6, 1)
+    quotient = call("/", decimal(27, 13), Column("d", MICROS), Literal(divisor, by))
+    wide = Context(prec=120, rounding=ROUND_HALF_UP)
+    for part in ([value for value in values if abs(value) <= 10**9], values):
+        if part:
+            got = run(quotient, d=from_list(MICROS, part))
+            exact = [wide.divide(Decimal(value), Decimal(divisor)).scaleb(-5, wide) for value in part]
+            assert got == [value.quantize(Decimal(1).scaleb(-13), context=wide) for value in exact]
