@@ -307,7 +307,7 @@ def _is_aggregate(plan: Plan, aggregate: Aggregate) -> bool:
 
 def _are_fractions(fractions: Sequence[str]) -> bool:
     try:
-        numbers = [Decimal(text) for text in fractions if len(text) <= 64 and text.isascii()]
+        numbers = [Decimal(text) for text in fractions if text[:1].isdigit() and len(text) <= 64]
         plain = all(f"{n.normalize():f}" == text for n, text in zip(numbers, fractions, strict=True))
         return bool(numbers) and plain and all(0 <= number <= 1 for number in numbers)
     except (InvalidOperation, ValueError):

@@ -20,6 +20,7 @@ Token: TypeAlias = Any
 SQL_BYTES_MAX = 64 * 1024
 NESTING_MAX = 50
 """Of parentheses and CASE, and of prefix operators in a row: sqlglot recurses, some 15 frames for each level."""
+_PREFIXES = frozenset(("NOT", "!", "-", "+", "~"))
 CALL_MARK = "$"
 
 # Words before a parenthesis that are not function names.
@@ -96,14 +97,16 @@ _GRAMMAR = frozenset(
     )
 )
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_CLOSED = re.compile(
+    r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?!/\*)[^'"`]""", re.DOTALL
+)
+"""One piece of SQL: a text, a quoted name, a comment or a character outside of them."""
 _SIMPLE_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|([%_])|(.))|\\\Z", re.DOTALL)
 
 
 def position(sql: str, offset: int) -> tuple[int, int]:
-    """The 1-based (line, column) of a character offset; (0, 0) for an unknown (negative) one."""
-    if offset < 0:
-        return 0, 0
+    """The 1-based (line, column) of a character offset."""
     return sql.count("\n", 0, offset) + 1, offset - sql.rfind("\n", 0, offset)
 
 
@@ -120,7 +123,7 @@ def place_of(node: Node) -> int:
 def source_of(sql: str, node: Node) -> str:
     """The text of `node`, as far as sqlglot recorded it, on one line of at most 60 characters."""
     ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
-    text = sql[place_of(node) : max(ends) + 1] if ends else type(node).__name__.upper()
+    text = sql[max(0, place_of(node)) : max(ends) + 1] if ends else type(node).__name__.upper()
     text = " ".join(text.split())
     return text if len(text) <= 60 else text[:59] + "…"
 
@@ -140,17 +143,20 @@ def parse(sql: str) -> Node:
     try:
         tokens = dialect.tokenize(sql)
         _check_nesting(sql, tokens)
-        statements = [s for s in dialect.parser().parse(_rewritten(sql, tokens), sql) if s is not None]
+        parsed = dialect.parser().parse(_rewritten(sql, tokens), sql)
     except TokenError as error:
         raise _unreadable(sql, error) from None
     except ParseError as error:
         raise _syntax(sql, error) from None
+    except (TypeError, ValueError, AttributeError, LookupError) as error:  # sqlglot's own, on odd texts
+        raise QueryError(f"the text cannot be read as SQL: {error}"[:200], line=1, column=1) from error
     except RecursionError:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
+    statements = [part for part in parsed if part is not None and type(part).__name__ != "Semicolon"]
     if not statements:
         raise QueryError("the query is empty", hint="try SELECT count(*) FROM access")
     if len(statements) > 1:
-        line, column = position(sql, place_of(statements[1]))
+        line, column = position(sql, max(0, place_of(statements[1])))
         raise QueryError("there are several statements", line=line, column=column, hint="send one SELECT")
     return statements[0]
 
@@ -236,14 +242,13 @@ def _unescaped(match: re.Match[str]) -> str:
 def _check_nesting(sql: str, tokens: list[Token]) -> None:
     from sqlglot.tokens import TokenType  # type: ignore[attr-defined]
 
-    prefix = (TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE)
     depth = run = 0
     for token in tokens:
         if token.token_type in (TokenType.L_PAREN, TokenType.CASE, TokenType.L_BRACKET):
             depth += 1
         elif token.token_type in (TokenType.R_PAREN, TokenType.END, TokenType.R_BRACKET):
             depth -= 1
-        run = run + 1 if token.token_type in prefix else 0
+        run = run + 1 if token.text.upper() in _PREFIXES else 0
         if max(depth, run) > NESTING_MAX:
             line, column = position(sql, token.start)
             reason = f"the query is nested more than {NESTING_MAX} levels deep"
@@ -251,11 +256,15 @@ def _check_nesting(sql: str, tokens: list[Token]) -> None:
 
 
 def _unreadable(sql: str, error: Exception) -> QueryError:
-    found = re.search(r"Missing (\S+) from \d+:(\d+)", f"{error} {error.__cause__} {error.__context__}")
-    if not found:
-        return QueryError("the text cannot be read as SQL", hint="check quotes and comments")
-    line, column = position(sql, int(found[2]))
-    return QueryError(f"the text that starts here has no closing {found[1]}", line=line, column=column)
+    offset, end = 0, len(sql)
+    while offset < end:
+        whole = _CLOSED.match(sql, offset)
+        if whole is None:
+            line, column = position(sql, offset)
+            reason = f"the text or comment that starts here with {sql[offset]} has no end"
+            return QueryError(reason, line=line, column=column, hint="close it")
+        offset = whole.end()
+    return QueryError(" ".join(str(error).split())[:200], line=1, column=1, hint="check quotes and comments")
 
 
 def _syntax(sql: str, error: Any) -> QueryError:

@@ -161,7 +161,7 @@ class Translator:
         raise NotImplementedError
 
     def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
-        line, column = position(self.sql, -1 if node is None else place_of(node))
+        line, column = position(self.sql, max(0, place_of(node)))
         raise QueryError(reason, line=line, column=column, hint=hint)
 
     def term(self, node: Node) -> Term:
@@ -327,10 +327,14 @@ class Translator:
     def _target(self, node: Node) -> SqlType:
         kind = str(getattr(node.this, "value", node.this))
         if kind == "DECIMAL":
-            numbers = [int(part.name) for part in node.expressions]
-            precision, scale = [*numbers, *(10, 0)[len(numbers) :]][:2]
+            digits = [str(part.name) for part in node.expressions]
+            if len(digits) > 2 or not all(text.isdecimal() and len(text) < 4 for text in digits):
+                self.fail(node.parent, "DECIMAL takes two whole numbers", "DECIMAL(18, 6)")
+            precision, scale = [*map(int, digits), *(10, 0)[len(digits) :]]
             if not 1 <= precision <= signatures.PRECISION_MAX or not 0 <= scale <= precision:
-                self.fail(node, f"DECIMAL({precision}, {scale}) does not exist", "1 to 38 digits in all")
+                self.fail(
+                    node.parent, f"DECIMAL({precision}, {scale}) does not exist", "1 to 38 digits in all"
+                )
             return decimal(precision, scale)
         if kind not in _TYPES:
             hint = _TYPE_HINTS.get(

@@ -15,6 +15,7 @@ from elf.errors import QueryError
 from elf.jobmaster import query_types as types
 from elf.jobmaster.plan import Call, Column, Expression, Key, Literal, Order, Output, Plan, WindowSpec
 from elf.jobmaster.query_aggregates import FRACTIONS_MAX, Aggregates, fraction, lane
+from elf.jobmaster.query_functions import FUNCTIONS
 from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position
 from elf.jobmaster.query_scalar import AGGREGATES, Term, Translator, named
 from elf.jobmaster.query_types import Mismatch
@@ -250,7 +251,7 @@ class Select:
         self.items = [_Item(node) for node in self.clauses["expressions"]]
 
     def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
-        line, column = position(self.sql, -1 if node is None else place_of(node))
+        line, column = position(self.sql, max(0, place_of(node)))
         raise QueryError(reason, line=line, column=column, hint=hint)
 
     def _checked(self) -> dict[str, Node]:
@@ -451,7 +452,8 @@ class Select:
         return tuple(outputs)
 
     def _check_aggregated(self) -> None:
-        if "group" in self.clauses or any(_has_aggregate(item.node) for item in self.items):
+        calls = {_calls(part) for item in self.items for part in item.node.walk()}
+        if "group" in self.clauses or calls - {"", "window", *FUNCTIONS}:  # unknown ones are refused by name
             return
         if "having" not in self.clauses:
             hint = "add count(*), or GROUP BY these columns"

@@ -49,9 +49,21 @@ def cast(expression: Expression, target: SqlType) -> Expression:
         folded = _folded(expression, target)
         if folded is not None:
             return folded
+    if isinstance(expression, Call) and _is_widening(expression, target):
+        expression = expression.arguments[0]
     if not signatures.castable(source, target):
         raise Mismatch(f"{source} cannot become {target}", _cast_hint(source, target))
     return call("cast", expression, target=target)
+
+
+def _is_widening(inner: Call, target: SqlType) -> bool:
+    """Whether `inner` is an integer as the DECIMAL that holds it, and `target` a DECIMAL that holds it too."""
+    exact = (
+        inner.function == "cast"
+        and inner.arguments[0].type.is_integer
+        and inner.type in (INT_DIGITS, BIGINT_DIGITS)
+    )
+    return exact and target.kind is Kind.DECIMAL and target.precision - target.scale >= inner.type.precision
 
 
 def _cast_hint(source: SqlType, target: SqlType) -> str:

@@ -1,0 +1,1 @@
+SELECT count(*), stddev(ratio), max(time) FROM access
