@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.main
+
+from elf.agent.commands.plain_types import use_plain_types
 
 CONFIG = "/etc/elf/elf.toml"
 
@@ -285,7 +288,9 @@ def main(argv: list[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = _take_debug(argv)
     try:
-        code = app(args=argv, prog_name="elf", standalone_mode=False)
+        command = typer.main.get_command(app)
+        use_plain_types(command)
+        code = command(args=argv, prog_name="elf", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:

@@ -78,6 +78,38 @@ class TestHelp:
         assert "_ELF_COMPLETE=complete_bash" in done.stdout
 
 
+class TestTypes:
+    def test_no_command_imports_pydantic(self, log: Path) -> None:
+        """Some typers do, when a command runs: 20 MB that an agent would carry for ever."""
+        program = (
+            "import sys; from elf.typer_cli import main; code = main(['parse', sys.argv[1], '--limit', '1']); "
+            "sys.exit(code or ('pydantic' in sys.modules or 'rich' in sys.modules))"
+        )
+        assert (
+            subprocess.run(
+                [sys.executable, "-c", program, log], stdout=subprocess.DEVNULL, check=False
+            ).returncode
+            == 0
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["parse", "x", "--limit", "-3"], "'--limit': expected a whole number from 0, found '-3'"),
+            (["parse", "x", "--limit", "many"], "'--limit': expected a whole number from 0, found 'many'"),
+            (["demo", "--seconds", "5"], "'--seconds': expected a whole number from 10 to 3600, found '5'"),
+            (["run", "q", "x", "--color", "red"], "'--color': expected auto, always, never, found 'red'"),
+            (["explain", "q", "--output", "xml"], "'--output': expected text, json, found 'xml'"),
+        ],
+    )
+    def test_what_does_not_fit_is_told(
+        self, capfd: pytest.CaptureFixture[str], arguments: Sequence[str], message: str
+    ) -> None:
+        code, _, err = elf(capfd, *arguments)
+        assert code == 2
+        assert err.startswith(f"elf: invalid value for {message}")
+
+
 class TestUsage:
     @pytest.mark.parametrize(
         ("arguments", "message"),
