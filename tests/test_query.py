@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.errors import QueryError
+from elf.jobmaster import functions, query, signatures
 from elf.jobmaster import plan as plans
-from elf.jobmaster import query
 from elf.jobmaster.explain import explain, text, to_json
 from elf.jobmaster.plan import (
     Accumulator,
@@ -434,3 +434,11 @@ def test_a_text_is_a_plan_or_a_query_error(base: str, edits: list[tuple[int, boo
         refused = error
     assert refused is None or refused.line >= 1 or "empty" in refused.reason
     assert "\n" not in str(refused)
+
+
+def test_the_evaluator_has_the_functions_of_the_table() -> None:
+    assert set(signatures.FUNCTIONS) == set(functions.FUNCTIONS)
+    for name, (fewest, most, _) in signatures.SIGNATURES.items():
+        least, bound = functions.FUNCTIONS[name]
+        assert least <= fewest, name
+        assert bound is None or most <= bound, name
