@@ -78,7 +78,7 @@ class OneShot:
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
         self.publisher = Publisher(
-            options.job, plan, options.state_dir, max(1 << 20, options.memory_max // 8)
+            options.job, plan, options.state_dir, max(1 << 16, options.memory_max // 8)
         )
         bounds = (options.since_us, options.until_us)
         has_bounds = bounds != (None, None)
@@ -211,7 +211,7 @@ def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -
         lines=totals.lines,
         parsed=totals.parsed,
         rejected=totals.rejected,
-        spilled_bytes=shot.budget.spilled + shot.publisher.spilled_bytes,
+        spilled_bytes=shot.budget.spilled_total + shot.publisher.spilled_bytes,
         overflows=shot.overflows,
         invalid_utf8=totals.invalid_utf8,
         seconds=seconds,

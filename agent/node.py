@@ -197,7 +197,7 @@ def follow(
         lines=totals.lines,
         parsed=totals.parsed,
         rejected=totals.rejected,
-        spilled_bytes=budget.spilled,
+        spilled_bytes=budget.spilled_total,
         overflows=job.overflows,
         invalid_utf8=totals.invalid_utf8,
         seconds=time.monotonic() - began,
