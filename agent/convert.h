@@ -171,7 +171,7 @@ static int elf_convert(elf_state *s, const elf_field *f, const uint8_t *p, size_
         case C_HOST_PORT: case C_HOST: elf_put_host(s, f, T_ONE, p, end, escape); break;
         case C_INT: if (!elf_int(p, n, &v)) return R_NUMBER; elf_put_number(s, f, v); return OK;
         case C_STATUS:
-            if (!n || *p == '-' || !elf_int(p, n, &v) || v > 999) return R_NUMBER;
+            if (!n || !elf_digit(*p) || !elf_int(p, n, &v) || v > 999) return R_NUMBER;
             elf_put_number(s, f, v);
             return OK;
         case C_SECONDS: if (!elf_micros(p, n, 6, &v)) return R_NUMBER; elf_put_number(s, f, v); return OK;
@@ -230,7 +230,7 @@ static int elf_convert_found(elf_state *s, const uint8_t *end) {
         int escape = f->escape;
         elf_span text = {v->p, v->n};
         if (s->shape == S_JSON) {
-            if (f->convert >= C_INT && (v->type == V_BOOL || v->type == V_NESTED))
+            if (f->convert >= C_INT && v->type == V_BOOL)
                 return elf_bad(s, f->convert >= C_TIME_CLF ? R_TIME : R_NUMBER, i, v->p);
             if (escape == E_JSON || escape == E_BACKSLASH) escape = E_NONE;
             if (v->escaped) text = elf_unescape(s, text, E_JSON);

@@ -28,7 +28,7 @@ class Convert(Enum):
 
     SKIP = "skip"  # any text; feeds no column
     STRING = "string"
-    INT = "int"  # an optional '-', then digits, within int64
+    INT = "int"  # an optional '-' or '+' (HAProxy), then digits, within int64
     SECONDS = "seconds"  # decimal seconds -> micro-units, digits past the sixth truncated
     MILLISECONDS = "milliseconds"  # int or decimal -> micro-units
     MICROSECONDS = "microseconds"  # int -> micro-units

@@ -1,6 +1,6 @@
 /* Lines of shape JSON: one object, RFC 8259, checked whole; only the values that a field names are kept (the last of equal
  * keys). A field's path is found however its dots divide it: "a.b" is {"a": {"b": 1}} as well as {"a.b": 1}; array elements
- * are counted from 0. Nesting is bounded by ELF_DEPTH. Once per instruction set (V). */
+ * are counted from 0. An object or array where a value is named counts as absent. Nesting is bounded by ELF_DEPTH. Once per instruction set (V). */
 
 static inline int V(bad_json)(elf_state *s, int detail, const uint8_t *at) {
     s->bad_detail = detail;
@@ -107,7 +107,7 @@ static void V(json_forget)(elf_state *s, int node) {
 }
 
 static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
-    struct { const uint8_t *start; int32_t node; uint32_t index; uint8_t array; } stack[ELF_DEPTH];
+    struct { int32_t node; uint32_t index; uint8_t array; } stack[ELF_DEPTH];
     int depth = 0, node = 0, escaped, reason = 0;
     const uint8_t *q, *bad = p;
     memset(s->found, 0, sizeof(elf_value) * (size_t)s->n_fields);
@@ -117,10 +117,12 @@ static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
         /* A value begins at p, for the node `node`. */
         if (p == end) return V(bad_json)(s, J_VALUE, p);
         int opens = *p == '{' || *p == '[';
-        if (node > 0 && s->nodes[node].n_edges) V(json_forget)(s, node);
+        if (node > 0) {
+            if (opens) V(record)(s, node, p, p, V_ABSENT, 0);
+            if (s->nodes[node].n_edges) V(json_forget)(s, node);
+        }
         if (opens) {
             if (depth == ELF_DEPTH) return V(bad_json)(s, J_DEPTH, p);
-            stack[depth].start = p;
             stack[depth].node = node;
             stack[depth].index = 0;
             stack[depth].array = *p == '[';
@@ -140,7 +142,6 @@ static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
                     p = V(space)(p, end);
                     return p == end ? elf_convert_found(s, end) : V(bad_json)(s, J_END, p);
                 }
-                V(record)(s, stack[depth].node, stack[depth].start, p, V_NESTED, 0);
                 opens = 0;
                 continue;
             }

@@ -13,12 +13,12 @@ typedef struct { elf_wide mantissa; int exponent, negative; } elf_decimal;
 
 static inline int elf_digit(uint8_t c) { return (uint8_t)(c - '0') <= 9; }
 
-/* -?[0-9]+ within int64 */
+/* [-+]?[0-9]+ within int64 */
 static inline int elf_int(const uint8_t *p, size_t n, int64_t *out) {
     const uint8_t *end = p + n;
     int negative = n && *p == '-';
     uint64_t v = 0;
-    p += negative;
+    p += negative || (n && *p == '+');
     if (p == end) return 0;
     for (; p < end; p++) {
         unsigned d = (uint8_t)(*p - '0');
@@ -30,14 +30,14 @@ static inline int elf_int(const uint8_t *p, size_t n, int64_t *out) {
     return 1;
 }
 
-/* -?([0-9]+.?[0-9]*|.[0-9]+)([eE][+-]?[0-9]+)? at the start of [p, end): the bytes read, 0 if there is none. Thirty digits
+/* [-+]?([0-9]+.?[0-9]*|.[0-9]+)([eE][+-]?[0-9]+)? at the start of [p, end): the bytes read, 0 if there is none. Thirty digits
  * are kept; the rest cannot matter, since values are cut off, not rounded. */
 static inline size_t elf_read_decimal(const uint8_t *p, const uint8_t *end, elf_decimal *d, int exponents) {
     const uint8_t *start = p;
     int digits = 0, seen = 0, point = 0;
     d->mantissa = 0, d->exponent = 0;
     d->negative = p < end && *p == '-';
-    for (p += d->negative; p < end; p++) {
+    for (p += d->negative || (p < end && *p == '+'); p < end; p++) {
         if (*p == '.' && !point) { point = 1; continue; }
         if (!elf_digit(*p)) break;
         seen = 1;
@@ -129,7 +129,7 @@ static inline int elf_duration(const uint8_t *p, size_t n, int bare, int64_t *ou
         elf_decimal d;
         int scale = 6;
         unsigned factor = 1;
-        size_t read = p < end && *p != '-' ? elf_read_decimal(p, end, &d, first) : 0;
+        size_t read = p < end && *p != '-' && *p != '+' ? elf_read_decimal(p, end, &d, first) : 0;
         if (!read) return 0;
         p += read;
         size_t left = (size_t)(end - p);

@@ -55,7 +55,7 @@ typedef struct {  /* a column asked for, within a strip */
 typedef struct { const uint8_t *text; uint32_t n; int32_t child; } elf_edge;
 typedef struct { int32_t edges, n_edges, field, hint; } elf_node;  /* of the tree of keys; field: first of a chain */
 
-enum { V_ABSENT, V_NULL, V_TEXT, V_STRING, V_BOOL, V_NESTED };
+enum { V_ABSENT, V_NULL, V_TEXT, V_STRING, V_BOOL };
 typedef struct { const uint8_t *p; uint32_t n; uint8_t type, escaped; } elf_value;
 
 typedef struct {

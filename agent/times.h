@@ -127,7 +127,7 @@ static inline size_t elf_read_iso(elf_state *s, const uint8_t *p, const uint8_t 
 static inline int elf_epoch(const uint8_t *p, size_t n, int scale, int64_t *micros) {
     elf_decimal d;
     int64_t whole;
-    if (!n || elf_read_decimal(p, p + n, &d, 1) != n || d.negative) return 0;
+    if (!n || *p == '+' || elf_read_decimal(p, p + n, &d, 1) != n || d.negative) return 0;
     if (scale < 0) {
         if (!elf_scaled(&d, 0, 1, INT64_MAX, &whole)) return 0;
         scale = whole < 100000000000ll ? 6 : whole < 100000000000000ll ? 3 : whole < 100000000000000000ll ? 0 : -3;

@@ -113,7 +113,7 @@ class Oracle:
             return None
         client, ident, user, time, request, status, size, referer, agent = match.groups()
         micros = clf(time)
-        if micros is None or not re.fullmatch(rb"\d+|-", status) or not re.fullmatch(rb"-?\d+|-", size):
+        if micros is None or not re.fullmatch(rb"\d+|-", status) or not re.fullmatch(rb"[-+]?\d+|-", size):
             return None
         row: dict[str, Any] = {"time": micros, "status": number(status), "bytes": number(size)}
         if (row["status"] or 0) > 999 or not -(2**63) <= (row["bytes"] or 0) < 2**63:

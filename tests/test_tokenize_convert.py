@@ -54,7 +54,12 @@ def one(convert: Convert, text: bytes, column: str = "x", *, timezone: str = "UT
         (Convert.INT, b"-12", -12),
         (Convert.INT, b"-", None),
         (Convert.INT, b"", REJECT),
-        (Convert.INT, b"+5", REJECT),
+        (Convert.INT, b"+5", 5),
+        (Convert.INT, b"+", REJECT),
+        (Convert.INT, b"+-5", REJECT),
+        (Convert.STATUS, b"+200", REJECT),
+        (Convert.MILLISECONDS, b"+12", Decimal("0.012")),
+        (Convert.DURATION, b"+12s", REJECT),
         (Convert.INT, b"5 ", REJECT),
         (Convert.INT, b"--5", REJECT),
         (Convert.INT, b"1.0", REJECT),
@@ -136,7 +141,7 @@ def test_numbers_durations_and_hosts(convert: Convert, text: bytes, value: Any) 
 @profile
 @given(st.text("0123456789.-eE+", max_size=24))
 def test_decimals_are_cut_off_at_the_microsecond(text: str) -> None:
-    number = re.fullmatch(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text)
+    number = re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text)
     expected: Any = REJECT
     if text == "-":
         expected = None
@@ -287,6 +292,8 @@ MAY = 1_431_857_103_000_000
         (Convert.TIME_EPOCH, b"1431857103000000", MAY),
         (Convert.TIME_EPOCH, b"1431857103000000123", MAY),
         (Convert.TIME_EPOCH, b"-5", REJECT),
+        (Convert.TIME_EPOCH, b"+5", REJECT),
+        (Convert.TIME_EPOCH, b"", REJECT),
         (Convert.TIME_EPOCH, b"99999999999999999999", REJECT),
         (Convert.TIME_EPOCH_MS, b"1431857103000", MAY),
         (Convert.TIME_EPOCH_US, b"1431857103000000", MAY),
