@@ -1,6 +1,8 @@
 """The compiler: Spark SQL in, a `Plan` out, on the submitting side. Agents never see SQL.
 
-    text -> query_parse (sqlglot's tree) -> query_select (clauses) -> query_scalar, query_aggregates (typed expressions) -> Plan
+    text -> query_parse (sqlglot's tree, with places) -> query_select (clause by clause) -> Plan
+                query_scopes (names over lines, over groups) -> query_scalar, query_functions (typed expressions)
+                query_types (implicit casts), query_aggregates (accumulators, families), query_window
 
 `compile` needs sqlglot, some 25 MB for as long as the process lives. `compile_in_child` gives the same from a child that ends.
 """

@@ -6,32 +6,25 @@ Beside each expression goes its name, as Spark would name the column.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
-from decimal import Decimal
 from difflib import get_close_matches
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from elf.errors import QueryError
-from elf.jobmaster import query_functions, signatures
+from elf.jobmaster import query_functions
 from elf.jobmaster import query_types as types
-from elf.jobmaster.functions_convert import double_text, timestamp_text
+from elf.jobmaster.functions_convert import timestamp_text
 from elf.jobmaster.plan import Call, Expression, Literal
 from elf.jobmaster.query_functions import FUNCTIONS, INSTEAD
+from elf.jobmaster.query_literals import Term, number, type_named
 from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position, source_of
 from elf.jobmaster.query_types import Mismatch, call
 from elf.jobmaster.vector import (
-    BIGINT,
     BOOLEAN,
-    DOUBLE,
-    INT,
     NULL,
     STRING,
     TIMESTAMP,
     Kind,
-    SqlType,
-    decimal,
 )
 
 AGGREGATES = frozenset(
@@ -70,24 +63,6 @@ _BINARY = {
     "GT": ">",
     "GTE": ">=",
     "NullSafeEQ": "<=>",
-}
-_TYPES = {
-    "INT": INT,
-    "BIGINT": BIGINT,
-    "DOUBLE": DOUBLE,
-    "TEXT": STRING,
-    "BOOLEAN": BOOLEAN,
-    "TIMESTAMPTZ": TIMESTAMP,
-    "TIMESTAMPLTZ": TIMESTAMP,
-    "TIMESTAMP": TIMESTAMP,
-}
-_TYPE_HINTS = {
-    "FLOAT": "use DOUBLE",
-    "TINYINT": "use INT",
-    "SMALLINT": "use INT",
-    "VARCHAR": "use STRING",
-    "CHAR": "use STRING",
-    "DATE": "use date_trunc('DAY', x), which stays a TIMESTAMP",
 }
 _REFUSED = {
     "Subquery": ("subqueries are not supported", "compute one thing with one SELECT"),
@@ -131,17 +106,6 @@ _ARGUMENTS = {
     "Div": frozenset(("this", "expression", "typed", "safe")),
 }
 """What a node may hold, lest a detail that a version of sqlglot keeps in one is lost without a word."""
-
-
-class Term(NamedTuple):
-    """A translated expression, and how Spark names such a column."""
-
-    expression: Expression
-    name: str
-
-    @property
-    def type(self) -> SqlType:
-        return self.expression.type
 
 
 class Translator:
@@ -311,7 +275,7 @@ class Translator:
         return Term(call("case", *operands, last), shown)
 
     def _cast(self, node: Node) -> Term:
-        target, inner = self._target(node.args["to"]), self.term(node.this)
+        target, inner = type_named(node.args["to"]), self.term(node.this)
         value, trying = inner.expression, bool(node.args.get("safe"))
         name = f"{'TRY_CAST' if trying else 'CAST'}({inner.name} AS {str(target).upper()})"
         if isinstance(value, Literal) and value.type == STRING and target == TIMESTAMP:
@@ -323,25 +287,6 @@ class Translator:
         if trying and isinstance(converted, Call) and converted is not value:
             converted = call("try_cast", value, target=target)
         return Term(converted, name)
-
-    def _target(self, node: Node) -> SqlType:
-        kind = str(getattr(node.this, "value", node.this))
-        if kind == "DECIMAL":
-            digits = [str(part.name) for part in node.expressions]
-            if len(digits) > 2 or not all(text.isdecimal() and len(text) < 4 for text in digits):
-                self.fail(node.parent, "DECIMAL takes two whole numbers", "DECIMAL(18, 6)")
-            precision, scale = [*map(int, digits), *(10, 0)[len(digits) :]]
-            if not 1 <= precision <= signatures.PRECISION_MAX or not 0 <= scale <= precision:
-                self.fail(
-                    node.parent, f"DECIMAL({precision}, {scale}) does not exist", "1 to 38 digits in all"
-                )
-            return decimal(precision, scale)
-        if kind not in _TYPES:
-            hint = _TYPE_HINTS.get(
-                kind, "one of INT, BIGINT, DOUBLE, DECIMAL(p, s), STRING, BOOLEAN, TIMESTAMP"
-            )
-            self.fail(node.parent, f"the type {node.sql('spark')} is not supported", hint)
-        return _TYPES[kind]
 
     def _trim(self, node: Node) -> Term:
         side, characters = str(node.args.get("position") or "BOTH").upper(), node.args.get("expression")
@@ -404,39 +349,6 @@ class Translator:
 
     def field(self, node: Node, inner: Term, field: str) -> Term:
         self.fail(node, f"there is no field {field} in a {inner.type}")
-
-
-def number(source: str) -> Term:
-    """A numeric literal, typed as Spark types it: the smallest of INT and BIGINT, else DECIMAL; exponents are DOUBLE."""
-    text = source.replace("_", "")
-    match = re.fullmatch(r"(-?)(\d*\.?\d*(?:e[+-]?\d+)?)(l|d|f|bd|s|y)?", text, re.IGNORECASE)
-    if not match or not re.search(r"\d", match[2]):
-        raise Mismatch(f"{source} is not a number")
-    suffix, value = (match[3] or "").lower(), Decimal(match[1] + match[2])
-    if abs(value.adjusted()) > 400:
-        raise Mismatch(f"{source} is not a DOUBLE")
-    if suffix in ("d", "f") or ("e" in match[2].lower() and suffix != "bd"):
-        if math.isinf(float(value)):
-            raise Mismatch(f"{source} is not a DOUBLE", "the largest is 1.7976931348623157E308")
-        return Term(Literal(float(value), DOUBLE), double_text(float(value)))
-    if "." not in match[2] and suffix != "bd":
-        whole = int(value)
-        if -(2**31) <= whole < 2**31 and suffix != "l":
-            return Term(Literal(whole, INT), str(whole))
-        if -(2**63) <= whole < 2**63:
-            return Term(Literal(whole, BIGINT), str(whole))
-    shown = format(value, "f")
-    scale = len(shown.partition(".")[2])
-    unscaled = int(shown.replace(".", ""))
-    precision = max(len(str(abs(unscaled))), scale)
-    if precision > signatures.PRECISION_MAX:
-        raise Mismatch(
-            f"{source} has more than {signatures.PRECISION_MAX} digits", "write it with an exponent"
-        )
-    type = decimal(precision, scale)
-    if abs(unscaled) < 2**63:
-        return Term(Literal(unscaled, type), shown)
-    return Term(call("cast", Literal(shown, STRING), target=type), shown)
 
 
 def named(function: str, reason: str) -> str:
