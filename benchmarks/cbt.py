@@ -70,16 +70,18 @@ class Digest:
 
 
 class Clock:
-    """Time at work: the generator's and the digest's are left out."""
+    """Time at work, by the wall and of the processor: the generator's and the digest's are left out."""
 
     def __init__(self) -> None:
-        self.seconds, self._since = 0.0, time.perf_counter()
+        self.seconds = self.cpu = 0.0
+        self.resume()
 
     def pause(self) -> None:
         self.seconds += time.perf_counter() - self._since
+        self.cpu += time.process_time() - self._cpu_since
 
     def resume(self) -> None:
-        self._since = time.perf_counter()
+        self._since, self._cpu_since = time.perf_counter(), time.process_time()
 
     def feed(self, source: Iterator[Piece]) -> Iterator[Piece]:
         while True:
@@ -179,7 +181,7 @@ def measured(way: str, kind: str, rows: int, cap: int) -> None:
     clock, digest = Clock(), Digest()
     WAYS[way](source, cap, clock, digest)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": clock.seconds, "peak": peak, "digest": str(digest)}))
+    print(json.dumps({"seconds": clock.seconds, "cpu": clock.cpu, "peak": peak, "digest": str(digest)}))
 
 
 def compare(kind: str, rows: int, runs: int, cap: int) -> bool:

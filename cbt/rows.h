@@ -97,6 +97,18 @@ static size_t elf_first_disorder(const elf_rows *rows) {
     return rows->n;
 }
 
+/* memcpy of a few dozen bytes without the call; never touches a byte outside. */
+static inline void elf_copy_key(uint8_t *to, const uint8_t *from, size_t n) {
+    if (n > 96) memcpy(to, from, n);
+    else if (n >= 16) {
+        for (size_t i = 0; i + 16 < n; i += 16) memcpy(to + i, from + i, 16);
+        memcpy(to + n - 16, from + n - 16, 16);
+    } else if (n >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + n - 8, from + n - 8, 8);
+    } else for (size_t i = 0; i < n; i++) to[i] = from[i];
+}
+
 /* Append row i of `from`, or fold it into the last row of `out` when the keys are equal. */
 static inline void elf_emit(elf_rows *out, const elf_rows *from, size_t i, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
     size_t n = out->n, length;
@@ -106,7 +118,7 @@ static inline void elf_emit(elf_rows *out, const elf_rows *from, size_t i, const
     }
     const uint8_t *key = elf_key(from, i, &length);
     uint64_t start = n ? out->ends[n - 1] : 0;
-    memcpy(out->keys + start, key, length);
+    elf_copy_key(out->keys + start, key, length);
     out->ends[n] = start + length;
     out->pane[n] = from->pane[i];
     out->hash[n] = from->hash[i];
@@ -225,65 +237,106 @@ static int elf_sort(const elf_rows *from, elf_rows *out, const uint8_t *ops, siz
     return 0;
 }
 
-/* ---- merging: a tree of losers over the heads of the runs ---- */
+/* ---- merging: a tree of losers (Knuth, volume 3, 5.4.1) over the heads of the runs, without a branch to mispredict ---- */
 
-typedef struct { int64_t pane; uint64_t hash; size_t at; } elf_head;
+typedef struct {
+    uint64_t pane, hash; /* of the run's head, pane as unsigned; all ones when the run is at its end */
+    size_t run;
+} elf_head;
 
-static inline int elf_head_before(const elf_rows *runs, const elf_head *heads, size_t a, size_t b) {
-    const elf_head *p = heads + a, *q = heads + b;
-    if (p->at == runs[a].n) return 0;
-    if (q->at == runs[b].n) return 1;
-    if (p->pane != q->pane) return p->pane < q->pane;
-    if (p->hash != q->hash) return p->hash < q->hash;
-    int order = elf_compare(runs + a, p->at, runs + b, q->at);
+typedef struct {
+    const elf_rows *runs;
+    size_t *at, *stop; /* of each run: the next row, and where to stop */
+    size_t k;
+} elf_merger;
+
+static inline void elf_load_head(elf_head *head, const elf_merger *merger) {
+    const elf_rows *run = merger->runs + head->run;
+    size_t i = merger->at[head->run], stop = merger->stop[head->run];
+    head->pane = i < stop ? (uint64_t)run->pane[i] ^ 1ull << 63 : ~0ull;
+    head->hash = i < stop ? run->hash[i] : ~0ull;
+}
+
+/* Which of two heads with equal (pane, hash) comes first. */
+static int elf_tie_before(const elf_merger *merger, size_t a, size_t b) {
+    if (merger->at[a] == merger->stop[a]) return 0;
+    if (merger->at[b] == merger->stop[b]) return 1;
+    int order = elf_compare(merger->runs + a, merger->at[a], merger->runs + b, merger->at[b]);
     return order ? order < 0 : a < b;
 }
 
-static inline void elf_head_load(const elf_rows *runs, elf_head *heads, size_t r) {
-    if (heads[r].at < runs[r].n) {
-        heads[r].pane = runs[r].pane[heads[r].at];
-        heads[r].hash = runs[r].hash[heads[r].at];
+static inline int elf_head_before(const elf_merger *merger, const elf_head *a, const elf_head *b) {
+    if (__builtin_expect(a->pane == b->pane && a->hash == b->hash, 0)) return elf_tie_before(merger, a->run, b->run);
+    return ((__uint128_t)a->pane << 64 | a->hash) < ((__uint128_t)b->pane << 64 | b->hash);
+}
+
+/* Ask for the next lines of a run's columns: more streams than a processor follows by itself. */
+static inline void elf_fetch_run(const elf_rows *run, size_t i, size_t n_lanes) {
+    const size_t ahead = 16;
+    if (i + ahead >= run->n) return;
+    __builtin_prefetch(run->keys + run->ends[i] + 256);
+    if (i % 8) return;
+    __builtin_prefetch(run->pane + i + ahead);
+    __builtin_prefetch(run->hash + i + ahead);
+    __builtin_prefetch(run->sub + i + ahead);
+    __builtin_prefetch(run->split + i + ahead);
+    __builtin_prefetch(run->ends + i + ahead);
+    for (size_t lane = 0; lane < n_lanes; lane++) __builtin_prefetch(run->lanes + lane * run->lane_step + i + ahead);
+}
+
+/* Stop every run before (pane, hash, sub, key), or at its end where key is NULL. Rows and key bytes up to there. */
+static void elf_merger_until(
+    elf_merger *merger, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length, size_t *rows, size_t *key_bytes) {
+    *rows = *key_bytes = 0;
+    for (size_t r = 0; r < merger->k; r++) {
+        const elf_rows *run = merger->runs + r;
+        size_t at = merger->at[r], stop = key ? elf_lower_bound(run, pane, hash, sub, key, length) : run->n;
+        merger->stop[r] = stop = stop < at ? at : stop;
+        *rows += stop - at;
+        if (stop > at) *key_bytes += run->ends[stop - 1] - (at ? run->ends[at - 1] : 0);
     }
 }
 
-/* k ordered runs into `out`, ordered and folded. -1 when memory is short. O(n log k). */
-static int elf_merge(const elf_rows *runs, size_t k, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
-    elf_head *heads = (elf_head *)calloc(k + 1, sizeof *heads);
-    size_t *losers = (size_t *)malloc((k + 1) * sizeof *losers), left = 0;
-    size_t *nodes = (size_t *)malloc((2 * k + 1) * sizeof *nodes); /* the winner at each node; leaves are k .. 2k-1 */
-    if (!heads || !losers || !nodes) {
-        free(heads);
+/* The rows up to where the runs stop, into `out`, ordered and folded. -1 when memory is short. O(n log k). */
+static int elf_merge(elf_merger *merger, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+    const size_t k = merger->k;
+    size_t left = 0;
+    elf_head *losers = (elf_head *)malloc((k + 1) * sizeof *losers);
+    elf_head *winners = (elf_head *)malloc((2 * k + 1) * sizeof *winners); /* at each node; leaves are k .. 2k-1 */
+    if (!losers || !winners) {
         free(losers);
-        free(nodes);
+        free(winners);
         return -1;
     }
     for (size_t r = 0; r < k; r++) {
-        left += runs[r].n;
-        elf_head_load(runs, heads, r);
-        nodes[k + r] = r;
+        left += merger->stop[r] - merger->at[r];
+        winners[k + r].run = r;
+        elf_load_head(winners + k + r, merger);
     }
     for (size_t node = k; node-- > 1;) {
-        size_t a = nodes[2 * node], b = nodes[2 * node + 1];
-        int first = elf_head_before(runs, heads, a, b);
-        nodes[node] = first ? a : b;
-        losers[node] = first ? b : a;
+        int first = elf_head_before(merger, winners + 2 * node, winners + 2 * node + 1);
+        winners[node] = winners[2 * node + !first];
+        losers[node] = winners[2 * node + first];
     }
-    size_t winner = k > 1 ? nodes[1] : 0;
-    free(nodes);
+    elf_head winner = winners[1];
     while (left--) {
-        elf_emit(out, runs + winner, heads[winner].at, ops, n_ops, n_lanes);
-        heads[winner].at++;
-        elf_head_load(runs, heads, winner);
-        for (size_t node = (winner + k) / 2; node >= 1; node /= 2) {
-            if (elf_head_before(runs, heads, losers[node], winner)) {
-                size_t swap = losers[node];
-                losers[node] = winner;
-                winner = swap;
-            }
+        const elf_rows *run = merger->runs + winner.run;
+        size_t i = merger->at[winner.run]++;
+        elf_emit(out, run, i, ops, n_ops, n_lanes);
+        elf_fetch_run(run, i, n_lanes);
+        elf_load_head(&winner, merger);
+        for (size_t node = (winner.run + k) / 2; node >= 1; node /= 2) {
+            elf_head *loser = losers + node;
+            const uint64_t swap = -(uint64_t)elf_head_before(merger, loser, &winner);
+            uint64_t pane = (loser->pane ^ winner.pane) & swap, hash = (loser->hash ^ winner.hash) & swap;
+            size_t other = (loser->run ^ winner.run) & (size_t)swap;
+            loser->pane ^= pane, winner.pane ^= pane;
+            loser->hash ^= hash, winner.hash ^= hash;
+            loser->run ^= other, winner.run ^= other;
         }
     }
-    free(heads);
     free(losers);
+    free(winners);
     return 0;
 }
 #endif

@@ -18,20 +18,18 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from elf.cbt._kernel import first_disorder, merge
+from elf.cbt._kernel import Merger, first_disorder, merge
 from elf.cbt.budget import Budget, Fragment
 from elf.cbt.frame import pack, unpack
+from elf.cbt.nodes import LOWEST, Bound, Inner, Leaf, Ranged, between, cut, quantiles
 from elf.cbt.rows import Op, Rows
 
 RUNS_MAX = 48
 """Runs in a root buffer before the smaller ones are merged: bounds the fan-in of every merge."""
 FRAGMENTS_MAX = 64
 """Fragments in a node before the smaller ones are merged: a fragment costs memory even when its frame is on disk."""
-CHUNK_ROWS = 1 << 16
-
-Bound = tuple[int, int, int, bytes]
-"""A place in the order: (pane, hash, sub, key)."""
-LOWEST: Bound = (-(1 << 63), 0, 0, b"")
+CHUNK_BYTES = 2 << 20
+"""About what a reader gets at a time: it stays in the processor's cache."""
 
 
 class Sizes(NamedTuple):
@@ -52,64 +50,6 @@ class Sizes(NamedTuple):
         return cls(each, each, min(max(each >> 16, 8), 128))
 
 
-class _Leaf:
-    """Fragments of one key range, each ordered, any two may share keys."""
-
-    __slots__ = ("fragments",)
-
-    def __init__(self) -> None:
-        self.fragments: list[Fragment] = []
-
-    @property
-    def raw_bytes(self) -> int:
-        return sum(fragment.raw_bytes for fragment in self.fragments)
-
-
-Ranged = tuple[Bound, _Leaf]
-"""A node and where its range begins."""
-
-
-class _Inner(_Leaf):
-    """A buffer of fragments over children; `lows[i]` is where the range of child i begins (child 0: where the node's does)."""
-
-    __slots__ = ("children", "lows")
-
-    def __init__(self, nodes: list[Ranged]) -> None:
-        super().__init__()
-        self.replace(None, nodes)
-
-    def replace(self, i: int | None, nodes: list[Ranged]) -> None:
-        """Put `nodes` in the place of child i (None: of all)."""
-        if i is None:
-            self.lows, self.children = [low for low, _ in nodes], [node for _, node in nodes]
-        else:
-            self.lows[i : i + 1] = [low for low, _ in nodes]
-            self.children[i : i + 1] = [node for _, node in nodes]
-
-    def find(self, bound: Bound) -> int:
-        """The child whose range holds `bound`."""
-        return max(bisect_right(self.lows, bound) - 1, 0)
-
-    def high(self, i: int, own: Bound | None) -> Bound | None:
-        """Where the range of child i ends, `own` being where the node's does."""
-        return self.lows[i + 1] if i + 1 < len(self.lows) else own
-
-
-def _bound(rows: Rows, i: int) -> Bound:
-    return int(rows.pane[i]), int(rows.hash[i]), int(rows.sub[i]), rows.key(i)
-
-
-def _between(rows: Rows, low: Bound, high: Bound | None) -> tuple[int, int]:
-    """Indices [start, stop) of the rows in [low, high)."""
-    start = 0 if low == LOWEST else rows.lower_bound(*low)
-    return start, len(rows) if high is None else max(start, rows.lower_bound(*high))
-
-
-def _cut(rows: Rows, low: Bound, high: Bound | None) -> Rows:
-    """The rows in [low, high), as views."""
-    return rows.slice(*_between(rows, low, high))
-
-
 class Tree:
     """A memory-bounded group-by of rows with the accumulators `ops`. One thread at a time.
 
@@ -121,7 +61,7 @@ class Tree:
         self._budget = budget
         self._sizes = sizes or Sizes.under(budget.cap_bytes)
         self._runs: list[Rows] = []
-        self._top: _Leaf | None = None
+        self._top: Leaf | None = None
         self.buffer_bytes = 0
         budget.register(self)
 
@@ -145,7 +85,8 @@ class Tree:
     def compress(self) -> None:
         """Empty the root's buffer into packed fragments."""
         if self._runs:
-            self._pour_root(self._merge_runs())
+            self._pour_top(Merger(self._runs, self.ops))
+            self._set_runs([])
 
     def close(self) -> None:
         """Let go of everything."""
@@ -164,13 +105,6 @@ class Tree:
         self._runs = runs
         self._count_buffer(sum(run.nbytes for run in runs) - self.buffer_bytes)
 
-    def _merge_runs(self) -> Rows:
-        """All runs as one, which is then the only one."""
-        with self._budget.scratch(self.buffer_bytes):
-            merged = merge(self._runs, self.ops)
-        self._set_runs([merged])
-        return merged
-
     def _merge_small_runs(self) -> None:
         """Merge the smaller three quarters of the runs: a row is merged a logarithmic number of times."""
         self._runs.sort(key=len)
@@ -180,54 +114,59 @@ class Tree:
         self._set_runs([*self._runs[few:], merged])
 
     def _shrink_root(self) -> None:
-        merged = self._merge_runs()
+        if self._top is None or self._folds():
+            with self._budget.scratch(self.buffer_bytes):
+                self._set_runs([merge(self._runs, self.ops)])
         if self.buffer_bytes > self._sizes.root_bytes // 2:
-            self._pour_root(merged)
+            self.compress()
 
-    def _pour_root(self, rows: Rows) -> None:
-        """Move the root's only run, `rows`, into the nodes."""
-        self._pour_top(rows)
-        self._set_runs([])
+    def _folds(self) -> bool:
+        """Whether merging would halve the root's buffer, by a sixteenth of its keys."""
+        bounds = quantiles(self._runs, 16)
+        if len(bounds) < 2:
+            return True
+        middle = len(bounds) // 2
+        sample = [cut(run, bounds[middle - 1], bounds[middle]) for run in self._runs]
+        return 2 * len(merge(sample, self.ops)) <= sum(len(part) for part in sample)
 
-    def _pour_top(self, rows: Rows) -> None:
-        top = self._top or _Leaf()
-        if isinstance(top, _Inner):  # the runs are its buffer
-            self._hand_out(top, rows)
+    def _pour_top(self, merger: Merger) -> None:
+        """Rows into the nodes, from the root."""
+        top = self._top or Leaf()
+        if isinstance(top, Inner):  # the root's buffer is the top's
+            self._hand_out(top, merger)
             self._set_top(self._split_inner(LOWEST, top))
         else:
-            self._set_top(self._pour(LOWEST, top, rows))
+            self._set_top(self._pour(LOWEST, top, merger.read()))
 
     def _set_top(self, nodes: list[Ranged]) -> None:
         while len(nodes) > 1:
-            nodes = self._split_inner(LOWEST, _Inner(nodes))
+            nodes = self._split_inner(LOWEST, Inner(nodes))
         self._top = nodes[0][1]
 
-    def _pour(self, low: Bound, node: _Leaf, rows: Rows) -> list[Ranged]:
+    def _pour(self, low: Bound, node: Leaf, rows: Rows) -> list[Ranged]:
         """Add rows to a node; returns the nodes that are now in its place."""
         self._store(node, rows)
         if node.raw_bytes <= self._sizes.node_bytes:
             if len(node.fragments) > FRAGMENTS_MAX:
                 self._merge_small_fragments(node)
             return [(low, node)]
-        return self._empty(low, node) if isinstance(node, _Inner) else self._split_leaf(low, node)
+        return self._empty(low, node) if isinstance(node, Inner) else self._split_leaf(low, node)
 
-    def _hand_out(self, inner: _Inner, rows: Rows) -> None:
+    def _hand_out(self, inner: Inner, merger: Merger) -> None:
         """Rows to the children that their keys belong to."""
         nodes: list[Ranged] = []
         for i, (low, child) in enumerate(zip(inner.lows, inner.children, strict=True)):
-            part = _cut(rows, LOWEST if i == 0 else low, inner.high(i, None))
+            part = merger.read(inner.high(i, None))
             nodes += self._pour(low, child, part) if len(part) else [(low, child)]
-        inner.replace(None, nodes)
+        inner.replace_all(nodes)
 
-    def _empty(self, low: Bound, inner: _Inner) -> list[Ranged]:
+    def _empty(self, low: Bound, inner: Inner) -> list[Ranged]:
         """Hand an inner node's buffer to its children."""
-        with self._budget.scratch(2 * inner.raw_bytes):
-            rows = self._load(inner)
-            self._discard(inner)
-            self._hand_out(inner, rows)
+        with self._budget.scratch(inner.raw_bytes):
+            self._hand_out(inner, Merger(self._take(inner), self.ops))
         return self._split_inner(low, inner)
 
-    def _split_inner(self, low: Bound, inner: _Inner) -> list[Ranged]:
+    def _split_inner(self, low: Bound, inner: Inner) -> list[Ranged]:
         """Inner nodes of at most `fanout` children; the buffer must be empty."""
         n, fanout = len(inner.children), self._sizes.fanout
         if n <= fanout:
@@ -236,28 +175,30 @@ class Tree:
         nodes = list(zip(inner.lows, inner.children, strict=True))
         split: list[Ranged] = []
         for at in range(0, n, each):
-            split.append((nodes[at][0] if at else low, _Inner(nodes[at : at + each])))
+            split.append((nodes[at][0] if at else low, Inner(nodes[at : at + each])))
         return split
 
-    def _split_leaf(self, low: Bound, leaf: _Leaf) -> list[Ranged]:
-        """Merge a full leaf; unless folding has made it half empty, cut it in quarters, which have long to fill again."""
-        with self._budget.scratch(2 * leaf.raw_bytes):
-            rows = self._load(leaf)
-            self._discard(leaf)
-            parts = 1
-            if rows.nbytes > self._sizes.node_bytes // 2:
-                parts = min(-(-4 * rows.nbytes // self._sizes.node_bytes), len(rows))
-            cuts = [len(rows) * i // parts for i in range(parts + 1)]
+    def _split_leaf(self, low: Bound, leaf: Leaf) -> list[Ranged]:
+        """Cut a full leaf in quarters, which have long to fill again, unless folding has made it half empty."""
+        parts = max(-(-4 * leaf.raw_bytes // self._sizes.node_bytes), 2)
+        with self._budget.scratch(leaf.raw_bytes * 5 // 4):
+            runs = self._take(leaf)
+            merger = Merger(runs, self.ops)
+            bounds = [low, *(bound for bound in quantiles(runs, parts) if bound > low)]
             nodes: list[Ranged] = []
-            for start, stop in pairwise(cuts):
-                node = leaf if start == 0 else _Leaf()
-                self._store(node, rows.slice(start, stop))
-                nodes.append((low if start == 0 else _bound(rows, start), node))
-        return nodes
+            for i, bound in enumerate(bounds):
+                rows = merger.read(bounds[i + 1] if i + 1 < len(bounds) else None)
+                if len(rows):
+                    nodes.append((bound if nodes else low, Leaf()))
+                    self._store(nodes[-1][1], rows)
+        if sum(node.raw_bytes for _, node in nodes) > self._sizes.node_bytes // 2:
+            return nodes
+        leaf.fragments = [fragment for _, node in nodes for fragment in node.fragments]
+        return [(low, leaf)]
 
     # ---- fragments ----
 
-    def _store(self, node: _Leaf, rows: Rows) -> None:
+    def _store(self, node: Leaf, rows: Rows) -> None:
         """Pack rows into a node, in pieces that a reader's bounds allow."""
         pieces = -(-rows.nbytes // (4 * self._sizes.node_bytes)) or 1
         each = -(-len(rows) // pieces) or 1
@@ -269,22 +210,23 @@ class Tree:
     def _unpack(self, fragment: Fragment) -> Rows:
         return unpack(self._budget.read(fragment), 2 * fragment.raw_bytes)[0]
 
-    def _load(self, node: _Leaf) -> Rows:
-        """All rows of a node, folded. Raises OSError when the spill file cannot be read."""
-        return merge([self._unpack(fragment) for fragment in node.fragments], self.ops)
+    def _take(self, node: Leaf) -> list[Rows]:
+        """Remove a node's fragments; returns them unpacked. Raises OSError when the spill file cannot be read."""
+        runs = [self._unpack(fragment) for fragment in node.fragments]
+        self._discard(node)
+        return runs
 
-    def _merge_small_fragments(self, node: _Leaf) -> None:
+    def _merge_small_fragments(self, node: Leaf) -> None:
         """Merge the smaller three quarters: as with the runs of the root."""
         node.fragments.sort(key=lambda fragment: -fragment.raw_bytes)
-        kept, small = node.fragments[: FRAGMENTS_MAX // 4], _Leaf()
+        kept, small = node.fragments[: FRAGMENTS_MAX // 4], Leaf()
         small.fragments = node.fragments[FRAGMENTS_MAX // 4 :]
         with self._budget.scratch(2 * small.raw_bytes):
-            rows = self._load(small)
-            self._discard(small)
+            rows = merge(self._take(small), self.ops)
             node.fragments = kept
             self._store(node, rows)
 
-    def _discard(self, node: _Leaf) -> None:
+    def _discard(self, node: Leaf) -> None:
         for fragment in node.fragments:
             self._budget.free(fragment)
         node.fragments = []
@@ -305,22 +247,27 @@ class Tree:
             if high is None or (end is not None and high > end):
                 high = end
             above = {fragment: above.get(fragment) or self._unpack(fragment) for fragment in fragments}
-            parts = [_cut(run, cursor, high) for run in (*self._runs, *above.values())]
+            parts = [cut(run, cursor, high) for run in (*self._runs, *above.values())]
             size = sum(part.nbytes for part in parts) + sum(rows.nbytes for rows in above.values())
-            with self._budget.scratch(size + 2 * (leaf.raw_bytes if leaf else 0)):
+            size += leaf.raw_bytes if leaf else 0
+            with self._budget.scratch(size + min(size, CHUNK_BYTES)):
                 if leaf:
-                    parts += [_cut(self._unpack(fragment), cursor, high) for fragment in leaf.fragments]
-                rows = merge(parts, self.ops)
-                del parts
-                for at in range(0, len(rows), CHUNK_ROWS):
-                    yield rows.slice(at, min(at + CHUNK_ROWS, len(rows)))
+                    parts += [cut(self._unpack(fragment), cursor, high) for fragment in leaf.fragments]
+                yield from self._chunks(Merger(parts, self.ops), parts)
             cursor = high
 
-    def _path(self, bound: Bound) -> tuple[list[Fragment], _Leaf | None, Bound | None]:
+    def _chunks(self, merger: Merger, parts: list[Rows]) -> Iterator[Rows]:
+        """What a merger of `parts` gives, in chunks of about `CHUNK_BYTES`."""
+        size = sum(part.nbytes for part in parts)
+        for bound in (*quantiles(parts, -(-size // CHUNK_BYTES)), None):
+            if len(chunk := merger.read(bound)):
+                yield chunk
+
+    def _path(self, bound: Bound) -> tuple[list[Fragment], Leaf | None, Bound | None]:
         """The buffered fragments above the leaf that holds `bound`, the leaf, and where its range ends."""
         fragments: list[Fragment] = []
         node, high = self._top, None
-        while isinstance(node, _Inner):
+        while isinstance(node, Inner):
             fragments += node.fragments
             i = node.find(bound)
             high = node.high(i, high)
@@ -331,92 +278,89 @@ class Tree:
         """The rows of panes [start, stop), ordered and folded, in chunks; each is gone from the tree once it is handed out.
 
         What a drain that ends early has not handed out stays in the tree. Rows inserted into the range meanwhile come
-        out too, but late ones may be out of order. Memory: about two leaves, unpacked.
+        out too, but late ones may be out of order. Memory: about a leaf, unpacked.
         """
         low = LOWEST if start is None else (start, 0, 0, b"")
         high: Bound | None = None if stop is None else (stop, 0, 0, b"")
-        while (rows := self._take_first(low, high)) is not None:
-            at = 0
-            with self._budget.scratch(rows.nbytes):
+        while parts := self._take_first(low, high):
+            merger = Merger(parts, self.ops)
+            size = sum(part.nbytes for part in parts)
+            with self._budget.scratch(size + min(size, CHUNK_BYTES)):
                 try:
-                    while at < len(rows):
-                        chunk = rows.slice(at, min(at + CHUNK_ROWS, len(rows)))
-                        at += len(chunk)
-                        yield chunk
+                    yield from self._chunks(merger, parts)
                 finally:
-                    if at < len(rows):
-                        self.insert(rows.slice(at, len(rows)).copy())
+                    self.insert(merger.read().copy())
         self._budget.settle()
 
-    def _take_first(self, low: Bound, high: Bound | None) -> Rows | None:
+    def _take_first(self, low: Bound, high: Bound | None) -> list[Rows]:
         """Remove the rows of the first leaf that has any in [low, high); without nodes, those of the root's buffer."""
         buffered = self._take_runs(low, high)
         if self._top is None:
-            return buffered if len(buffered) else None
-        if len(buffered):
-            with self._budget.scratch(buffered.nbytes):
-                self._pour_top(buffered)
+            return buffered
+        if buffered:
+            with self._budget.scratch(sum(part.nbytes for part in buffered)):
+                self._pour_top(Merger(buffered, self.ops))
         cursor: Bound | None = low
         while cursor is not None and (high is None or cursor < high) and self._top is not None:
             self._set_top(self._clear_way(LOWEST, self._top, cursor))
-            rows, cursor = self._take_leaf(cursor, low, high)
-            if len(rows):
-                return rows
-        return None
+            parts, cursor = self._take_leaf(cursor, low, high)
+            if parts:
+                return parts
+        return []
 
-    def _take_runs(self, low: Bound, high: Bound | None) -> Rows:
+    def _take_runs(self, low: Bound, high: Bound | None) -> list[Rows]:
         """Remove the rows in [low, high) from the root's buffer."""
         inside, outside = [], []
         for run in self._runs:
-            start, stop = _between(run, low, high)
-            inside.append(run.slice(start, stop))
+            start, stop = between(run, low, high)
             if start == stop:
                 outside.append(run)
             else:
+                inside.append(run.slice(start, stop))
                 outside += [run.slice(0, start).copy(), run.slice(stop, len(run)).copy()]
-        with self._budget.scratch(sum(part.nbytes for part in inside)):
-            rows = merge(inside, self.ops)
         self._set_runs(outside)
-        return rows
+        return inside
 
-    def _clear_way(self, low: Bound, node: _Leaf, bound: Bound) -> list[Ranged]:
+    def _clear_way(self, low: Bound, node: Leaf, bound: Bound) -> list[Ranged]:
         """Empty the buffers above the leaf that holds `bound`; returns the nodes that are now in `node`'s place."""
-        if not isinstance(node, _Inner):
+        if not isinstance(node, Inner):
             return [(low, node)]
         nodes: list[Ranged] = self._empty(low, node) if node.fragments else [(low, node)]
         at = max(bisect_right([first for first, _ in nodes], bound) - 1, 0)
         inner = nodes[at][1]
-        assert isinstance(inner, _Inner)
+        assert isinstance(inner, Inner)
         i = inner.find(bound)
         inner.replace(i, self._clear_way(inner.lows[i], inner.children[i], bound))
         nodes[at : at + 1] = self._split_inner(nodes[at][0], inner)
         return nodes
 
-    def _take_leaf(self, cursor: Bound, low: Bound, high: Bound | None) -> tuple[Rows, Bound | None]:
+    def _take_leaf(self, cursor: Bound, low: Bound, high: Bound | None) -> tuple[list[Rows], Bound | None]:
         """Remove the rows in [low, high) of the leaf that holds `cursor`; returns them and where the leaf's range ends."""
-        path: list[tuple[_Inner, int]] = []
+        path: list[tuple[Inner, int]] = []
         node, last = self._top, None
-        while isinstance(node, _Inner):
+        while isinstance(node, Inner):
             i = node.find(cursor)
             path.append((node, i))
             last = node.high(i, last)
             node = node.children[i]
         assert node is not None
         with self._budget.scratch(2 * node.raw_bytes):
-            rows = self._load(node)
-            self._discard(node)
-            start, stop = _between(rows, low, high)
-            for kept in (rows.slice(0, start), rows.slice(stop, len(rows))):
-                self._store(node, kept)
+            runs = self._take(node)
+            places = [between(run, low, high) for run in runs]
+            before = [run.slice(0, start) for run, (start, _) in zip(runs, places, strict=True)]
+            after = [run.slice(stop, len(run)) for run, (_, stop) in zip(runs, places, strict=True)]
+            for kept in (before, after):
+                self._store(node, merge(kept, self.ops))
         if not node.fragments:
             self._remove(path)
-        return rows.slice(start, stop), last
+        parts = [run.slice(*place) for run, place in zip(runs, places, strict=True)]
+        return [part for part in parts if len(part)], last
 
-    def _remove(self, path: list[tuple[_Inner, int]]) -> None:
+    def _remove(self, path: list[tuple[Inner, int]]) -> None:
         """Take out the empty leaf at the end of `path`, and inner nodes that it leaves empty."""
         while path:
             inner, i = path.pop()
-            del inner.children[i], inner.lows[1 if i == 0 and len(inner.lows) > 1 else i]
+            inner.remove(i)
             if inner.children:
                 return
         self._top = None
@@ -433,13 +377,13 @@ class Tree:
         """Bytes of rows in the spill file. O(fragments)."""
         return sum(f.spilled_bytes for _, _, node in self._walk() for f in node.fragments)
 
-    def _walk(self) -> Iterator[tuple[Bound, Bound | None, _Leaf]]:
+    def _walk(self) -> Iterator[tuple[Bound, Bound | None, Leaf]]:
         """Every node with its range, parents first."""
-        open_nodes: list[tuple[Bound, Bound | None, _Leaf]] = [(LOWEST, None, self._top)] if self._top else []
+        open_nodes: list[tuple[Bound, Bound | None, Leaf]] = [(LOWEST, None, self._top)] if self._top else []
         while open_nodes:
             low, high, node = open_nodes.pop()
             yield low, high, node
-            if isinstance(node, _Inner):
+            if isinstance(node, Inner):
                 for i, child in enumerate(node.children):
                     open_nodes.append((node.lows[i] if i else low, node.high(i, high), child))
 
@@ -453,8 +397,8 @@ class Tree:
             for fragment in node.fragments:
                 rows = self._unpack(fragment)
                 assert (len(rows), rows.nbytes) == (fragment.count, fragment.raw_bytes)
-                assert _between(rows, low, high) == (0, len(rows)), "rows outside their node's range"
-            if isinstance(node, _Inner):
+                assert between(rows, low, high) == (0, len(rows)), "rows outside their node's range"
+            if isinstance(node, Inner):
                 assert node is not self._top or not node.fragments
                 assert 1 <= len(node.children) <= self._sizes.fanout
                 assert all(a < b for a, b in pairwise([low, *node.lows[1:]]))
