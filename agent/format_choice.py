@@ -82,7 +82,7 @@ class FormatChoice:
         for path, head in heads.items():
             if head.strip():
                 try:
-                    columns.update(column_types(self.detect(path, head)))
+                    columns.update(column_types(resolve("auto", sample=head)))
                 except FormatError:
                     if not self._lenient:
                         raise

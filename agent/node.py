@@ -185,7 +185,12 @@ def follow(
     job = LiveJob(options.job, plan, JobOptions(), sinks, budget, 0)
     bounds = (options.since_us, options.until_us)
     live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)
-    live = Live([live_source], budget=budget, epoch=0, journal=None, notices=notices)
+
+    def progress(lines: int) -> None:
+        if on_progress is not None:
+            on_progress(Progress(0, None, lines))
+
+    live = Live([live_source], budget=budget, epoch=0, journal=None, notices=notices, on_progress=progress)
     try:
         live.run(stop or Event())
         live.finish(publish_open=True)
