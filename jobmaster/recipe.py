@@ -8,7 +8,8 @@ package:
     keys      [{name, type, source}]            source: the column of the log that the key is, where it is just one
     aggregates [{function, input, filtered, columns, sql, refused}]   input: the log's column, "*" for count(*), or null
     outputs   [{name, type, function, columns, sql, refused}]
-    having, order   SQL text or null            limit      a number or null
+    having      SQL text or null                limit      a number or null
+    order       [{sql, descending, nulls_first}], the ties' too
 
 `sql` is over the merged state: each state column merged by its role (sum, min, max, distinct) under its own name, and
 `#k0`, … for the keys, `#window_start`, `#window_end`. `columns` are the state columns it needs. Where state cannot be
@@ -68,7 +69,10 @@ def _recipe(plan: Plan) -> dict[str, Any]:
             for output in plan.select
         ],
         "having": having.sql,
-        "order": None if refused else ", ".join(_order_item(plan, i, m) for i, m in enumerate(order)) or None,
+        "order": [
+            {"sql": merged.sql, "descending": item.descending, "nulls_first": item.nulls_first}
+            for item, merged in zip(plan.order, order, strict=True)
+        ],
         "limit": plan.limit,
         "refused": "; ".join(refused) or None,
     }
@@ -113,12 +117,6 @@ def _function(plan: Plan, expression: Expression) -> str:
             return plan.aggregates[int(expression.name[2:])].function
         return "window" if expression.name.startswith("#window") else "key"
     return "expression"
-
-
-def _order_item(plan: Plan, i: int, merged: Merged) -> str:
-    order = plan.order[i]
-    direction = "DESC" if order.descending else "ASC"
-    return f"{merged.sql} {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
 
 
 def _expression(expression: Expression, aggregates: list[Merged], names: dict[str, str]) -> Merged:

@@ -200,7 +200,7 @@ def _highest(frame: DataFrame, stored: Stored) -> DataFrame:
     place = ["_date", "_hour", "_pane_start"] if stored.pane_us else []
     order = f.expr("struct(_revision_epoch, _revision_node, _revision_n, _digest, `#file`)")
     heads = frame.groupBy(*place).agg(f.max(order).alias("#head"))
-    heads = heads.select(*place, f.col("`#head`.`#file`").alias("#file"))
+    heads = heads.select(*place, f.col("`#head`.`#file`").alias("#file")).cache()  # for all sections of a report
     return frame.join(f.broadcast(heads), [*place, "#file"])
 
 
@@ -271,23 +271,34 @@ def group_by_job(frame: DataFrame, stored: Stored, every_us: int | None) -> Data
 
 
 def results(groups: DataFrame, stored: Stored) -> DataFrame:
-    """The query's own result over the groups: HAVING, ORDER BY and LIMIT within each window, SELECT.
+    """The query's own result over the groups: HAVING, ORDER BY and LIMIT within each window, SELECT; windows in time order.
 
-    Columns that cannot be merged are left out. `#start` is the window's, for the order of windows.
+    Columns that cannot be merged are left out.
     """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
     recipe = stored.recipe
     if recipe["having"]:
         groups = groups.where(recipe["having"])
-    keys = ", ".join(f"`#k{i}` ASC NULLS FIRST" for i in range(len(stored.keys)))
-    order = recipe["order"] or keys or "1"
-    kept = [output for output in recipe["outputs"] if output["sql"]]
-    outputs = [f"{output['sql']} AS `#o{i}`" for i, output in enumerate(kept)]
-    rank = f"row_number() OVER (PARTITION BY {START} ORDER BY {order}) AS `#rank`"
-    frame = groups.selectExpr(*outputs, f"{START} AS `#start`", rank)
+    order = [_order(item) for item in recipe["order"]]
+    order = order or [f.col(f"`#k{i}`").asc_nulls_first() for i in range(len(stored.keys))]
     if recipe["limit"] is not None:
-        frame = frame.where(f"`#rank` <= {int(recipe['limit'])}")
-    ordered = frame.orderBy("`#start`", "`#rank`").drop("#start", "#rank")
-    return ordered.toDF(*(output["name"] for output in kept))
+        rank = f.row_number().over(Window.partitionBy(START).orderBy(*(order or [f.lit(1)])))
+        groups = groups.withColumn("#rank", rank).where(f"`#rank` <= {int(recipe['limit'])}")
+        order = [f.col("`#rank`")]
+    kept = [output for output in recipe["outputs"] if output["sql"]]
+    ordered = groups.orderBy(f.col(START), *order)
+    return ordered.selectExpr(*(f"{output['sql']} AS {quoted(output['name'])}" for output in kept))
+
+
+def _order(item: dict[str, Any]) -> Any:
+    from pyspark.sql import functions as f
+
+    column = f.expr(item["sql"])
+    if item["descending"]:
+        return column.desc_nulls_first() if item["nulls_first"] else column.desc_nulls_last()
+    return column.asc_nulls_first() if item["nulls_first"] else column.asc_nulls_last()
 
 
 def view(groups: DataFrame, stored: Stored) -> DataFrame:

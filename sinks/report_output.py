@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from elf.errors import UsageError
+from elf.sinks.builtin import ROWS_MAX
 from elf.sinks.cells import iso
 from elf.sinks.csv import Csv
 from elf.sinks.grid import table
@@ -22,16 +23,17 @@ from elf.sinks.result import ColumnInfo, Lines, Window
 
 TABLE_LINES = 100
 """Rows of one table as text; CSV and JSON have no bound."""
-CHART_ROWS = 100_000
-"""Rows that a chart may take: more than ten years of hours."""
 BLOCK_ROWS = 10_000
 
 
 def html_file(output: str) -> str | None:
-    """The FILE of `html:FILE`; None for the other outputs. Raises UsageError for none of them."""
+    """The FILE of `html:FILE`; None for the other outputs. Raises UsageError for none of them, or for no folder."""
     if output in ("table", "json", "csv"):
         return None
     if output.startswith("html:") and len(output) > 5:
+        folder = Path(output[5:]).absolute().parent
+        if not folder.is_dir():
+            raise UsageError(f"cannot write {output[5:]}: there is no folder {folder}")
         return output[5:]
     raise UsageError(f"--output {output!r} is none of table, json, csv and html:FILE")
 
@@ -90,7 +92,7 @@ def write_html(target: str, lake: str, sections: Iterable[Section], notes: list[
 
 def _held(section: Section) -> Section:
     """The section with as many of its rows as the page shows."""
-    rows = list(islice(section.rows, CHART_ROWS if section.chart else TABLE_ROWS + 1))
+    rows = list(islice(section.rows, ROWS_MAX if section.chart else TABLE_ROWS + 1))
     return Section(
         section.name, section.title, section.columns, rows, section.chart, section.note, section.step_us
     )

@@ -17,7 +17,7 @@ def spark() -> Iterator[Any]:
     try:
         from elf.sinks.spark import session
 
-        running = session("local[2]", "elf-tests")
+        running = session(None, "elf-tests")
     except ElfError as error:
         if os.environ.get("CI") == "true":
             raise
