@@ -20,6 +20,7 @@ from elf.jobmaster import plan as plans
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.vector import SqlType
 
+SQL_BYTES_MAX = 64 * 1024
 CHILD_SECONDS_MAX = 30
 
 
@@ -31,6 +32,7 @@ def compile(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
     from elf.jobmaster.query_parse import parse
     from elf.jobmaster.query_select import Select
 
+    _check_text(sql)
     try:
         plan = Select(sql, parse(sql), sources).plan()
     except RecursionError:
@@ -41,6 +43,15 @@ def compile(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
     if problem:
         raise QueryError(problem, hint="make the query smaller")
     return plan
+
+
+def _check_text(sql: str) -> None:
+    try:
+        size = len(sql.encode())
+    except UnicodeEncodeError:
+        raise QueryError("the query is not valid UTF-8") from None
+    if size > SQL_BYTES_MAX:
+        raise QueryError(f"the query has {size:,} bytes, the most is {SQL_BYTES_MAX:,}")
 
 
 class _Request(msgspec.Struct):
@@ -56,15 +67,22 @@ class _Failure(msgspec.Struct):
 
 
 def compile_in_child(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
-    """`compile`, in a child process that ends with it (about 0.4 s). The same plan, the same QueryError."""
+    """`compile` in a child process that ends with it (about 0.25 s on an idle machine).
+
+    The same plan, the same QueryError; the caller grows by less than 1 MB. Raises InternalError if the child dies.
+    """
+    _check_text(sql)
     request = _Request(sql, {name: dict(columns) for name, columns in sources.items()})
-    child = subprocess.run(
-        [sys.executable, "-m", "elf.jobmaster.query"],
-        input=msgspec.msgpack.encode(request),
-        capture_output=True,
-        timeout=CHILD_SECONDS_MAX,
-        check=False,
-    )
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "elf.jobmaster.query"],
+            input=msgspec.msgpack.encode(request),
+            capture_output=True,
+            timeout=CHILD_SECONDS_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InternalError(f"the query compiler took more than {CHILD_SECONDS_MAX} s") from None
     if child.returncode == 0:
         return plans.decode(child.stdout)
     if child.returncode == QueryError.exit_code:

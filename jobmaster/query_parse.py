@@ -17,7 +17,6 @@ Node: TypeAlias = Any
 """A node of sqlglot's tree: its base class goes by another name from version to version."""
 Token: TypeAlias = Any
 
-SQL_BYTES_MAX = 64 * 1024
 NESTING_MAX = 50
 """Of parentheses and CASE, and of prefix operators in a row: sqlglot recurses, some 15 frames for each level."""
 _PREFIXES = frozenset(("NOT", "!", "-", "+", "~"))
@@ -129,16 +128,10 @@ def source_of(sql: str, node: Node) -> str:
 
 
 def parse(sql: str) -> Node:
-    """The one statement in `sql`. Raises QueryError: empty, too long, too deep, not SQL, or several statements."""
+    """The one statement in `sql`. Raises QueryError: empty, too deep, not SQL, or several statements."""
     from sqlglot.dialects.spark import Spark
     from sqlglot.errors import ParseError, TokenError
 
-    try:
-        size = len(sql.encode())
-    except UnicodeEncodeError:
-        raise QueryError("the query is not valid UTF-8") from None
-    if size > SQL_BYTES_MAX:
-        raise QueryError(f"the query has {size:,} bytes, the most is {SQL_BYTES_MAX:,}")
     dialect = Spark()
     try:
         tokens = dialect.tokenize(sql)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from elf.jobmaster import patterns
 from elf.jobmaster.plan import Expression, Literal
 from elf.jobmaster.vector import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, Kind, SqlType, decimal
 
@@ -164,24 +165,35 @@ def _is_whole(operand: Expression, low: int, high: int) -> bool:
     )
 
 
-def _texts(result: SqlType, patterns: bool = False) -> Rule:
+def _texts(result: SqlType) -> Rule:
     """A STRING, then literals."""
-    chars_max = PATTERN_CHARS_MAX if patterns else 1 << 16
 
     def rule(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
-        literals = all(_is_text(o, chars_max=chars_max) for o in operands[1:])
+        literals = all(_is_text(operand) for operand in operands[1:])
         return result if operands[0].type == STRING and literals else None
 
     return rule
 
 
+def _value(operand: Expression) -> str:
+    return str(operand.value) if isinstance(operand, Literal) else ""
+
+
+def _is_pattern(operand: Expression) -> bool:
+    """A regular expression that the evaluator can use."""
+    return _is_text(operand, chars_max=PATTERN_CHARS_MAX) and patterns.check(_value(operand)) is None
+
+
 def _like(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
-    escape = operands[2] if len(operands) == 3 else None
-    if escape is not None and not (
-        _is_text(escape, chars_max=1) and isinstance(escape, Literal) and escape.value
-    ):
+    texts = _is_text(operands[1], chars_max=PATTERN_CHARS_MAX) and all(_is_text(o) for o in operands[2:])
+    escape = _value(operands[2]) if len(operands) == 3 else "\\"
+    if operands[0].type != STRING or not texts or len(escape) != 1:
         return None
-    return _texts(BOOLEAN, patterns=True)(operands[:2], BOOLEAN)
+    return BOOLEAN if patterns.check_like(_value(operands[1]), escape) is None else None
+
+
+def _rlike(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    return BOOLEAN if operands[0].type == STRING and _is_pattern(operands[1]) else None
 
 
 def _strings(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
@@ -203,8 +215,16 @@ def _split_part(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
 
 
 def _regexp_extract(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
-    ok = _is_text(operands[1], chars_max=PATTERN_CHARS_MAX) and _is_whole(operands[2], 0, 99)
-    return STRING if operands[0].type == STRING and ok else None
+    if operands[0].type != STRING or not _is_pattern(operands[1]):
+        return None
+    return STRING if _is_whole(operands[2], 0, patterns.groups(_value(operands[1]))) else None
+
+
+def _regexp_replace(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    if operands[0].type != STRING or not _is_pattern(operands[1]) or not _is_text(operands[2]):
+        return None
+    wrong = patterns.check_replacement(_value(operands[1]), _value(operands[2]))
+    return STRING if wrong is None else None
 
 
 def _parse_url(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
@@ -251,7 +271,7 @@ SIGNATURES: dict[str, tuple[int, int, Rule]] = {
     "not": (1, 1, _logic),
     "in": (2, _MANY, _predicate),
     **dict.fromkeys(("like", "ilike"), (2, 3, _like)),
-    "rlike": (2, 2, _texts(BOOLEAN, patterns=True)),
+    "rlike": (2, 2, _rlike),
     "is_null": (1, 1, _scalar),
     "case": (3, _MANY, _case),
     "coalesce": (1, _MANY, _coalesce),
@@ -264,7 +284,7 @@ SIGNATURES: dict[str, tuple[int, int, Rule]] = {
     "concat": (1, _MANY, _strings),
     "replace": (2, 3, _texts(STRING)),
     "regexp_extract": (3, 3, _regexp_extract),
-    "regexp_replace": (3, 3, _texts(STRING, patterns=True)),
+    "regexp_replace": (3, 3, _regexp_replace),
     "parse_url": (2, 3, _parse_url),
     **dict.fromkeys(("floor", "ceil"), (1, 1, _floor)),
     "round": (2, 2, _round),

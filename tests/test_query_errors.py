@@ -169,3 +169,8 @@ def test_refused(marked: str, reason: str, hint: str) -> None:
 def test_refused_as_a_whole(sql: str, reason: str) -> None:
     with pytest.raises(QueryError, match=reason):
         query.compile(sql, SOURCES)
+
+
+def test_the_child_is_not_asked_about_text_that_is_none() -> None:
+    with pytest.raises(QueryError, match="UTF-8"):
+        query.compile_in_child("SELECT '\udc80'", SOURCES)
