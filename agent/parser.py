@@ -7,7 +7,7 @@ The dictionaries of string columns, the header in force (W3C) and memos live her
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
@@ -61,6 +61,10 @@ class Parser:
         self._agent = _constant(agent) if "agent" in columns else None
         self._fields: tuple[Field, ...] = ()
         self._header = b""
+        if format.header:  # any column that a header may bring is there from the start, NULL until one does
+            from elf.agent.w3c import widened
+
+            self._make_slots(column_types(widened(format)))
         self._load(format.fields)
 
     @property
@@ -124,23 +128,26 @@ class Parser:
         if header != self._header:
             self._header = header
             try:
-                self._load(fields_for(header, self._format.header))
+                self._load(fields_for(header))
             except FormatError:
                 self._load(())
 
     def _load(self, fields: tuple[Field, ...]) -> None:
         """Make `fields` the plan in force; columns seen for the first time get their slots."""
         types = column_types(msgspec.structs.replace(self._format, fields=fields))
-        for column in self._asked:
-            if column in types and column not in self._types:
-                self._types[column] = types[column]
-                self._slots[column] = self._kernel.add(types[column] == STRING)
+        self._make_slots(types)
         usable = {
             column: slot for column, slot in self._slots.items() if types.get(column) == self._types[column]
         }
         self._kernel.load(compile_plan(self._format, fields, usable))
         self._patterns[:] = [field.pattern for field in fields]
         self._fields = fields
+
+    def _make_slots(self, types: Mapping[str, SqlType]) -> None:
+        for column in self._asked:
+            if column in types and column not in self._types:
+                self._types[column] = types[column]
+                self._slots[column] = self._kernel.add(types[column] == STRING)
 
     def _batch(self, samples: list[Reject]) -> Batch:
         rows, lines, invalid_utf8, rejects = self._kernel.counts()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 from elf.agent.batch import Batch
 from elf.agent.fields import Convert, Escape, Field, Format, Reason, Shape
 from elf.agent.parser import Parser
+from elf.agent.presets import PRESETS
+from elf.agent.w3c import widened
 from elf.errors import FormatError
 
 profile = settings(max_examples=150, derandomize=True, deadline=None, database=None)
@@ -398,7 +402,13 @@ def test_resuming_below_a_header() -> None:
     parser.begin()
     assert parser.header == b""
     assert parser.parse(b"#Fields: cs-uri-stem\n/a\n").rejects == {Reason.MISSING: 1}
-    assert "status" not in Parser(HEADERS, ["status"]).parse(b"").columns
+    batch = Parser(HEADERS, ["status", "x_own", "y_own"]).parse(
+        b"#Fields: date time x-own\n2015-05-17 10:05:03 z\n"
+    )
+    assert {name: column.to_python() for name, column in batch.columns.items()} == {
+        "status": [None],
+        "x_own": ["z"],
+    }
 
 
 @profile
@@ -408,3 +418,58 @@ def test_hostile_bytes_never_crash(block: bytes, format: Format, wide: bool) -> 
     assert batch.rows + sum(batch.rejects.values()) == batch.lines
     assert batch.reject_rows.dtype == np.int32
     assert all(0 <= sample.offset <= len(sample.line) for sample in batch.samples)
+
+
+GOLDEN = Path(__file__).parent / "golden_formats"
+SEEDS = {
+    path.stem: [line for line in path.read_bytes().splitlines() if line and not line.startswith(b" ")]
+    for path in sorted(GOLDEN.glob("*.txt"))
+    if path.stem in PRESETS
+}
+
+
+@st.composite
+def preset_lines(draw: st.DrawFn) -> tuple[Format, list[bytes]]:
+    """Golden lines of a preset, some with a piece cut out, put in or repeated."""
+    name = draw(st.sampled_from(sorted(SEEDS)))
+    lines = []
+    for line in draw(st.lists(st.sampled_from(SEEDS[name]), min_size=1, max_size=4)):
+        at, length = draw(st.integers(0, len(line))), draw(st.sampled_from([0, 0, 1, 5]))
+        piece = draw(
+            st.sampled_from(
+                [
+                    b"",
+                    b"",
+                    b'"',
+                    b"\\",
+                    b"\\xff",
+                    b"%ff",
+                    b"\\ud800",
+                    b"\xff",
+                    b"\0",
+                    b"9" * 20,
+                    b"-",
+                    b" ",
+                    b"\t",
+                ]
+            )
+        )
+        lines.append(line[:at] + piece + line[at + length :])
+    return PRESETS[name], lines
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@given(preset_lines(), st.randoms(use_true_random=False), st.booleans())
+def test_no_presets_acceptance_depends_on_the_columns(
+    case: tuple[Format, list[bytes]], random: Random, wide: bool
+) -> None:
+    format, lines = case
+    columns = sorted(Parser(format, widened(format).columns()).parse(b"").columns)
+    asked = random.sample(columns, random.randint(0, len(columns)))
+    block = b"\n".join(lines)
+    whole, part = Parser(format, columns).parse(block), Parser(format, asked, wide=wide).parse(block)
+    assert (part.rows, part.lines, part.invalid_utf8) == (whole.rows, whole.lines, whole.invalid_utf8)
+    assert (part.rejects, part.samples) == (whole.rejects, whole.samples)
+    assert part.reject_rows.tolist() == whole.reject_rows.tolist()
+    for column in asked:
+        assert part.columns[column].to_python() == whole.columns[column].to_python()
