@@ -136,9 +136,7 @@ def by_duckdb(source: Iterator[Piece], cap: int, clock: Clock, digest: Digest) -
         reader = pa.RecordBatchReader.from_batches(schema, batches())
         connection.register("rows", reader)
         clock.resume()
-        result = connection.execute(
-            "SELECT key, count(*) AS n, sum(value)::BIGINT AS s FROM rows GROUP BY key"
-        )
+        result = connection.sql("SELECT key, count(*) AS n, sum(value)::BIGINT AS s FROM rows GROUP BY key")
         for batch in result.to_arrow_reader(PIECE_ROWS):
             clock.pause()
             n, text = len(batch), batch.column(0).buffers()[2]

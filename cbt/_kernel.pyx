@@ -52,6 +52,12 @@ cdef extern from "rows.h":
     void elf_merger_until(elf_merger *merger, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length, size_t *rows, size_t *key_bytes) noexcept nogil
     int elf_merge(elf_merger *merger, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) noexcept nogil
 
+cdef extern from "frame.h":
+    enum:
+        ELF_COLUMN_HEAD
+    uint8_t *elf_pack_columns(uint8_t *to, const elf_rows *rows, size_t n_lanes, int64_t *spare) noexcept nogil
+    void elf_unpack_column(int64_t *to, const uint8_t *planes, size_t n, int width, int64_t base) noexcept nogil
+
 cdef extern from "front.h":
     ctypedef struct elf_entry:
         pass
@@ -569,6 +575,38 @@ def first_disorder(rows):
     with nogil:
         at = elf_first_disorder(&source)
     return at
+
+
+# ---- frames ----
+
+
+def pack_columns(rows):
+    """All columns of ordered rows but the keys, as frame.py lays them out: uint8 array. O(n)."""
+    cdef elf_rows source
+    cdef uint8_t *start
+    cdef uint8_t *end
+    alive = _fill_rows(&source, rows)
+    cdef size_t n_lanes = rows.lanes.shape[0]
+    out = np.empty((3 + n_lanes) * (ELF_COLUMN_HEAD + 8 * source.n), np.uint8)
+    start = <uint8_t *> _at(out)
+    cdef int64_t *spare = <int64_t *> malloc((source.n + 1) * sizeof(int64_t))
+    if spare == NULL:
+        raise MemoryError
+    with nogil:
+        end = elf_pack_columns(start, &source, n_lanes, spare)
+    free(spare)
+    return out[: end - start]
+
+
+def unpack_column(const uint8_t[::1] planes, int64_t[::1] out, int64_t base):
+    """Values of len(out) rows from their byte planes, one after the other, each value less `base`. O(n)."""
+    cdef size_t n = out.shape[0], size = planes.shape[0]
+    if n == 0:
+        return
+    if size % n or size // n > 8:
+        raise ValueError(f"{size} bytes are no planes of {n} rows")
+    with nogil:
+        elf_unpack_column(&out[0], &planes[0] if size else NULL, n, size // n, base)
 
 
 # ---- the front ----

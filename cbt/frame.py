@@ -22,7 +22,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from elf.cbt._kernel import OP_CODES, first_disorder, hash_keys
+from elf.cbt._kernel import OP_CODES, first_disorder, hash_keys, pack_columns, unpack_column
 from elf.cbt.rows import Op, Rows
 from elf.errors import PeerError
 
@@ -57,26 +57,14 @@ _contexts = _Contexts()
 
 def pack(rows: Rows, ops: Sequence[Op], level: int = 1) -> bytes:
     """A frame of ordered, folded rows. O(bytes)."""
-    lengths = np.diff(rows.ends, prepend=np.uint64(0)).astype(np.int64)
-    split = rows.split.astype(np.int64)
-    parts: list[Any] = [_HEAD.pack(len(rows), len(ops)), bytes(OP_CODES[op.value] for op in ops)]
-    parts.append(struct.pack("<Q", len(rows.keys)))
-    for column in (np.diff(rows.pane, prepend=0), split, lengths - split, *rows.lanes):
-        parts += _pack_column(column)
-    parts.append(np.ascontiguousarray(rows.keys).data)
+    parts: list[Any] = [
+        _HEAD.pack(len(rows), len(ops)),
+        bytes(OP_CODES[op.value] for op in ops),
+        struct.pack("<Q", len(rows.keys)),
+        pack_columns(rows).data,
+        np.ascontiguousarray(rows.keys).data,
+    ]
     return MAGIC + bytes((VERSION,)) + _contexts.compressor(level).compress(b"".join(parts))
-
-
-def _pack_column(values: NDArray[np.int64]) -> list[bytes]:
-    if not len(values):
-        return [_COLUMN.pack(0, 0)]
-    base = int(values.min())
-    width = (int(values.max()) - base).bit_length() + 7 >> 3
-    head = _COLUMN.pack(width, base)
-    if not width:
-        return [head]
-    above = values.view(np.uint64) - np.uint64(base & 0xFFFFFFFFFFFFFFFF)
-    return [head, above.view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes()]
 
 
 def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, list[Op]]:
@@ -98,7 +86,7 @@ def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, list[Op
     split, member = body.column(count), body.column(count)
     lanes = np.empty((n_lanes, count), np.int64)
     for lane in lanes:
-        lane[:] = body.column(count)
+        body.column(count, lane)
     keys = np.frombuffer(body.take(key_bytes), np.uint8)
     if body.left:
         raise PeerError(f"rows frame: {body.left} bytes too many")
@@ -158,15 +146,11 @@ class _Body:
         self._at += size
         return self._body[self._at - size : self._at]
 
-    def column(self, n: int) -> NDArray[np.int64]:
+    def column(self, n: int, into: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """The next column, of n rows."""
         width, base = _COLUMN.unpack(self.take(_COLUMN.size))
-        if width == 0:
-            return np.full(n, base, np.int64)
         if width > 8:
             raise PeerError(f"rows frame: unknown column kind {width}")
-        planes = np.frombuffer(self.take(width * n), np.uint8).reshape(width, n)
-        above = np.zeros((n, 8), np.uint8)
-        above[:, :width] = planes.T
-        values = above.reshape(-1).view(np.uint64)
-        values += np.uint64(base & 0xFFFFFFFFFFFFFFFF)
-        return values.view(np.int64)
+        values = np.empty(n, np.int64) if into is None else into
+        unpack_column(self.take(width * n), values, base)
+        return values

@@ -35,9 +35,9 @@ CHUNK_BYTES = 2 << 20
 class Sizes(NamedTuple):
     """Bounds of a tree's parts, in bytes of unpacked rows.
 
-    A root buffer and its merge take twice `root_bytes`, the split of a leaf about twice `node_bytes`: with the default
-    fractions a quarter of the cap together. Larger than 16 MiB is slower, for the processor's caches. A full buffer over
-    `fanout` children should make pieces of 64 KiB or more, so that compression is worth its overhead.
+    A full root buffer and the splitting of a leaf take about `root_bytes` + 5/4 `node_bytes`: with the default fractions a
+    fifth of the cap. A full root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is
+    worth its overhead.
     """
 
     root_bytes: int
@@ -46,8 +46,8 @@ class Sizes(NamedTuple):
 
     @classmethod
     def under(cls, cap_bytes: int) -> Sizes:
-        each = min(max(cap_bytes // 16, 4096), 16 << 20)
-        return cls(each, each, min(max(each >> 16, 8), 128))
+        root = min(max(cap_bytes // 8, 4096), 32 << 20)
+        return cls(root, max(root // 2, 4096), min(max(root >> 16, 8), 256))
 
 
 class Tree:
