@@ -177,19 +177,19 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
 
 
 def _average(count: str, total: str, aggregate: Aggregate) -> str:
-    """Integers: one division of doubles. Decimals: half up, once, by whole numbers, as Spark's division would round twice."""
+    """Integers: one division of doubles. Decimals: half up, once, in whole numbers, where Spark's division rounds twice.
+
+    (2 t + n - (2 t + n) mod 2 n) / 2 n divides without a rest; past 38 digits it is NULL, and Spark's division has to do.
+    """
     type = aggregate.type
     if type.kind is Kind.DOUBLE:
         return f"CAST({total} AS double) / CAST({count} AS double)"
-    if type.precision + type.scale > 37:
-        return f"CAST({total} / CAST({count} AS decimal(20,0)) AS {type})"
-    lifted = f"CAST(abs({total}) * {10**type.scale}BD AS decimal(38,0))" if type.scale else f"abs({total})"
-    double = f"CAST({count} * 2L AS decimal(20,0))"
-    numerator = f"(CAST({lifted} * 2BD AS decimal(38,0)) + CAST({count} AS decimal(20,0)))"
-    whole = f"(CAST({numerator} AS decimal(38,0)) - CAST({numerator} % {double} AS decimal(38,0))) / {double}"
-    places = f"CAST('1E-{type.scale}' AS decimal({max(type.scale, 1)},{type.scale}))"
-    value = f"CAST({whole} AS decimal({type.precision},0)) * {places}"
-    return f"CAST(CAST(signum({total}) AS decimal(1,0)) * ({value}) AS {type})"
+    n = f"CAST({count} AS decimal(20,0))"
+    above = f"CAST(CAST(abs({total}) * {2 * 10**type.scale}BD AS decimal(38,0)) + {n} AS decimal(38,0))"
+    below = f"CAST({count} * 2L AS decimal(20,0))"
+    whole = f"CAST(CAST({above} - CAST({above} % {below} AS decimal(38,0)) AS decimal(38,0)) / {below} AS decimal(38,0))"
+    exact = f"CAST(concat(CAST({whole} AS string), 'E-{type.scale}') AS {type})"
+    return f"coalesce(if({total} < 0, - {exact}, {exact}), CAST({total} / {n} AS {type}))"
 
 
 def _variance(count: str, total: str, squares: str, *, function: str, type: SqlType) -> str:
