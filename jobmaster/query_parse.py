@@ -20,6 +20,7 @@ Token: TypeAlias = Any
 NESTING_MAX = 50
 """Of parentheses and CASE, and of prefix operators in a row: sqlglot recurses, some 15 frames for each level."""
 _PREFIXES = frozenset(("NOT", "!", "-", "+", "~"))
+_BEGINNINGS = frozenset(("SELECT", "FROM", "("))
 CALL_MARK = "$"
 
 # Words before a parenthesis that are not function names.
@@ -135,6 +136,7 @@ def parse(sql: str) -> Node:
     dialect = Spark()
     try:
         tokens = dialect.tokenize(sql)
+        _check_statement(sql, tokens)
         _check_nesting(sql, tokens)
         parsed = dialect.parser().parse(_rewritten(sql, tokens), sql)
     except TokenError as error:
@@ -142,16 +144,28 @@ def parse(sql: str) -> Node:
     except ParseError as error:
         raise _syntax(sql, error) from None
     except (TypeError, ValueError, AttributeError, LookupError) as error:  # sqlglot's own, on odd texts
-        raise QueryError(f"the text cannot be read as SQL: {error}"[:200], line=1, column=1) from error
+        reason = " ".join(f"the text cannot be read as SQL: {error}"[:200].split())
+        raise QueryError(reason, line=1, column=1) from error
     except RecursionError:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
-    statements = [part for part in parsed if part is not None and type(part).__name__ != "Semicolon"]
-    if not statements:
+    return parsed[0]
+
+
+def _check_statement(sql: str, tokens: list[Token]) -> None:
+    """One statement, and a query: sqlglot would write to stderr about others."""
+    texts = [token.text for token in tokens]
+    while texts and texts[-1] == ";":
+        texts.pop()
+    if not texts:
         raise QueryError("the query is empty", hint="try SELECT count(*) FROM access")
-    if len(statements) > 1:
-        line, column = position(sql, max(0, place_of(statements[1])))
+    if texts[0].upper() not in _BEGINNINGS:
+        line, column = position(sql, tokens[0].start)
+        first = texts[0][:40].upper()
+        reason = "WITH is not supported" if first == "WITH" else f"{first} is not a query"
+        raise QueryError(reason, line=line, column=column, hint="only SELECT … FROM source … GROUP BY … runs")
+    if ";" in texts:
+        line, column = position(sql, tokens[texts.index(";") + 1].start)
         raise QueryError("there are several statements", line=line, column=column, hint="send one SELECT")
-    return statements[0]
 
 
 def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:

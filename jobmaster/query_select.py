@@ -44,7 +44,6 @@ _CLAUSES = {
     "distinct": ("SELECT DISTINCT is not supported", "GROUP BY the columns"),
     "joins": ("joins are not supported", "a query reads one source"),
     "laterals": ("LATERAL VIEW is not supported", "a query reads one source"),
-    "with": ("WITH is not supported", "write one SELECT over the source"),
     "qualify": ("QUALIFY is not supported", "ORDER BY … LIMIT applies within each window"),
     "windows": ("named windows are not supported", "GROUP BY window(time, '10 seconds') groups by time"),
     "offset": ("OFFSET is not supported", "LIMIT gives the first rows of each window"),
@@ -88,7 +87,9 @@ class Select:
                 statement.expression, f"{kind.upper()} is not supported", "send one job for each SELECT"
             )
         if kind != "Select":
-            self.fail(statement, f"{kind.upper()} is not a query", "only SELECT … FROM … GROUP BY … runs")
+            self.fail(
+                statement, f"{kind.upper()} is not a query", "only SELECT … FROM source … GROUP BY … runs"
+            )
         clauses = {name.rstrip("_"): part for name, part in statement.args.items() if part}
         for name, part in clauses.items():
             if name in _KNOWN:

@@ -15,7 +15,7 @@ C = "SELECT count(*) FROM access"
 
 REFUSED: list[tuple[str, str, str]] = [
     # statements and clauses
-    (f"SELECT 1; SELECT {HERE}2", "several statements", "send one SELECT"),
+    (f"SELECT 1; {HERE}SELECT 2", "several statements", "send one SELECT"),
     (f"SELECT {HERE}path FROM access", "SELECT without an aggregate", "GROUP BY"),
     (f"SELECT {HERE}* FROM access", "SELECT without an aggregate", "count(*)"),
     (f"SELECT {HERE}*, count(*) FROM access", "* stands for no columns", "count(*)"),
@@ -23,10 +23,14 @@ REFUSED: list[tuple[str, str, str]] = [
     (f"{C}, {HERE}other", "joins", "one source"),
     (f"{C} JOIN {HERE}b ON a = b", "joins", "one source"),
     (f"SELECT count(*) FROM (SELECT {HERE}1)", "subqueries", "access"),
-    (f"WITH {HERE}t AS (SELECT 1) SELECT count(*) FROM t", "WITH", "one SELECT"),
+    (f"{HERE}WITH t AS (SELECT 1) SELECT count(*) FROM t", "WITH", "SELECT"),
     (f"{C} UNION SELECT {HERE}1", "UNION", "one job"),
-    (f"INSERT INTO {HERE}x SELECT 1", "INSERT is not a query", "SELECT"),
-    (f"DROP TABLE {HERE}access", "DROP is not a query", "SELECT"),
+    (f"{HERE}INSERT INTO x SELECT 1", "INSERT is not a query", "SELECT"),
+    (f"{HERE}DROP TABLE access", "DROP is not a query", "SELECT"),
+    (f"\n {HERE}SELEC count(*) FROM access", "SELEC is not a query", "SELECT"),
+    (f"{C}; {HERE}SHOW TABLES", "several statements", "send one SELECT"),
+    ("SELECT (SELECT 1), count(*) FROM access", "subqueries", ""),
+    ("(SELECT count(*) FROM access)", "SUBQUERY is not a query", "SELECT"),
     (f"{C} LIMIT 5 OFFSET {HERE}5", "OFFSET", "LIMIT"),
     (f"{C} LIMIT {HERE}status", "LIMIT takes a whole constant", "LIMIT 20"),
     (f"{C} LIMIT {HERE}1 + 1", "LIMIT takes a whole constant", "LIMIT 20"),
