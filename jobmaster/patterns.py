@@ -16,7 +16,7 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import lru_cache
 from itertools import groupby
@@ -210,6 +210,8 @@ class _Translation:
             wrapper = "(?i:" if "i" in self.flags else "(?-i:"
             self.wrappers.append(wrapper)
             self.out.append(wrapper)
+        if not scoped and self.pattern[self.at : self.at + 1] in tuple("*+?{"):
+            raise Refused("nothing to repeat after a flag")
 
     def _enter(self, opening: str) -> None:
         self.out.append(opening)
@@ -421,16 +423,29 @@ def check_replacement(pattern: str, replacement: str) -> str | None:
     return None
 
 
+def _matches(search: Callable[[str, int], re.Match[str] | None], text: str) -> Iterator[re.Match[str]]:
+    """All matches as Java finds them: after an empty one the search goes on a character later (re.sub would not)."""
+    at = 0
+    while at <= len(text):
+        found = search(text, at)
+        if found is None:
+            return
+        yield found
+        at = found.end() + (found.end() == found.start())
+
+
 def regexp_replace(pattern: str, replacement: str) -> Callable[[str], str]:
-    substitute, parts = compiled(pattern).sub, replacement_parts(pattern, replacement)
-    if all(isinstance(part, str) for part in parts):
-        fixed = "".join(map(str, parts))
-        return lambda text: substitute(lambda found: fixed, text)
+    search, parts = compiled(pattern).search, replacement_parts(pattern, replacement)
 
-    def fill(found: re.Match[str]) -> str:
-        return "".join(part if isinstance(part, str) else found[part] or "" for part in parts)
+    def run(text: str) -> str:
+        out, done = [], 0
+        for found in _matches(search, text):
+            out.append(text[done : found.start()])
+            out += [part if isinstance(part, str) else found[part] or "" for part in parts]
+            done = found.end()
+        return "".join(out) + text[done:] if out else text
 
-    return lambda text: substitute(fill, text)
+    return run
 
 
 # ---- LIKE -----------------------------------------------------------------------------------------------------------

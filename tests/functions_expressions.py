@@ -304,9 +304,11 @@ def regular() -> list[Expression]:
     for pattern, replacement in (
         ("a", "b"), ("(a)(b)?", "<$1$2>"), ("", "-"), ("x*", "-"), ("[0-9]+", "N"), ("(?<n>a)", "${n}${n}"),
         ("a", "\\$1"), ("/", "\\\\"), ("(a)", "$12"), ("$", "!"), ("(?m)$", "!"), ("(?m)^", "!"), ("\\s+", " "),
-        ("(a)(b)", "$2$1"), ("$", ""), (".", "."),
+        ("(a)(b)", "$2$1"), ("$", ""), (".", "."), ("1*?", "<$0>"), ("[.1]??", "!"),
     ):  # fmt: skip
-        column = C["n"] if pattern in ("", "x*") else s  # Java's empty matches cut surrogate pairs in two
+        column = (
+            C["n"] if pattern in ("", "x*", "1*?", "[.1]??") else s
+        )  # Java's empty matches cut surrogate pairs in two
         out.append(call("regexp_replace", STRING, column, text(pattern), text(replacement)))
     return out
 

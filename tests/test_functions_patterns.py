@@ -25,6 +25,7 @@ from elf.jobmaster import patterns
         ("(?x)a b", "flag 'x'"),
         ("(?<1a>b)", "unknown kind"),
         ("*a", "nothing to repeat"),
+        ("a(?i)*", "nothing to repeat"),
         ("\\xzz", "character's number"),
         ("\\k<gone>", "unknown group"),
         ("a" * 5000, "longer than"),
