@@ -51,7 +51,6 @@ class Followed:
         self.denied = False
         self.cutter: Cutter | None = None  # of compressed content only
         self.read_turn = 0
-        self.peek = (0, 0)  # length and CRC-32 of its start, while nothing was read of it
         self._forget_skipped()
 
     def _forget_skipped(self) -> None:
@@ -148,8 +147,9 @@ class Followed:
     def _resume(self, tail: bytes) -> None:
         state = self.state
         trace = self.trace or Trace(state.base)
-        trace.offset, trace.crc, trace.head_size = state.offset, state.crc, state.head_size
-        trace.head_crc, trace.tail = state.head_crc, tail or trace.tail
+        if state.offset:
+            trace.offset, trace.crc, trace.head_size = state.offset, state.crc, state.head_size
+            trace.head_crc, trace.tail = state.head_crc, tail or trace.tail
         self.trace = trace
 
     def start_at(self, content: Plain, size: int, line_max: int) -> None:
@@ -201,11 +201,10 @@ class Followed:
             return True
         tail = self.trace.tail
         if self.state.offset == 0:
-            length, crc = self.peek
             start = os.pread(self.content.descriptor, HEAD_BYTES, 0)
-            if len(start) < length or zlib.crc32(start[:length]) != crc:
+            if not same_head(start, self.state):
                 return False
-            self.peek = (len(start), zlib.crc32(start))
+            self.state.head_size, self.state.head_crc = len(start), zlib.crc32(start)
         return os.pread(self.content.descriptor, len(tail), self.state.offset - len(tail)) == tail
 
     def read(self, shared: Cutter, now: float) -> Block | None:

@@ -31,7 +31,8 @@ class FileState(msgspec.Struct, array_like=True):
 
     generation, fingerprint: its `FileKey`. path, device, inode: where it was last. base: where reading began (0, or the end
     at that time). offset: how far its lines were handed out, in uncompressed bytes. crc: CRC-32 of [base, offset).
-    head_size, head_crc: of its first bytes. tail_size, tail_hash: of the bytes before offset. marks: (length, CRC-32 of
+    head_size, head_crc: of its first bytes that were read, or
+    seen while nothing was read. tail_size, tail_hash: of the bytes before offset. marks: (length, CRC-32 of
     [base, length)), ascending. done: it was read to its end and closed. packed_bytes: size on disk if it is compressed.
     """
 

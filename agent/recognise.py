@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import zlib
 from collections.abc import Iterator
 from enum import Enum
 
@@ -82,10 +81,8 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
 
 def _begins_alike(one: Seen, file: Followed) -> Continues:
     """For a file of which nothing was read before it was emptied: only its start was seen."""
-    length, crc = file.peek
-    head = head_of(one.path)[:length]
-    alike = 0 < length == len(head) and zlib.crc32(head) == crc
-    return Continues.MORE if alike else Continues.NO
+    head = head_of(one.path)
+    return Continues.MORE if file.state.head_size and same_head(head, file.state) else Continues.NO
 
 
 def compare(one: Seen, file: Followed, *, thorough: bool) -> Likeness:

@@ -134,7 +134,7 @@ class Source:
 
     def positions(self) -> SourceState:
         """What was handed out so far. O(files)."""
-        files = [file.saved() for file in self._files.values() if file.state.offset or file.state.done]
+        files = [file.saved() for file in self._files.values()]
         return SourceState(files, self._generation)
 
     def head(self, key: FileKey | None = None) -> bytes:
@@ -228,6 +228,10 @@ class Source:
                 self._place(file, one, now)
         elif file.content is None:
             file.inode = None
+            if not file.state.offset:
+                file.state.inode = (
+                    0  # by the time it comes back the number may be another file's, and no content would tell
+                )
         elif not file.intact():
             self._displace(file)
         else:
@@ -246,6 +250,22 @@ class Source:
         if file.denied and os.access(file.path, os.R_OK, effective_ids=True):
             self._notice(f"{file.path}: can be read now")
             file.denied = False
+        if (
+            not (file.state.done or file.packed or file.denied or file.content)
+            and self._open_count() < OPEN_MAX
+        ):
+            self._hold(file)
+
+    def _hold(self, file: Followed) -> None:
+        """Open it before there is something to read: an open file keeps its inode number, and can be read when deleted."""
+        try:
+            file.open()
+        except Replaced:
+            self._displace(file)
+        except FileNotFoundError:
+            pass  # renamed just now
+        except (OSError, SourceError) as error:
+            self._deny(file, error)
 
     def _is_same(self, file: Followed, one: Seen) -> bool:
         if file.content is not None:
@@ -289,6 +309,9 @@ class Source:
                 file.retired_at = now
 
     def _forget_gone(self) -> None:
+        empty = [n for n, file in self._files.items() if file.is_lost and not file.state.head_size]
+        for generation in empty:
+            del self._files[generation]
         gone = [
             file.state.generation for file in self._files.values() if file.state.done and file.inode is None
         ]
@@ -413,7 +436,9 @@ class Source:
         """After the grace period: a whole archive or a long copy is one for good; a short equal start is no evidence."""
         if content.compressed:
             return compare(one, file, thorough=True) is not Likeness.DIFFERENT
-        return one.status.st_size >= PROOF_BYTES
+        return (
+            one.status.st_size >= PROOF_BYTES and compare(one, file, thorough=True) is not Likeness.DIFFERENT
+        )
 
     def _count_as_read(self, one: Seen, content: Content, now: float) -> None:
         """All its lines were handed out from another file: remember it as one that is done."""
@@ -525,7 +550,7 @@ class Source:
             return False
         return file.retired_at is not None and now - max(file.retired_at, file.grown_at) >= self.grace_s
 
-    def _deny(self, file: Followed, error: OSError) -> None:
+    def _deny(self, file: Followed, error: Exception) -> None:
         self._notice(
             f"{file.path}: {reason(error)} at byte {file.state.offset}; waiting until it can be read"
         )

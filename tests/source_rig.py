@@ -110,6 +110,7 @@ class Log:
     def __init__(self, folder: Path, width: int = 40) -> None:
         self.folder, self.path, self.width = folder, folder / "access.log", width
         self.written: list[bytes] = []
+        self.half = b""
         self.writer = self._open()
 
     def _open(self) -> int:
@@ -121,17 +122,31 @@ class Log:
         return line
 
     def append(self, count: int = 1) -> None:
+        if count:
+            self.end_line()
         os.write(self.writer, b"".join(self.line() + b"\n" for _ in range(count)))
+
+    def begin_line(self) -> None:
+        """Half of a line, as a server's buffer leaves it."""
+        if not self.half:
+            line = self.line() + b"\n"
+            os.write(self.writer, line[: self.width // 2])
+            self.half = line[self.width // 2 :]
+
+    def end_line(self) -> None:
+        os.write(self.writer, self.half)
+        self.half = b""
 
     def reopen(self) -> None:
         """What a server does on USR1: until then it writes to the renamed file."""
+        self.end_line()
         os.close(self.writer)
         self.writer = self._open()
 
     def rotated(self, number: int) -> Path:
         return self.folder / f"access.log.{number}"
 
-    def shift(self, *, keep: int = 9) -> None:
+    def shift(self, *, keep: int = 60) -> None:
         """access.log.1 -> .2, .1.gz -> .2.gz, and so on."""
         for number in range(keep, 0, -1):
             for ending in ("", ".gz"):
@@ -144,6 +159,7 @@ class Log:
         self.path.rename(self.rotated(1))
 
     def copy(self) -> None:
+        self.end_line()  # a line that is cut in two by the tool is lost by the tool
         self.shift()
         shutil.copyfile(self.path, self.rotated(1))
 
