@@ -75,11 +75,21 @@ def shown(value: Any) -> Any:
     return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def epoch(text: str) -> int | None:
+    if not re.fullmatch(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", text, re.ASCII):
+        return None
+    whole = int(Decimal(text))
+    scale = 6 if whole < 10**11 else 3 if whole < 10**14 else 0 if whole < 10**17 else -3
+    micros = int(Decimal(text).scaleb(scale))
+    return micros if whole < 2**63 and micros <= 253402300799999999 else None
+
+
 def model(line: bytes) -> tuple[Any, ...] | None:
     found = load(line)
     if found is None or b"\0" in line:
         return None
     below, items = found.get("b"), found.get("l")
+    items = {str(i): item for i, item in enumerate(items)} if isinstance(items, list) else items
     size, when = found.get("n"), found.get("ts")
     size = None if isinstance(size, dict | list) else size
     if (
@@ -88,13 +98,14 @@ def model(line: bytes) -> tuple[Any, ...] | None:
         and (isinstance(size, bool) or not re.fullmatch(r"[-+]?\d{1,18}", str(size), re.ASCII))
     ):
         return None
-    if when is None or isinstance(when, bool) or not re.fullmatch(r"\d{1,11}", str(when), re.ASCII):
+    micros = None if isinstance(when, bool) else epoch(str(when))
+    if micros is None:
         return None
     return (
-        int(when) * 1_000_000,
+        micros,
         shown(found.get("a")),
         shown(below.get("c")) if isinstance(below, dict) else None,
-        shown(items[1]) if isinstance(items, list) and len(items) > 1 else None,
+        shown(items.get("1") if isinstance(items, dict) else None),
         None if size is None or size == "-" else int(size),
     )
 
