@@ -318,7 +318,9 @@ def test_no_lake_and_an_empty_one(spark: Any, tmp_path: Path) -> None:
     assert "is empty" in wrong(tmp_path)
     (tmp_path / "job=x" / "version=y" / "date=2026-01-01").mkdir(parents=True)
     assert "is empty" in wrong(tmp_path)
-    with pytest.raises(UsageError, match="cannot read the lake nosuch://bucket/lake: .*No FileSystem for scheme"):
+    with pytest.raises(
+        UsageError, match=r"cannot read the lake nosuch://bucket/lake: .*No FileSystem for scheme"
+    ):
         report("nosuch://bucket/lake")
 
 

@@ -75,9 +75,9 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"10.0.0.{chance.randrange(9)} - - [{at:%d/%b/%Y:%H:%M:%S} +0000] "
             f'"{request}" {chance.choice([200, 200, 301, 404, 500])} {size} "-" "test"'
         )
-    path = tmp_path_factory.mktemp("log") / "access.log"
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    file = tmp_path_factory.mktemp("log") / "access.log"
+    file.write_text("\n".join(lines) + "\n")
+    return file
 
 
 def answers(log: Path, query: str, window: str) -> list[dict[str, Any]]:
