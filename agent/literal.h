@@ -113,7 +113,7 @@ static inline void V(request)(elf_state *s, const elf_field *f, const uint8_t *p
 /* The usual fields in the usual case, without a call: *at moves past the separator. 0 where the general way must decide. */
 static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at, const uint8_t *end, uint32_t special) {
     const uint8_t *p = *at, *q = p;
-    uint64_t v = 0;
+    uint64_t v, others;
     switch (f->fast) {
         case FAST_TEXT:
             if (special) return 0;
@@ -128,8 +128,16 @@ static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at,
             else V(request)(s, f, p, q);
             return 1;
         case FAST_DIGITS:
-            for (unsigned d; (d = (uint8_t)(*q - '0')) <= 9; q++) v = v * 10 + d;
-            if (q == p || q - p > 18 || q > end || !V(after)(f, q, end)) return 0;
+            v = elf_word(p) ^ 0x3030303030303030ull;
+            others = (v | (v + 0x7676767676767676ull)) & 0x8080808080808080ull;
+            if (others & 0x80) return 0;
+            if (others) {
+                q += __builtin_ctzll(others) >> 3;
+                v = elf_eight_digits(v << (64 - 8 * (q - p)));
+            } else {
+                for (v = 0; elf_digit(*q); q++) v = v * 10 + (*q - '0');
+            }
+            if (q - p > 18 || q > end || !V(after)(f, q, end)) return 0;
             if ((!f->after_n && q != end) || (f->convert == C_STATUS && v > 999)) return 0;
             elf_put_number(s, f, (int64_t)v);
             *at = q + f->after_n;
