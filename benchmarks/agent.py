@@ -5,14 +5,13 @@
 A writer on another core appends combined lines with the present time, every 10 ms, as a busy server does. The agent
 (`elf agent run`, on one core) keeps three jobs of ten-second windows in a Parquet lake. Measured over the steady seconds,
 after a warm-up: the agent's processor time and resident memory, and apart from them those of the child processes that
-compile the queries and write the lake. At the end the sums in the lake must be the writer's. With `--profile` the agent runs under
-cProfile, which costs about as much again, and the statistics are written to FILE.
+write the lake. At the end the sums in the lake must be the writer's. With `--profile` the agent runs under cProfile, which
+costs about as much again, and the statistics are written to FILE.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -26,7 +25,6 @@ from pathlib import Path
 
 import measure
 import msgspec
-from generate import write
 
 TICK_S = 0.01
 SAMPLE_S = 0.1
@@ -104,7 +102,7 @@ class Written(msgspec.Struct):
 
 
 class Measured(msgspec.Struct):
-    """One measurement. peak: the agent's whole life. lag_s: from the writer's end until all was in the lake or known not to be."""
+    """One measurement. stored: what the lake holds in the end, as `Written.statuses`."""
 
     before: Sample
     after: Sample
@@ -184,7 +182,7 @@ def in_lake(lake: Path) -> list[tuple[int, int, int]]:
     import duckdb
 
     newest = "max((_revision_epoch, _revision_n)) OVER (PARTITION BY _pane_start)"
-    return duckdb.sql(
+    return duckdb.execute(
         f"WITH newest AS (FROM '{lake}/job=traffic/**/*.parquet' QUALIFY (_revision_epoch, _revision_n) = {newest}) "
         "SELECT status, sum(_acc0)::BIGINT, sum(_acc2)::BIGINT FROM newest WHERE status IS NOT NULL GROUP BY 1 ORDER BY 1"
     ).fetchall()

@@ -43,10 +43,11 @@ MAWK = (
     'END { print "path,status,hits,bytes"; for (key in hits) printf "%s,%d,%d\\n", key, hits[key], bytes[key] }'
 )
 
-PANELS = (
-    "VISITORS REQUESTS_STATIC NOT_FOUND HOSTS OS BROWSERS VISIT_TIMES VIRTUAL_HOSTS REFERRERS REFERRING_SITES "
-    "KEYPHRASES GEO_LOCATION ASN REMOTE_USER CACHE_STATUS MIME_TYPE TLS_TYPE"
-).split()
+PANELS = [
+    *("VISITORS", "REQUESTS_STATIC", "NOT_FOUND", "HOSTS", "OS", "BROWSERS", "VISIT_TIMES", "VIRTUAL_HOSTS"),
+    *("REFERRERS", "REFERRING_SITES", "KEYPHRASES", "GEO_LOCATION", "ASN", "REMOTE_USER", "CACHE_STATUS"),
+    *("MIME_TYPE", "TLS_TYPE"),
+]
 """All of GoAccess's but those of paths and status codes."""
 
 

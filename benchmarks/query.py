@@ -2,10 +2,10 @@
 
     python benchmarks/query.py [--lines 2000000 10000000] [--runs 5] [--folder /tmp/elf-bench] [--smoke]
 
-DuckDB has one thread, reads the file with its CSV reader (the log as columns separated by spaces) and need not keep the order of
-lines. Prints, of both: seconds (median, minimum, maximum), peak memory, start-up (the same command on an empty file), and the hash
-of the result, which must be the same; of approximate columns only that they are there. Then the ratio of the medians, whole and less
-start-up.
+DuckDB has one thread, reads the file with its CSV reader (the log as columns separated by spaces) and need not keep the
+order of lines. Prints, of both: seconds (median, minimum, maximum), peak memory, start-up (the same command on an empty
+file), and the hash of the result, which must be the same, approximate columns apart. Then the ratio of the medians, whole
+and less start-up.
 """
 
 from __future__ import annotations
