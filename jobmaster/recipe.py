@@ -11,18 +11,21 @@ package:
     having      SQL text or null                limit      a number or null
     order       [{sql, descending, nulls_first}], the ties' too
 
-`sql` is over the merged state: each state column merged by its role (sum, min, max, distinct) under its own name, and
+`sql` is over the merged state: each state column merged by its role (sum, min, max, distinct, buckets: see
+`elf.sinks.lake_spark`) under its own name, and
 `#k0`, … for the keys, `#window_start`, `#window_end`. `columns` are the state columns it needs. Where state cannot be
 merged, `sql` is null and `refused` says why.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 
 from elf.jobmaster.plan import Aggregate, Call, Column, Expression, FamilyKind, Plan
+from elf.jobmaster.spark_quantile import quantile_sql
 from elf.jobmaster.spark_sql import identifier, spark_sql, unscaled
 from elf.jobmaster.vector import Kind, SqlType
 
@@ -168,12 +171,24 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
     if aggregate.function == "approx_count_distinct":
         instead = "count(DISTINCT …), which can"
     elif aggregate.function == "approx_percentile":
-        instead = "min, max and avg, which can"
+        if aggregate.input_type.kind is not Kind.DOUBLE:
+            return _percentile(aggregate)
+        instead = "it of a CAST(… AS DECIMAL(18,6)), which can"
     else:
         instead = "CAST(… AS DECIMAL(18,6)) within it, which can"
-    of_doubles = bool(kinds & {FamilyKind.EXACT_SUM, FamilyKind.EXACT_SUM_SQUARES})
+    of_doubles = aggregate.function != "approx_count_distinct"
     name = aggregate.function + (" of a DOUBLE" if of_doubles else "")
     return Merged(None, refused=f"{name} cannot be merged from the lake; use {instead}")
+
+
+def _percentile(aggregate: Aggregate) -> Merged:
+    """One quantile, or an array of them."""
+    count, low, high = columns = [f"_acc{i}" for i in aggregate.accumulators]
+    buckets = f"_fam{aggregate.families[0]}"
+    one = aggregate.type.element or aggregate.type
+    parts = [quantile_sql(buckets, count, low, high, Fraction(text), one) for text in aggregate.fractions]
+    sql = f"array({', '.join(parts)})" if aggregate.type.kind is Kind.ARRAY else parts[0]
+    return Merged(f"CASE WHEN {count} > 0 THEN {sql} END", (*columns, buckets))
 
 
 def _average(count: str, total: str, aggregate: Aggregate) -> str:

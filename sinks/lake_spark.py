@@ -178,13 +178,19 @@ def panes(spark: SparkSession, stored: Stored) -> DataFrame:
     frame = spark.read.schema(schema).parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", stored.folder))
     names = [column.split()[0] for column in PANE_COLUMNS.split(", ")]
     keys = [f"{quoted(c['stored'])} AS `#k{i}`" for i, c in enumerate(stored.keys)]
-    states = [f"{quoted(c['stored'])} AS {quoted(c['name'])}" for c in stored.states]
+    states = [f"{_unmerged(c)} AS {quoted(c['name'])}" for c in stored.states]
     frame = frame.selectExpr(
         *names, "date AS _date", "hour AS _hour", *keys, *states, "_metadata.file_name AS `#file`"
     )
     if _overlap(frame.inputFiles()):
         frame = _highest(frame, stored)
     return frame.drop("#file")
+
+
+def _unmerged(column: dict[str, str]) -> str:
+    """Buckets as (key, value) pairs, which append; all else as it is."""
+    name = quoted(column["stored"])
+    return f"map_entries({name})" if column["role"] == "buckets" else name
 
 
 def _overlap(files: Iterable[str]) -> bool:
@@ -200,7 +206,9 @@ def _highest(frame: DataFrame, stored: Stored) -> DataFrame:
     place = ["_date", "_hour", "_pane_start"] if stored.pane_us else []
     order = f.expr("struct(_revision_epoch, _revision_node, _revision_n, _digest, `#file`)")
     heads = frame.groupBy(*place).agg(f.max(order).alias("#head"))
-    heads = heads.select(*place, f.col("`#head`.`#file`").alias("#file")).cache()  # for all sections of a report
+    heads = heads.select(
+        *place, f.col("`#head`.`#file`").alias("#file")
+    ).cache()  # for all sections of a report
     return frame.join(f.broadcast(heads), [*place, "#file"])
 
 
@@ -210,6 +218,7 @@ _MERGED = {
     "min": "min({0})",
     "max": "max({0})",
     "distinct": "array_distinct(flatten(collect_list({0})))",
+    "buckets": "flatten(collect_list({0}))",
 }
 _SUM = "sum({0})"
 _WIDE_SUM = "CASE WHEN count({0}) = count(1) THEN sum({0}) END"

@@ -52,6 +52,12 @@ QUERIES = {
         "sum(bytes) * 9223372036854775807 AS over, trim(LEADING 'a' FROM min(status) || 'a') AS tr "
         "FROM access GROUP BY window(time, '{window}'), p"
     ),
+    "percentiles": (
+        "SELECT window, status, approx_percentile(bytes, 0.5) AS p50, approx_percentile(bytes, array(0.0, 0.33, 0.99, 1)) AS ps, "
+        "approx_percentile(-bytes, 0.1) AS neg, approx_percentile(bytes * 100000000000, 0.7) AS large, "
+        "approx_percentile(CAST(bytes AS DECIMAL(18,6)), 0.9) AS dec, approx_percentile(status, 0.4) AS i "
+        "FROM access GROUP BY window(time, '{window}'), status"
+    ),
     "by_typed_keys": (
         "SELECT window, status > 399 AS bad, CAST(bytes AS DOUBLE) / 4 AS quarter, CAST(bytes AS DECIMAL(10,2)) AS dec, "
         "date_trunc('DAY', time) AS day, count(*) AS hits FROM access WHERE bytes < 40 OR bytes IS NULL "
