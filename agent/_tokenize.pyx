@@ -52,9 +52,9 @@ cdef extern from "tokenize.h":
     ctypedef struct elf_edge:
         const uint8_t *text
         uint32_t n
-        int32_t child
+        int32_t node, child
     ctypedef struct elf_node:
-        int32_t edges, n_edges, field, hint
+        int32_t edges, n_edges, field
     ctypedef struct elf_value:
         pass
     ctypedef struct elf_sample:
@@ -70,7 +70,11 @@ cdef extern from "tokenize.h":
         uint32_t prefix_n, skip_prefix_n, comment_n, line_max
         elf_node *nodes
         const elf_edge *edges
+        const int32_t *lookup
+        uint32_t lookup_mask
         elf_value *found
+        uint64_t *seen
+        const uint64_t *must
         const int32_t *spans
         int n_slots
         elf_slot *slots
@@ -175,6 +179,8 @@ cdef class Tokenizer:
     cdef elf_field *fields
     cdef elf_node *nodes
     cdef elf_edge *edges
+    cdef int32_t *lookup
+    cdef uint64_t *must
     cdef list dictionaries
     cdef object zone, strptime, kept
     cdef int wide
@@ -252,8 +258,14 @@ cdef class Tokenizer:
         free(self.fields)
         free(self.nodes)
         free(self.edges)
+        free(self.lookup)
+        free(self.must)
         free(self.s.found)
+        free(self.s.seen)
         self.fields = NULL
+        self.lookup = NULL
+        self.must = NULL
+        self.s.seen = NULL
         self.nodes = NULL
         self.edges = NULL
         self.s.found = NULL
@@ -270,7 +282,9 @@ cdef class Tokenizer:
         self.s.found = <elf_value *> calloc(n + 1, sizeof(elf_value))
         self.nodes = <elf_node *> calloc(len(plan.nodes) + 1, sizeof(elf_node))
         self.edges = <elf_edge *> calloc(len(plan.edges) + 1, sizeof(elf_edge))
-        if not (self.fields and self.s.found and self.nodes and self.edges):
+        self.must = <uint64_t *> calloc(n // 64 + 1, sizeof(uint64_t))
+        self.s.seen = <uint64_t *> calloc(n // 64 + 1, sizeof(uint64_t))
+        if not (self.fields and self.s.found and self.nodes and self.edges and self.must and self.s.seen):
             raise MemoryError
         for i, step in enumerate(plan.steps):
             f = &self.fields[i]
@@ -291,16 +305,40 @@ cdef class Tokenizer:
                 text = step.nulls[j]
                 f.nulls[j].n = len(text)
                 memcpy(f.nulls[j].text, <const char *> text, len(text))
-        for i, (first, count, field) in enumerate(plan.nodes):
-            self.nodes[i].edges, self.nodes[i].n_edges, self.nodes[i].field = first, count, field
-        for i, (label, child) in enumerate(plan.edges):
-            text = label
-            self.edges[i].text, self.edges[i].n = <const uint8_t *> <const char *> text, len(text)
-            self.edges[i].child = child
-        self.s.fields, self.s.nodes, self.s.edges, self.s.n_fields = self.fields, self.nodes, self.edges, n
+            if f.required or f.sum:
+                self.must[i // 64] |= <uint64_t> 1 << (i % 64)
+        self._load_tree(plan)
+        self.s.fields, self.s.nodes, self.s.edges, self.s.must = self.fields, self.nodes, self.edges, self.must
+        self.s.n_fields = n
         self.s.shape, self.s.has_header = plan.shape, plan.has_header
         self.s.needs_time, self.s.zoned = plan.needs_time, plan.zoned
         self._load_texts(plan)
+
+    cdef int _load_tree(self, plan) except -1:
+        """The tree of keys, and the table that finds an edge by its node and label."""
+        cdef int i
+        cdef size_t at, size = 2
+        cdef bytes text
+        while size < 2 * <size_t> len(plan.edges):
+            size *= 2
+        self.lookup = <int32_t *> malloc(size * sizeof(int32_t))
+        if not self.lookup:
+            raise MemoryError
+        memset(self.lookup, 0xFF, size * sizeof(int32_t))
+        for i, (first, count, field) in enumerate(plan.nodes):
+            self.nodes[i].edges, self.nodes[i].n_edges, self.nodes[i].field = first, count, field
+            for j in range(first, first + count):
+                self.edges[j].node = i
+        for i, (label, child) in enumerate(plan.edges):
+            text = label
+            self.edges[i].text, self.edges[i].n = <const uint8_t *> <const char *> text, <uint32_t> len(text)
+            self.edges[i].child = child
+            at = elf_hash64(self.edges[i].text, self.edges[i].n, <uint64_t> self.edges[i].node) & (size - 1)
+            while self.lookup[at] >= 0:
+                at = (at + 1) & (size - 1)
+            self.lookup[at] = i
+        self.s.lookup, self.s.lookup_mask = self.lookup, <uint32_t> (size - 1)
+        return 0
 
     cdef void _load_texts(self, plan):
         cdef bytes text = plan.prefix

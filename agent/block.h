@@ -13,11 +13,9 @@ static int V(look_closer)(elf_state *s, const uint8_t *p, const uint8_t *end) {
 static int V(regex_line)(elf_state *s, const uint8_t *line, const uint8_t *end) {
     const int32_t *span = s->spans + 2 * (size_t)s->n_fields * (size_t)s->line_index;
     if (s->n_fields && span[0] == -2) return elf_bad(s, R_PATTERN, -1, line);
-    for (int i = 0; i < s->n_fields; i++, span += 2) {
-        elf_value v = {line + (span[0] < 0 ? 0 : span[0]), 0, V_ABSENT, 0};
-        if (span[0] >= 0) v.type = V_TEXT, v.n = (uint32_t)(span[1] - span[0]);
-        s->found[i] = v;
-    }
+    elf_forget_line(s);
+    for (int i = 0; i < s->n_fields; i++, span += 2)
+        if (span[0] >= 0) elf_record_one(s, i, line + span[0], line + span[1], V_TEXT, 0);
     return elf_convert_found(s, end);
 }
 

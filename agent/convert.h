@@ -217,16 +217,18 @@ static inline int elf_settle_time(elf_state *s, const uint8_t *at) {
 
 /* Keyed shapes and REGEX: every field of the plan from the values found in the line, in the plan's order. */
 static int elf_convert_found(elf_state *s, const uint8_t *end) {
-    for (int i = 0; i < s->n_fields; i++) {
+    int word = 0;
+    for (uint64_t bits = s->seen[0] | s->must[0];;) {
+        while (!bits) {
+            if (++word > s->n_fields / 64) return elf_settle_time(s, end);
+            bits = s->seen[word] | s->must[word];
+        }
+        int i = 64 * word + __builtin_ctzll(bits), seen = s->seen[word] >> (i & 63) & 1;
         const elf_field *f = &s->fields[i];
         const elf_value *v = &s->found[i];
-        if (v->type == V_ABSENT) {
-            if (f->required) return elf_bad(s, R_MISSING, i, end);
-            elf_put_null(s, f);
-            continue;
-        }
-        if (v->type == V_NULL) { elf_put_null(s, f); continue; }
-        if (elf_is_null(f, v->p, v->n)) { elf_put_null(s, f); continue; }
+        bits &= bits - 1;
+        if (!seen && f->required) return elf_bad(s, R_MISSING, i, end);
+        if (!seen || v->type == V_NULL || elf_is_null(f, v->p, v->n)) { elf_put_null(s, f); continue; }
         int escape = f->escape;
         elf_span text = {v->p, v->n};
         if (s->shape == S_JSON) {
@@ -240,6 +242,5 @@ static int elf_convert_found(elf_state *s, const uint8_t *end) {
         int reason = elf_convert(s, f, text.p, text.n, escape);
         if (reason) return elf_bad(s, reason, i, v->p);
     }
-    return elf_settle_time(s, end);
 }
 #endif

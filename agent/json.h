@@ -61,7 +61,7 @@ static inline int V(json_child)(elf_state *s, int node, const uint8_t *p, const 
     elf_span key = {p, (uint32_t)(end - p)};
     if (node < 0) return -1;
     if (escaped) key = elf_unescape(s, key, E_JSON);
-    return V(edge)(s, node, key.p, key.n);
+    return elf_child(s, node, key.p, key.n);
 }
 
 static inline int V(json_index)(elf_state *s, int node, uint32_t index) {
@@ -70,7 +70,7 @@ static inline int V(json_index)(elf_state *s, int node, uint32_t index) {
     if (node < 0) return -1;
     do text[--n] = (uint8_t)('0' + index % 10), index /= 10;
     while (index);
-    return V(edge)(s, node, text + n, (size_t)(10 - n));
+    return elf_child(s, node, text + n, (size_t)(10 - n));
 }
 
 /* A value that is neither an object nor an array; its end, or NULL. */
@@ -101,7 +101,7 @@ static inline const uint8_t *V(json_scalar)(elf_state *s, int node, const uint8_
 static void V(json_forget)(elf_state *s, int node) {
     for (int e = 0; e < s->nodes[node].n_edges; e++) {
         int child = s->edges[s->nodes[node].edges + e].child;
-        for (int f = s->nodes[child].field; f >= 0; f = s->fields[f].chain) s->found[f].type = V_ABSENT;
+        elf_forget(s, s->nodes[child].field);
         V(json_forget)(s, child);
     }
 }
@@ -110,7 +110,7 @@ static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
     struct { int32_t node; uint32_t index; uint8_t array; } stack[ELF_DEPTH];
     int depth = 0, node = 0, escaped, reason = 0;
     const uint8_t *q, *bad = p;
-    memset(s->found, 0, sizeof(elf_value) * (size_t)s->n_fields);
+    elf_forget_line(s);
     p = V(space)(p, end);
     if (p == end || *p != '{') return V(bad_json)(s, J_OBJECT, p);
     for (;;) {
@@ -118,7 +118,7 @@ static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
         if (p == end) return V(bad_json)(s, J_VALUE, p);
         int opens = *p == '{' || *p == '[';
         if (node > 0) {
-            if (opens) V(record)(s, node, p, p, V_ABSENT, 0);
+            if (opens) elf_forget(s, s->nodes[node].field);
             if (s->nodes[node].n_edges) V(json_forget)(s, node);
         }
         if (opens) {

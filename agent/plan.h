@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hash.h"
+
 #define ELF_STRIP 512      /* lines parsed before their strings are interned: the spans stay in the L1 and L2 cache */
 #define ELF_PAD 64         /* readable bytes that must follow the last line */
 #define ELF_SAMPLES 16     /* rejects kept whole, per block */
@@ -52,10 +54,10 @@ typedef struct {  /* a column asked for, within a strip */
     uint8_t *state;   /* 0 NULL, 1 a value, 2 NULL for good (a part of a sum is missing) */
 } elf_slot;
 
-typedef struct { const uint8_t *text; uint32_t n; int32_t child; } elf_edge;
-typedef struct { int32_t edges, n_edges, field, hint; } elf_node;  /* of the tree of keys; field: first of a chain */
+typedef struct { const uint8_t *text; uint32_t n; int32_t node, child; } elf_edge;
+typedef struct { int32_t edges, n_edges, field; } elf_node;  /* of the tree of keys; field: first of a chain */
 
-enum { V_ABSENT, V_NULL, V_TEXT, V_STRING, V_BOOL };
+enum { V_NULL, V_TEXT, V_STRING, V_BOOL };
 typedef struct { const uint8_t *p; uint32_t n; uint8_t type, escaped; } elf_value;
 
 typedef struct {
@@ -74,7 +76,11 @@ typedef struct elf_state {
     uint32_t prefix_n, skip_prefix_n, comment_n, line_max;
     elf_node *nodes;
     const elf_edge *edges;
-    elf_value *found;
+    const int32_t *lookup;  /* (node, label) by hash -> edge, or -1; at least half empty */
+    uint32_t lookup_mask;
+    elf_value *found;       /* what the line has for each field, where its bit in `seen` is set */
+    uint64_t *seen;
+    const uint64_t *must;   /* fields to be looked at even if absent: required, or part of a sum */
     const int32_t *spans;  /* REGEX: [lines of this block][n_fields][begin, end], begin -1 absent; NULL: no match at -2 */
     int n_slots;
     elf_slot *slots;
@@ -129,6 +135,33 @@ static inline int elf_is_null(const elf_field *f, const uint8_t *p, size_t n) {
     for (int i = 0; i < f->n_nulls; i++)
         if (f->nulls[i].n == n && memcmp(f->nulls[i].text, p, n) == 0) return 1;
     return 0;
+}
+
+static inline void elf_forget_line(elf_state *s) { memset(s->seen, 0, 8 * ((size_t)s->n_fields / 64 + 1)); }
+
+static inline void elf_record_one(elf_state *s, int field, const uint8_t *p, const uint8_t *end, int type, int escaped) {
+    elf_value v = {p, (uint32_t)(end - p), (uint8_t)type, (uint8_t)escaped};
+    s->found[field] = v;
+    s->seen[field >> 6] |= 1ull << (field & 63);
+}
+
+/* The value of a field and of those that share its name. */
+static inline void elf_record(elf_state *s, int field, const uint8_t *p, const uint8_t *end, int type, int escaped) {
+    for (; field >= 0; field = s->fields[field].chain) elf_record_one(s, field, p, end, type, escaped);
+}
+
+static inline void elf_forget(elf_state *s, int field) {
+    for (; field >= 0; field = s->fields[field].chain) s->seen[field >> 6] &= ~(1ull << (field & 63));
+}
+
+/* The node below `node` by the label [p, p+n), or -1. */
+static inline int elf_child(const elf_state *s, int node, const uint8_t *p, size_t n) {
+    if (node < 0 || !s->nodes[node].n_edges) return -1;
+    for (size_t at = elf_hash64(p, n, (uint64_t)node) & s->lookup_mask;; at = (at + 1) & s->lookup_mask) {
+        int32_t e = s->lookup[at];
+        if (e < 0) return -1;
+        if (s->edges[e].node == node && s->edges[e].n == n && memcmp(s->edges[e].text, p, n) == 0) return s->edges[e].child;
+    }
 }
 
 /* The first value that is not NULL wins; a sum is NULL as soon as one of its parts is. */
