@@ -20,8 +20,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Result:
     """The windows of a run, in time order, and the `summary` of what was read.
 
-    Iterating gives `Window`s. `rows()` gives all rows as dictionaries. It is an Arrow stream (`__arrow_c_stream__`): pandas, Polars,
-    DuckDB and pyarrow take it as it is, e.g. `pyarrow.table(result)`, `polars.DataFrame(result)`; this needs pyarrow.
+    Iterating gives `Window`s. `rows()` gives all rows as dictionaries. It is an Arrow stream (`__arrow_c_stream__`), so pandas,
+    Polars, DuckDB and pyarrow take it as it is, e.g. `pyarrow.table(result)`, `polars.DataFrame(result)`; this needs pyarrow.
     """
 
     def __init__(self, windows: Sequence[Window], summary: Summary) -> None:

@@ -26,8 +26,8 @@ class Batch(msgspec.Struct):
     """What one block gave.
 
     rows: parsed lines. columns: asked-for columns, each a `Vector` of `rows` values (a column that the format cannot fill is
-    not there). lines: read, comments and headers apart. rejects: count by reason. reject_rows: for each rejected line the index of
-    the next parsed row (0..rows), ascending: int32. samples: the first few rejects. invalid_utf8: lines with bytes that
+    not there). lines: read, comments and headers apart. rejects: count by reason. reject_rows: for each rejected line the index
+    of the next parsed row (0..rows), ascending: int32. samples: the first few rejects. invalid_utf8: lines with bytes that
     became U+FFFD.
     """
 

@@ -79,7 +79,7 @@ class FormatChoice:
         if self._fixed is not None:
             return dict(column_types(self._fixed))
         columns: dict[str, SqlType] = {}
-        for path, head in heads.items():
+        for head in heads.values():
             if head.strip():
                 try:
                     columns.update(column_types(resolve("auto", sample=head)))

@@ -7,7 +7,6 @@ int64 operands whose bounds prove that int64 holds the result: those are compute
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -60,7 +59,7 @@ def scale_up(values: Array, digits: int) -> Array:
         if max(-low, high) * power < 2**63 and power < 2**63:
             return values * np.int64(power)
         values = values.astype(object)
-    return values * power
+    return np.asarray(values * power)
 
 
 def scale_down(values: Array, digits: int) -> Array:
@@ -73,7 +72,7 @@ def scale_down(values: Array, digits: int) -> Array:
         values = values.astype(object)
     size = np.abs(values)
     size = (size + power // 2) // power
-    return np.where(values < 0, -size, size)
+    return np.asarray(np.where(values < 0, -size, size))
 
 
 def rescale(values: Array, before: int, after: int) -> Array:
@@ -111,7 +110,7 @@ def _significant(value: int) -> int:
     extra = len(str(abs(value))) - WORK_DIGITS
     if extra <= 0:
         return value
-    unit = 10**extra
+    unit: int = 10**extra
     size = (abs(value) + unit // 2) // unit * unit
     return -size if value < 0 else size
 
@@ -185,7 +184,7 @@ def _long_quotient(call: Call, a: Array, b: Array) -> Array | None:
         return None
     size = np.abs(b)
     out = (np.abs(a) * np.int64(2 * 10**shift) + size) // (2 * size)
-    return np.where((a < 0) != (b < 0), -out, out)
+    return np.asarray(np.where((a < 0) != (b < 0), -out, out))
 
 
 def _division(call: Call, compile: Compile) -> Program:
@@ -252,7 +251,7 @@ def _round(call: Call, compile: Compile) -> Program:
     return _unary(change)(call, compile)
 
 
-DECIMAL_BUILD: dict[str, Any] = {
+DECIMAL_BUILD: dict[str, Build] = {
     **dict.fromkeys(("+", "-"), _sum),
     "*": _product,
     **dict.fromkeys(("/", "%", "div"), _division),

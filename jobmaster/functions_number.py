@@ -94,7 +94,8 @@ def division(call: Call, compile: Compile) -> Program:
     if call.arguments[0].type.kind is Kind.DECIMAL:
         return DECIMAL_BUILD[call.function](call, compile)
     left, right = map(compile, call.arguments)
-    operator: Callable[[Any, Any], Any] = {"/": np.divide, "%": np.fmod, "div": truncated}[call.function]
+    operators: dict[str, Callable[[Any, Any], Any]] = {"/": np.divide, "%": np.fmod, "div": truncated}
+    operator = operators[call.function]
 
     def run(frame: Frame) -> Vector:
         a, b = left(frame), right(frame)

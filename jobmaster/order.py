@@ -103,7 +103,7 @@ class Spool:
 
     def _write(self, part: bytes) -> tuple[int, int]:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(dir=self._spill_dir, prefix="elf-order-")
+            self._file = tempfile.TemporaryFile(dir=self._spill_dir, prefix="elf-order-")  # noqa: SIM115 (closed by `close`)
         at = self._file.seek(0, 2)
         self._file.write(part)
         return at, len(part)

@@ -148,7 +148,7 @@ def _lane_type(accumulator: Accumulator) -> str:
 def _lane_values(accumulator: Accumulator, groups: Rows, at: int) -> list[Any]:
     lane = groups.lanes[at]
     if accumulator.reduce is Reduce.COUNT:
-        return lane.tolist()
+        return list(lane.tolist())
     assert accumulator.input is not None
     type = accumulator.input.type
     if accumulator.reduce in (Reduce.SUM, Reduce.SUM_SQUARES):

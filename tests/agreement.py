@@ -2,7 +2,8 @@
 
 SCALARS = [
     "bytes + 1", "bytes - 100", "bytes * 3", "bytes / 7", "bytes % 7", "bytes div 7", "-bytes", "abs(100 - bytes)",
-    "CAST(request_time * 1000 AS DECIMAL(18,6))", "CAST(request_time + bytes AS DECIMAL(18,3))", "CAST(request_time / 3 AS DECIMAL(18,9))", "request_time % 0.5", "round(request_time, 1)",
+    "CAST(request_time * 1000 AS DECIMAL(18,6))", "CAST(request_time + bytes AS DECIMAL(18,3))",
+    "CAST(request_time / 3 AS DECIMAL(18,9))", "request_time % 0.5", "round(request_time, 1)",
     "floor(request_time)", "round(bytes, -2)", "round(bytes / 7, 2)", "floor(bytes / 7)", "status = 200", "status <> 200",
     "status BETWEEN 300 AND 499", "status IN (200, 500)", "status NOT IN (200, 500)", "bytes IS NULL", "path IS NOT NULL",
     "path LIKE '/api/%'", "path LIKE '%s'", "path LIKE '/_'", "path NOT LIKE '%api%'", "path ILIKE '/API/%'",

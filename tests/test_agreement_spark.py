@@ -60,7 +60,9 @@ def plain(value: Any) -> Any:
 
 def same(mine: Any, theirs: Any) -> bool:
     if isinstance(mine, float) and isinstance(theirs, float):
-        return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12) or (math.isnan(mine) and math.isnan(theirs))
+        return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-12) or (
+            math.isnan(mine) and math.isnan(theirs)
+        )
     return type(mine) is type(theirs) and bool(mine == theirs)
 
 
