@@ -366,7 +366,7 @@ cdef class Tokenizer:
         self.rows = 0
         self.s.lines = self.s.invalid_utf8 = self.s.base_row = self.s.line_index = 0
         self.s.n_rejects = 0
-        self.s.n_samples = 0
+        self.s.n_samples = self.s.out_of_memory = 0
         memset(self.s.rejects, 0, sizeof(self.s.rejects))
 
     def feed(self, const uint8_t[::1] block, size_t at, spans=None):

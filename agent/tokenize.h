@@ -1,16 +1,22 @@
-/* The tokenizer's kernel: lines of bytes to columns. `elf_tokenize` runs the variant for this processor. */
+/* The tokenizer's kernel: lines of bytes to columns. `elf_tokenize` runs the variant for this processor.
+ *
+ * One pass over a line, three things in it (block.h): its end is found, and with the same loads whether it holds anything
+ * special (a backslash, NUL, a byte over 0x7f), so that all else can take a line without any at its word; then the line's
+ * shape cuts it into fields (literal.h, pairs.h, json.h); and each field is converted (convert.h, numbers.h, times.h, text.h).
+ * Every field is checked whatever is asked for, so that a line's acceptance does not depend on it; only what is asked for is
+ * kept, as spans into the block (or into an arena, where an escape had to be decoded) and as numbers, for a strip of lines.
+ *
+ * What scans bytes is compiled twice, for AVX2 and for the base instruction set, by including it twice with another V(name).
+ * Scans may read up to ELF_PAD bytes past a line's end: the caller sees to it that they are there.
+ */
 #ifndef ELF_TOKENIZE_H
 #define ELF_TOKENIZE_H
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-void *memmem(const void *, size_t, const void *, size_t);
 static inline uint64_t elf_word(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return v; }
 
 /* Are the n bytes equal? Without a call, for texts of some tens of bytes. */
