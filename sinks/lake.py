@@ -29,6 +29,8 @@ import msgspec
 
 from elf.sinks.result import Revision
 
+LAYOUT = 1
+"""Version of folders, names, columns and metadata; files say it."""
 HOUR_US = 3_600_000_000
 NO_WINDOW = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
 GROUPS_MAX = 160

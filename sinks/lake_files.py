@@ -33,7 +33,6 @@ from elf.sinks.lake_frames import (
 from elf.sinks.lake_types import arrow_array, arrow_type
 from elf.sinks.result import StateColumn
 
-LAYOUT = "1"
 ROWS_PER_GROUP = 1 << 16
 PARTITIONS = ("job", "version", "date", "hour")
 
@@ -131,7 +130,7 @@ def about(schema: Schema) -> dict[str, Any]:
         for name, column in zip(stored_names(schema.columns), schema.columns, strict=True)
     ]
     return {
-        "layout": LAYOUT,
+        "layout": lake.LAYOUT,
         "elf_version": schema.elf_version,
         "job": schema.job,
         "version": schema.version,

@@ -93,6 +93,8 @@ def stored_jobs(spark: SparkSession, directory: str) -> list[Stored]:
             for version in _folders(spark, job, "version=")
             if (stored := _stored(spark, job, version)) is not None
         ]
+    except ElfError:
+        raise
     except Exception as error:  # py4j's: an unreachable store, a missing folder, no permission
         reason = str(getattr(error, "java_exception", error)).split("\n", maxsplit=1)[0][:300]
         raise UsageError(f"cannot read the lake {directory}: {reason}") from error
@@ -134,13 +136,9 @@ def _stored(spark: SparkSession, job: str, version: str) -> Stored | None:
                     version,
                     hour[len(version) :],
                     about["columns"],
-                    about["recipe"] or _no_recipe(),
+                    about["recipe"],
                 )
     return None
-
-
-def _no_recipe() -> dict[str, Any]:
-    raise ElfError("a file of the lake has no recipe: it was not written by an elf job")
 
 
 def _about(spark: SparkSession, file: str) -> dict[str, Any]:
@@ -149,9 +147,14 @@ def _about(spark: SparkSession, file: str) -> dict[str, Any]:
     source = parquet.util.HadoopInputFile.fromPath(jvm.org.apache.hadoop.fs.Path(file), hadoop)
     reader = parquet.ParquetFileReader.open(source)
     try:
-        about: dict[str, Any] = json.loads(reader.getFileMetaData().getKeyValueMetaData().get("elf"))
+        text = reader.getFileMetaData().getKeyValueMetaData().get("elf")
     finally:
         reader.close()
+    about: dict[str, Any] = json.loads(text or "{}")
+    if about.get("layout") != lake.LAYOUT or not about.get("recipe"):
+        raise ElfError(
+            f"{file} is not of this version of elf, layout {lake.LAYOUT}; it says {about.get('elf_version')}"
+        )
     return about
 
 

@@ -57,11 +57,14 @@ def report(
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """What Spark raises, as an ElfError of one line."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
+        if "FileNotFoundException" in str(error):
+            raise ElfError("the lake was compacted while it was read; run the report again") from error
         raise ElfError(f"Spark: {_first_line(error)}") from error
 
 
@@ -229,4 +232,5 @@ class Run:
 
 
 def _first_line(error: Any) -> str:
-    return str(error).strip().split("\n", maxsplit=1)[0][:400]
+    """Of Java's message where there is one, since py4j's own begins with which of its calls failed."""
+    return str(getattr(error, "java_exception", error)).strip().split("\n", maxsplit=1)[0][:400]

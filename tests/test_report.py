@@ -14,7 +14,7 @@ import pytest
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan import Call, Column, Literal, WindowSpec
 from elf.jobmaster.vector import BIGINT, BOOLEAN, INT, STRING
-from elf.sinks import lake
+from elf.sinks import lake, lake_spark
 from elf.sinks.cells import iso
 from elf.sinks.parquet import ParquetSink
 from elf.sinks.report import report
@@ -322,6 +322,28 @@ def test_no_lake_and_an_empty_one(spark: Any, tmp_path: Path) -> None:
         UsageError, match=r"cannot read the lake nosuch://bucket/lake: .*No FileSystem for scheme"
     ):
         report("nosuch://bucket/lake")
+
+
+def test_files_that_go_while_they_are_read_and_those_of_another_layout(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panes = {START: {("/a", 200): (1, 1)}}
+    put(tmp_path, traffic_plan(), panes)
+    overlap = lake_spark._overlap
+
+    def compacted(files: Any) -> bool:
+        for path in tmp_path.rglob("*.parquet"):
+            path.unlink()
+        return overlap(files)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake_spark, "_overlap", compacted)
+        with pytest.raises(ElfError, match="compacted while it was read; run the report again"):
+            ask(spark, tmp_path, every="1h")
+    monkeypatch.setattr(lake, "LAYOUT", 2)
+    put(tmp_path, traffic_plan(), panes)
+    with pytest.raises(ElfError, match=r"is not of this version of elf, layout 2; it says \d"):
+        ask(spark, tmp_path)
 
 
 def test_wrong_sql(spark: Any, stored: tuple[Path, Lake]) -> None:
