@@ -41,6 +41,7 @@ cdef extern from "rows.h":
         ELF_SUM128
         ELF_MIN
         ELF_MAX
+    void elf_trim() noexcept nogil
     size_t elf_lower_bound(const elf_rows *rows, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length) noexcept nogil
     size_t elf_first_disorder(const elf_rows *rows) noexcept nogil
     int elf_sort(const elf_rows *rows, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) noexcept nogil
@@ -575,6 +576,12 @@ def first_disorder(rows):
     with nogil:
         at = elf_first_disorder(&source)
     return at
+
+
+def trim_memory():
+    """Give freed pages back to the system, where the allocator would keep them (glibc)."""
+    with nogil:
+        elf_trim()
 
 
 # ---- frames ----

@@ -14,10 +14,15 @@ from pathlib import Path
 from typing import Protocol
 from weakref import WeakSet
 
+from elf.cbt._kernel import trim_memory
 from elf.cbt.spill import Extent, SpillFile
 
 FRAGMENT_OVERHEAD_BYTES = 320
 """What a fragment costs beside its frame: the objects, lists and tables that point at it."""
+
+
+ALLOCATOR_SHARE = 8
+"""One part in so many of the cap is left to what the allocator loses between fragments and passing arrays."""
 
 
 class Buffered(Protocol):
@@ -50,7 +55,10 @@ class Fragment:
 
 
 class Budget:
-    """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: where the spill file goes (default TMPDIR)."""
+    """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: where the spill file goes (default TMPDIR).
+
+    The attribute `cap_bytes` is what holders may use: the cap less the allocator's share.
+    """
 
     def __init__(self, cap_bytes: int, spill_dir: Path | None = None) -> None:
         self.cap_bytes, self.spill_dir = cap_bytes, spill_dir
@@ -118,6 +126,11 @@ class Budget:
                 self._spill_until(self.cap_bytes)
         finally:
             self._settling = False
+
+    def give_back(self) -> None:
+        """After much has been freed: where memory is short, do not leave it to the allocator, in holes between fragments."""
+        if self.used > self.cap_bytes // 2:
+            trim_memory()
 
     def _compress_until(self, buffers_bytes_max: int) -> None:
         for tree in sorted(self._trees, key=lambda tree: -tree.buffer_bytes):

@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+static inline void elf_trim(void) { malloc_trim(0); }
+#else
+static inline void elf_trim(void) {}
+#endif
+
 enum { ELF_SUM64, ELF_SUM128, ELF_MIN, ELF_MAX };
 
 typedef struct {

@@ -26,8 +26,9 @@ from elf.cbt.rows import Op, Rows
 
 RUNS_MAX = 48
 """Runs in a root buffer before the smaller ones are merged: bounds the fan-in of every merge."""
-FRAGMENTS_MAX = 64
+FRAGMENTS_MAX = 96
 """Fragments in a node before the smaller ones are merged: a fragment costs memory even when its frame is on disk."""
+FIRST_LEAF_BYTES = 1 << 17
 CHUNK_BYTES = 2 << 20
 """About what a reader gets at a time: it stays in the processor's cache."""
 
@@ -36,7 +37,7 @@ class Sizes(NamedTuple):
     """Bounds of a tree's parts, in bytes of unpacked rows.
 
     A full root buffer and the splitting of a leaf take about `root_bytes` + 5/4 `node_bytes`: with the default fractions a
-    fifth of the cap. A full root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is
+    seventh of the cap. A full root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is
     worth its overhead.
     """
 
@@ -46,8 +47,8 @@ class Sizes(NamedTuple):
 
     @classmethod
     def under(cls, cap_bytes: int) -> Sizes:
-        root = min(max(cap_bytes // 8, 4096), 32 << 20)
-        return cls(root, max(root // 2, 4096), min(max(root >> 16, 8), 256))
+        each = min(max(cap_bytes // 16, 4096), 16 << 20)
+        return cls(each, each, min(max(each >> 16, 8), 256))
 
 
 class Tree:
@@ -87,6 +88,7 @@ class Tree:
         if self._runs:
             self._pour_top(Merger(self._runs, self.ops))
             self._set_runs([])
+            self._budget.give_back()
 
     def close(self) -> None:
         """Let go of everything."""
@@ -179,8 +181,13 @@ class Tree:
         return split
 
     def _split_leaf(self, low: Bound, leaf: Leaf) -> list[Ranged]:
-        """Cut a full leaf in quarters, which have long to fill again, unless folding has made it half empty."""
-        parts = max(-(-4 * leaf.raw_bytes // self._sizes.node_bytes), 2)
+        """Cut a full leaf in eighths, which have long to fill again, unless folding has made it half empty.
+
+        The first leaf of all becomes as many as an inner node takes well: in a tree that grows they need no split for long.
+        """
+        parts = max(-(-8 * leaf.raw_bytes // self._sizes.node_bytes), 2)
+        if not isinstance(self._top, Inner):
+            parts = max(parts, min(self._sizes.fanout // 2, leaf.raw_bytes // FIRST_LEAF_BYTES))
         with self._budget.scratch(leaf.raw_bytes * 5 // 4):
             runs = self._take(leaf)
             merger = Merger(runs, self.ops)

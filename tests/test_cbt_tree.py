@@ -200,21 +200,21 @@ def test_many_small_inserts_are_merged_now_and_then() -> None:
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget = Budget(50_000)
-    tree = Tree(OPS, budget, Sizes(10_000, 10_000, 4))
-    some = shuffled(4000)
+    budget = Budget(250_000)
+    tree = Tree(OPS, budget, Sizes(40_000, 40_000, 4))
+    some = hexadecimal(12_000)
     real = os.pwrite
 
     def full(fd: int, data: bytes, offset: int) -> int:
-        if offset > 40_000:
+        if offset > 60_000:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, data[:3000], offset)
 
     monkeypatch.setattr(os, "pwrite", full)
     refused = 0
-    for at in range(0, len(some), 100):
+    for at in range(0, len(some), 300):
         try:
-            tree.insert(rows_of(some[at : at + 100]))
+            tree.insert(rows_of(some[at : at + 300]))
         except OSError as error:
             refused += error.errno == errno.ENOSPC
         tree.check()
@@ -222,7 +222,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch
     assert read(tree.flush()) == model_of(some)
     monkeypatch.setattr(os, "pwrite", real)
     budget.settle()
-    assert budget.used <= 50_000
+    assert budget.used <= budget.cap_bytes
     assert read(tree.drain()) == model_of(some)
 
 
