@@ -238,12 +238,16 @@ class Worker:
 
     def has_rows(self) -> bool:
         """Whether a cut would hold anything."""
-        return bool(self._settled) or len(self._lines) > 0
+        return bool(self._settled) or self._holds_rows()
+
+    def _holds_rows(self) -> bool:
+        # Either may be empty alone: WHERE keeps no row, or the lines were cut already for a dictionary that was exchanged.
+        return len(self._lines) > 0 or len(self._groups) > 0
 
     def cut(self) -> list[Delta]:
         """Everything since the last cut, and start anew: one delta, or more when dictionaries were exchanged."""
         out, self._settled = self._settled, []
-        if len(self._lines):  # every row of a group was counted there first
+        if self._holds_rows():
             out.append(self._cut_fronts())
         return out
 

@@ -1,0 +1,82 @@
+"""ELF from Python."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import elf
+from tests.lines import NGINX_FORMAT, lines, records
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "access.log"
+    path.write_text("\n".join(lines(200, 9)) + "\n")
+    return path
+
+
+def test_windows_rows_and_summary(log: Path) -> None:
+    result = elf.run(
+        "SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 minute')",
+        str(log),
+        format=NGINX_FORMAT,
+    )
+    assert sum(row["n"] for row in result.rows()) == 200 == result.summary.parsed
+    first = next(result.rows())
+    earliest = min(record["time"] for record in records(log.read_text().splitlines())) // 60_000_000 * 60
+    assert first["window"]["start"] == datetime.fromtimestamp(earliest, UTC)
+    assert first["window"]["end"] == datetime.fromtimestamp(earliest + 60, UTC)
+    assert [column.name for column in result.columns] == ["window", "n"]
+
+
+def test_arrow_is_taken_by_duckdb_and_pyarrow(log: Path) -> None:
+    result = elf.run(
+        "SELECT window, path, count(*) AS n, sum(request_time) AS t, avg(bytes) AS a, "
+        "approx_percentile(bytes, array(0.5, 0.9)) AS p FROM access GROUP BY window(time, '1 minute'), path",
+        log,
+        format=NGINX_FORMAT,
+    )
+    table = pa.table(result)
+    time = pa.timestamp("us", tz="UTC")
+    assert table.schema == pa.schema(
+        [
+            ("window", pa.struct([("start", time), ("end", time)])),
+            ("path", pa.string()),
+            ("n", pa.int64()),
+            ("t", pa.decimal128(28, 6)),
+            ("a", pa.float64()),
+            ("p", pa.list_(pa.int64())),
+        ]
+    )
+    expected = sum(Decimal(record["request_time"]) for record in records(log.read_text().splitlines()))
+    total = duckdb.sql("SELECT sum(n), sum(t) FROM result").fetchall()
+    assert total == [(200, expected)]
+
+
+def test_several_files_and_formats_are_one_source(log: Path, tmp_path: Path) -> None:
+    log.write_text("\n".join(lines(200, 9, with_time=False)) + "\n")
+    other = tmp_path / "other.json"
+    other.write_text('{"time":"2015-05-17T10:05:03Z","status":200,"bytes":7,"path":"/json"}\n' * 3)
+    result = elf.run(
+        "SELECT path, count(*) AS n, count(user_agent) AS u FROM access WHERE path IN ('/json', '/a') GROUP BY path",
+        [log, other],
+    )
+    wanted = sum(record["path"] == "/a" for record in records(log.read_text().splitlines()))
+    with_agent = sum(
+        record["path"] == "/a" and record["user_agent"] is not None
+        for record in records(log.read_text().splitlines())
+    )
+    assert [tuple(row.values()) for row in result.rows()] == [("/a", wanted, with_agent), ("/json", 3, 0)]
+
+
+def test_errors_are_elfs_own(log: Path) -> None:
+    with pytest.raises(elf.ElfError, match="line 1, column 8"):
+        elf.run("SELECT nothing FROM access GROUP BY 1", log, format=NGINX_FORMAT)
+    with pytest.raises(elf.ElfError, match="missing.log: no such file"):
+        elf.run("SELECT count(*) FROM access", log.with_name("missing.log"))
