@@ -55,8 +55,9 @@ def test_arrow_is_taken_by_duckdb_and_pyarrow(log: Path) -> None:
         ]
     )
     expected = sum(Decimal(record["request_time"]) for record in records(log.read_text().splitlines()))
-    total = duckdb.sql("SELECT sum(n), sum(t) FROM result").fetchall()
-    assert total == [(200, expected)]
+    relation = duckdb.sql("SELECT sum(n), sum(t) FROM result")
+    assert relation is not None
+    assert relation.fetchall() == [(200, expected)]
 
 
 def test_several_files_and_formats_are_one_source(log: Path, tmp_path: Path) -> None:
