@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import resource
 import signal
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 from elf.errors import ElfError, UsageError
 from elf.sinks import lake, lake_files, parquet
 from elf.sinks.lake import Pane
+from elf.sinks.lake_frames import Answer, Done, read_frames, write_frame
 from elf.sinks.lake_types import arrow_array, arrow_type
 from elf.sinks.parquet import ParquetSink
 from elf.sinks.result import Lines, PaneState, Revision, StateColumn, Window
@@ -420,6 +422,16 @@ def test_the_sink_itself_never_loads_pyarrow() -> None:
     code = "import sys, elf.sinks.parquet, elf.sinks.lake; print('pyarrow' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_a_torn_answer_is_no_answer() -> None:
+    whole = io.BytesIO()
+    write_frame(whole, Done((1, 2)))
+    write_frame(whole, Done((3,)))
+    for length in range(len(whole.getvalue()) + 1):
+        found = list(read_frames(io.BytesIO(whole.getvalue()[:length]), Answer))
+        assert found == [Done((1, 2)), Done((3,))][: len(found)]
+        assert (len(found) == 2) == (length == len(whole.getvalue()))
 
 
 def test_nothing_pending_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
