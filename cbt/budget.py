@@ -61,7 +61,7 @@ class Budget:
     """
 
     def __init__(self, cap_bytes: int, spill_dir: Path | None = None) -> None:
-        self.cap_bytes, self.spill_dir = cap_bytes, spill_dir
+        self.cap_bytes, self.spill_dir = cap_bytes - cap_bytes // ALLOCATOR_SHARE, spill_dir
         self._charged = 0
         self._reserved: dict[str, int] = {}
         self._in_memory: OrderedDict[Fragment, None] = OrderedDict()  # coldest first
@@ -100,9 +100,8 @@ class Budget:
     @contextmanager
     def scratch(self, size: int) -> Iterator[None]:
         """Room for a passing need: fragments give way to it, trees do not (one of them may be the one that asks)."""
-        with suppress(
-            OSError
-        ):  # the rows at hand come first; `settle` says what a full disk means for the rest
+        # The rows at hand come first; `settle` says what a full disk means for the rest.
+        with suppress(OSError):
             self._spill_until(self.cap_bytes - size)
         self._charged += size
         try:

@@ -37,7 +37,7 @@ class Sizes(NamedTuple):
     """Bounds of a tree's parts, in bytes of unpacked rows.
 
     A full root buffer and the splitting of a leaf take about `root_bytes` + 5/4 `node_bytes`: with the default fractions a
-    seventh of the cap. A full root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is
+    fifth of the cap. A full root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is
     worth its overhead.
     """
 
@@ -47,8 +47,8 @@ class Sizes(NamedTuple):
 
     @classmethod
     def under(cls, cap_bytes: int) -> Sizes:
-        each = min(max(cap_bytes // 16, 4096), 16 << 20)
-        return cls(each, each, min(max(each >> 16, 8), 256))
+        root = min(max(cap_bytes // 8, 4096), 32 << 20)
+        return cls(root, max(root // 2, 4096), min(max(root >> 16, 8), 256))
 
 
 class Tree:
