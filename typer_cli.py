@@ -225,6 +225,9 @@ def agent_run(
     quiet: Quiet = False,
 ) -> None:
     """Follow sources and run jobs until SIGTERM or Ctrl-C."""
+    from elf.agent.small import stay_small
+
+    stay_small()
     from elf.agent.commands.agent import agent_command
 
     flags = {"name": name, "state_dir": state_dir, "memory_max": memory_max}

@@ -7,8 +7,8 @@ file, line, key, what was expected and what was found. Relative paths are meant 
 
 from __future__ import annotations
 
+import os
 import re
-import socket
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -120,7 +120,7 @@ class _Reader:
         if not isinstance(table, dict):
             self._wrong("agent", 0, "", "", "a table [agent]", table)
         keys = {
-            "name": _Key(_text, socket.gethostname() or "agent"),
+            "name": _Key(_text, os.uname().nodename or "agent"),
             "state_dir": _Key(self._folder, Path("/var/lib/elf")),
             "memory_max": _Key(_memory, units.size("64MiB")),
         }

@@ -21,6 +21,7 @@ from elf.agent.blocks import Block, FileKey
 from elf.agent.feed import Feed, ParseState
 from elf.agent.format_choice import FormatChoice
 from elf.agent.live_job import JobRecord, LiveJob
+from elf.agent.small import give_back
 from elf.agent.source import Source, SourceState
 from elf.cbt.budget import Budget
 from elf.jobmaster.journal import Journal
@@ -222,6 +223,7 @@ class Live:
             if job.offer_states():
                 self._guarded(f"job {job.name}", job.flush_states)
             job.retire()
+        give_back()
 
     def sync(self, *, now: bool = False) -> None:
         """Append a record to the journal and make it durable, every second when something changed, or `now`."""
