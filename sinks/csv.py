@@ -6,7 +6,7 @@ import csv
 import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from io import StringIO
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 from elf.sinks.cells import (
@@ -20,6 +20,8 @@ from elf.sinks.cells import (
     text_cell,
     unique_names,
 )
+from elf.sinks.column_text import csv_block
+from elf.sinks.columns import ColumnRows
 from elf.sinks.jsonlines import flush, write
 from elf.sinks.result import ColumnInfo, PaneState, Window
 
@@ -58,8 +60,14 @@ class Csv:
         if window.columns != self._columns:
             self._start(window.columns)
         tail = meta_cells(window) if self._meta else ()
-        for chunk in chunks(self._changes.rows(window)):
-            self._write(self._ready(chunk, tail))
+        rows = self._changes.rows(window)
+        if isinstance(rows, ColumnRows):
+            end = b"," + csv_lines([tail])[:-1] if tail else b""
+            for part in rows.chunks():
+                self._write(csv_block(part.cells, end))
+        else:
+            for chunk in chunks(rows):
+                self._write(csv_lines(self._ready(chunk, tail)))
 
     def _start(self, columns: tuple[ColumnInfo, ...]) -> None:
         """Lay out `columns` and write their header."""
@@ -70,7 +78,7 @@ class Csv:
         for at in self._windows:
             self._converts[at : at + 1] = [iso_or_none, iso_or_none]
             names[at : at + 1] = [f"{names[at]}_start", f"{names[at]}_end"]
-        self._write([(*names, *(META if self._meta else ()))])
+        self._write(csv_lines([(*names, *(META if self._meta else ()))]))
 
     def _ready(self, rows: Sequence[tuple[Any, ...]], tail: tuple[Any, ...]) -> Iterable[tuple[Any, ...]]:
         """`rows` as cells of text: the window split in two, conversions applied, `tail` added."""
@@ -79,13 +87,10 @@ class Csv:
         ready = convert_columns(rows, self._converts)
         return (row + tail for row in ready) if tail else ready
 
-    def _write(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        text = StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        block = text.getvalue()
+    def _write(self, block: bytes) -> None:
         if self._terminal:
-            block = escape_lines(block)
-        write(self._stream, block.encode("utf-8", "replace"))
+            block = escape_lines(block.decode("utf-8", "replace")).encode()
+        write(self._stream, block)
 
     def put_state(self, state: PaneState) -> None:
         """Nothing: this sink does not want state."""
@@ -95,6 +100,14 @@ class Csv:
 
     def close(self) -> None:
         self.flush()
+
+
+def csv_lines(rows: Iterable[tuple[Any, ...]]) -> bytes:
+    """Rows of ready cells as lines."""
+    lines: list[str] = []
+    # The csv module quotes what its line end is made of: a lone carriage return too, then, which readers take for a line end.
+    csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n").writerows(rows)
+    return "".join([line[:-2] + "\n" for line in lines]).encode("utf-8", "replace")
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import starmap
@@ -19,6 +20,8 @@ from elf.sinks.cells import (
     unique_names,
     window_json,
 )
+from elf.sinks.column_text import json_block
+from elf.sinks.columns import ColumnRows
 from elf.sinks.result import ColumnInfo, PaneState, StreamClosed, Window
 
 
@@ -26,13 +29,16 @@ class _Layout:
     """One row's shape, made once per list of columns: a Struct, since msgspec encodes those fastest."""
 
     def __init__(self, columns: Sequence[ColumnInfo], meta: bool) -> None:
-        names = unique_names(columns)
-        if meta:
-            names.append("_elf")
+        self.names = unique_names(columns)
+        names = [*self.names, *(["_elf"] if meta else [])]
         fields = [f"c{i}" for i in range(len(names))]
-        self.row: Any = msgspec.defstruct(
-            "Row", fields, rename=dict(zip(fields, names, strict=True)), gc=False, frozen=True
-        )
+        self.row: Any
+        if any(json.dumps(name, ensure_ascii=False) != f'"{name}"' for name in names):
+            # A Struct takes no name with a quote, a backslash or a control character.
+            self.row = lambda *cells: dict(zip(names, cells, strict=True))
+        else:
+            rename = dict(zip(fields, names, strict=True))
+            self.row = msgspec.defstruct("Row", fields, rename=rename, gc=False, frozen=True)
         self.converts: list[Convert | None] = [json_cell(column.type) for column in columns]
 
 
@@ -58,12 +64,19 @@ class JsonLines:
         layout = self._layouts.get(window.columns)
         if layout is None:
             layout = self._layouts[window.columns] = _Layout(window.columns, self._meta)
-        tail = (msgspec.Raw(meta_json(window)),) if self._meta else ()
-        for chunk in chunks(self._changes.rows(window)):
-            rows: Iterable[tuple[Any, ...]] = convert_columns(chunk, layout.converts)
+        meta = meta_json(window) if self._meta else b""
+        rows = self._changes.rows(window)
+        if isinstance(rows, ColumnRows):
+            end = b',"_elf":' + meta if meta else b""
+            for part in rows.chunks():
+                self._write(json_block(layout.names, part.cells, end))
+            return
+        tail = (msgspec.Raw(meta),) if meta else ()
+        for chunk in chunks(rows):
+            ready: Iterable[tuple[Any, ...]] = convert_columns(chunk, layout.converts)
             if tail:
-                rows = (row + tail for row in rows)
-            self._write(self._encode_lines(list(starmap(layout.row, rows))))
+                ready = (row + tail for row in ready)
+            self._write(self._encode_lines(list(starmap(layout.row, ready))))
 
     def _write(self, block: bytes) -> None:
         if self._terminal:
