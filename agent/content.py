@@ -205,17 +205,15 @@ def zstd_complete(descriptor: int, size: int) -> bool:
 
 def open_content(path: str | int) -> Content:
     """Open a file (or take over a descriptor) and look at its first bytes. Raises OSError, or SourceError for `UNREAD`."""
-    descriptor = path if isinstance(path, int) else os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = path if isinstance(path, int) else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not isinstance(path, int):
-            os.set_blocking(descriptor, True)
         raw = _Raw(descriptor)
-        content: dict[str, type[Plain] | type[Gzip] | type[Zstd]] = {
-            "gzip": Gzip,
-            "zstd": Zstd,
-            "plain": Plain,
-        }
-        return content[kind(raw.lead)](raw)
+        compression = kind(raw.lead)
+        if compression in UNREAD:
+            raise SourceError(f"{compression} compression is not read; unpack it, or use gzip or zstd")
+        if compression == "gzip":
+            return Gzip(raw)
+        return Zstd(raw) if compression == "zstd" else Plain(raw)
     except BaseException:
         os.close(descriptor)
         raise

@@ -58,7 +58,7 @@ def _must_be_readable(path: Path) -> None:
     except PermissionError:
         raise UsageError(f"{path}: permission denied; run as a user who may read it") from None
     except SourceError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{path}: {error}") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); name another file") from None
 

@@ -48,6 +48,8 @@ class Listing:
 
     def __init__(self, patterns: Sequence[str], notice: Callable[[str], None]) -> None:
         self.patterns = [os.path.abspath(pattern) for pattern in patterns]
+        self.is_deep = any(glob.has_magic(os.path.dirname(pattern)) for pattern in self.patterns)
+        """Whether folders are matched too, so that files may appear in ones that are not watched."""
         self.folders: set[str] = set()
         """The folders looked at by the last `look`: to be watched."""
         self._notice = notice

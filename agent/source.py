@@ -179,13 +179,9 @@ class Source:
 
     def _glance(self, now: float) -> bool:
         """Whether all is as it was at the last look, but for files that grew."""
-        if (
-            self._inotify.moved
-            or self._inotify.failed
-            or self._inotify.fileno() < 0
-            or self._twins
-            or self._denied
-        ):
+        if self._inotify.moved or self._inotify.failed or self._inotify.fileno() < 0:
+            return False
+        if self._listing.is_deep or self._twins or self._denied:
             return False
         active = [file for file in self._files.values() if not file.state.done]
         written, self._inotify.written = self._inotify.written, set()
