@@ -13,6 +13,7 @@ import select
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from threading import Event
 
 import msgspec
@@ -33,6 +34,8 @@ WAKE_S = 0.1
 SYNC_S = 1.0
 STORE_S = 20.0
 """How often finished panes go to the lake: a writer process is started each time, and many panes share one file."""
+COMPACT_S = 3600.0
+COMPACT_AGE_US = 3_600_000_000
 RETRY_S = 5.0
 UNRECORDED_MAX = 16 << 20
 """Reading stops while more than this waits for a journal that cannot be written."""
@@ -119,6 +122,7 @@ class Live:
         journal: Journal | None,
         notices: Callable[[str], None],
         on_progress: Callable[[int], None] | None = None,
+        lakes: Sequence[Path] = (),
     ) -> None:
         self.sources, self.budget, self.epoch, self.journal = list(sources), budget, epoch, journal
         self.jobs = [job for source in sources for job in source.jobs]
@@ -130,6 +134,7 @@ class Live:
                 self._poll.register(descriptor, select.POLLIN)
         self._next_emit = {job.name: 0.0 for job in self.jobs}
         self._next_sync = self._next_store = 0.0
+        self._lakes, self._next_compaction = list(lakes), time.monotonic() + COMPACT_S
         self._retry_at = 0.0
         self._snapshot_bytes = journal.size if journal is not None else 0
         self._recorded_lines = -1
@@ -205,7 +210,8 @@ class Live:
                 self._guarded(f"job {job.name}", partial(self._publish, job, watermark))
                 took = time.monotonic() - began
                 # A job whose windows are large is published less often, so that publishing stays under a tenth of a core.
-                self._next_emit[job.name] = began + max(job.options.emit_us / 1e6, 10 * took)
+                every = job.options.emit_us / 1e6 if job.is_watched else SYNC_S
+                self._next_emit[job.name] = began + max(every, 10 * took)
 
     def _publish(self, job: LiveJob, watermark: int | None) -> None:
         if job.publish(watermark):
@@ -229,7 +235,11 @@ class Live:
         """Append a record to the journal and make it durable, every second when something changed, or `now`."""
         moment = time.monotonic()
         journal = self.journal
-        if journal is None or (not now and moment < max(self._next_sync, self._retry_at)):
+        if journal is None:
+            for job in self.jobs:
+                job.recorded()
+            return
+        if not now and moment < max(self._next_sync, self._retry_at):
             return
         self._next_sync = moment + SYNC_S
         if not now and not self._changed():

@@ -7,6 +7,7 @@ Worker.add … cut -> LiveWindows.merge -> due windows -> sinks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
 
 import msgspec
 
@@ -18,7 +19,10 @@ from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.state import StateMaker
 from elf.jobmaster.windows import LiveWindows, Publisher, WindowsState
-from elf.sinks.result import PaneState, Sink, Window
+from elf.sinks.result import PaneState, Sink, StateSink, Window
+
+PENDING_MAX = 8 << 20
+"""No more panes are offered to a lake while this many bytes wait for it (a full disk): they wait in the trees instead."""
 
 
 class JobOptions(msgspec.Struct, frozen=True):
@@ -60,7 +64,7 @@ class LiveJob:
         )
         self.overflows = 0
         self._state = StateMaker(name, self.publisher.version, plan)
-        self._stores = [sink for sink in sinks if sink.wants_state]
+        self._stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
         self._streams = [sink for sink in sinks if not sink.wants_state]
         self._with_open = any(sink.wants_open for sink in self._streams)
         self._unrecorded: list[list[Rows]] = []
@@ -71,6 +75,11 @@ class LiveJob:
     def unrecorded_bytes(self) -> int:
         """Memory of the rows that wait for the journal."""
         return sum(rows.nbytes for delta in self._unrecorded for rows in delta)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a sink takes windows; a lake takes the panes' states and nothing else."""
+        return bool(self._streams)
 
     def has_news(self) -> bool:
         """Whether a publication could say something new."""
@@ -87,13 +96,20 @@ class LiveJob:
             self._unrecorded.append(delta.rows)
 
     def publish(self, watermark_us: int | None) -> int:
-        """Cut, then give the sinks what is due; returns how many windows. OSError from a sink passes through."""
+        """Cut, then give the sinks what is due; returns how many windows they took. OSError from a sink passes through."""
         self.cut()
         if watermark_us is not None:
             self.windows.advance(watermark_us)
+        if not self.is_watched:
+            self.windows.pass_due()
+            return 0
         count = 0
         for window in self.windows.due(with_open=self._with_open):
-            self._put(window)
+            try:
+                self._put(window)
+            except OSError:
+                self.windows.publish_again(window.start)
+                raise
             count += 1
         return count
 
@@ -110,6 +126,8 @@ class LiveJob:
 
     def offer_states(self) -> int:
         """Give the lake sinks the panes that became final or were revised; returns how many wait for `flush_states`."""
+        if sum(sink.pending_bytes for sink in self._stores) > PENDING_MAX:
+            return len(self._unacked)
         if self._stores:
             for pane, status in self.windows.due_panes():
                 for state in self._pane_states(pane, status):

@@ -45,7 +45,14 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
         history = History(encoded)
         budget = Budget(config.agent.memory_max, state_dir)
         sources = _sources(config, history, budget, notices)
-        live = Live(sources, budget=budget, epoch=history.epoch, journal=journal, notices=notices)
+        live = Live(
+            sources,
+            budget=budget,
+            epoch=history.epoch,
+            journal=journal,
+            notices=notices,
+            lakes=sorted({spec.folder for job in config.jobs for spec in job.sinks if spec.folder}),
+        )
     except BaseException:
         journal.close()
         raise

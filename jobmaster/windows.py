@@ -260,13 +260,21 @@ class LiveWindows:
 
     def due(self, *, with_open: bool) -> Iterator[Window]:
         """The windows to publish now, in time order: new finals, revisions, and with `with_open` the open ones that changed."""
+        for start in self._pending(with_open):
+            yield self._publish(start)
+
+    def pass_due(self) -> None:
+        """As `due` without open ones, for a job whose windows nobody reads: they count as published."""
+        for start in self._pending(False):
+            self._mark(start)
+
+    def _pending(self, with_open: bool) -> list[int]:
         pending = {start for start in self._open_starts() if self.is_due(start)}
         if with_open:
             pending |= self._changed
         else:
             pending |= {start for start in self._changed if self.is_due(start)}
-        for start in sorted(pending):
-            yield self._publish(start)
+        return sorted(pending)
 
     def _open_starts(self) -> set[int]:
         known = {start for start, published in self.published.items() if not published.is_final}
@@ -277,6 +285,11 @@ class LiveWindows:
         return self._dropped_until is not None and start < self._dropped_until
 
     def _publish(self, start: int) -> Window:
+        status = self._mark(start)
+        return self._read(start, status, (self.epoch, 0, self.published[start].n))
+
+    def _mark(self, start: int) -> str:
+        """Count one more revision of the window; returns its status."""
         published = self.published.setdefault(start, Published(0))
         published.n += 1
         status = "open"
@@ -284,7 +297,7 @@ class LiveWindows:
             status = "revised" if published.is_final else "final"
             published.is_final = True
         self._changed.discard(start)
-        return self._read(start, status, (self.epoch, 0, published.n))
+        return status
 
     def _read(self, start: int, status: str, revision: Revision) -> Window:
         publisher = self.publisher
@@ -294,6 +307,10 @@ class LiveWindows:
         stop = start + self._window[0]
         rows = publisher.one_window(self.panes.window(start, stop))
         return publisher.window(start, rows, lines_of(self.panes.lines(start, stop)), status, revision)
+
+    def publish_again(self, start: int | None) -> None:
+        """A sink could not take this window: it is due once more, under a higher revision."""
+        self._changed.add(0 if start is None else start)
 
     def open_windows(self) -> Iterator[Window]:
         """Every window that is not final, changed or not: what is told at the end of a run."""

@@ -122,3 +122,11 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Flush, then release. Idempotent."""
+
+
+class StateSink(Sink, Protocol):
+    """A sink that wants states."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory held by what was put and is not durable yet."""
