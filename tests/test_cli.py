@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -229,6 +232,26 @@ class TestRun:
             done = run("run", QUERY, "-", "-q", stdin=file)
         assert [json.loads(line)["hits"] for line in done.stdout.splitlines()] == [30, 10]
 
+    @pytest.mark.parametrize("size", [1, 5_000])
+    def test_standard_input_through_a_pipe(self, size: int) -> None:
+        done = run("run", QUERY, "-", "-q", input="".join(LINES * size))
+        assert [json.loads(line)["hits"] for line in done.stdout.splitlines()] == [30 * size, 10 * size]
+
+    def test_a_signal_ends_the_wait_for_standard_input(self) -> None:
+        command = [*ELF, "run", QUERY, "-", "--format", "combined"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("".join(LINES).encode())
+            process.stdin.flush()
+            wait_until_read(process.stdin.fileno())
+            process.send_signal(signal.SIGTERM)
+            rows = [json.loads(line) for line in process.stdout]
+            assert process.wait(20) == 143
+        assert [row["hits"] for row in rows] == [30, 10]
+
     def test_a_usual_question_by_name(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
         for name in ("traffic", "paths", "errors", "clients"):
             code, out, err = elf(capfd, "run", "--report", name, log, "-q")
@@ -266,6 +289,16 @@ class TestRun:
             _, err = process.communicate(timeout=20)
         assert process.returncode == 130, err
         assert "40 lines" in err
+
+
+def wait_until_read(pipe: int) -> None:
+    """Return when the other side of `pipe` has taken all that was written: it is at work then."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        if fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4):
+            return
+        time.sleep(0.02)
+    raise AssertionError("nobody reads the pipe")
 
 
 def on_terminal(*arguments: str) -> str:

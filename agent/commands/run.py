@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import msgspec
 
 from elf.agent import units
+from elf.agent.commands import standard_input
 from elf.agent.commands.allocator import keep_freed_memory
 from elf.agent.commands.arguments import checked_timezone, memory, moment, report_query, sink_specs
 from elf.agent.commands.signals import stop_on_signals
@@ -48,7 +50,10 @@ def run_command(arguments: Arguments) -> int:
     bar = ProgressBar(time.monotonic)
     sinks = [_AfterBar(sink, bar) for sink in _sinks(arguments)]
     show = _shower(bar) if not (arguments.quiet or arguments.follow) else None
-    with stop_on_signals() as stop:
+    with (
+        stop_on_signals() as stop,
+        standard_input.ends_on(stop.event) if "-" in options.files else nullcontext(),
+    ):
         try:
             summary = run_engine(
                 options, sinks, on_progress=show, notices=_notices(arguments.quiet, bar), stop=stop.event
@@ -162,7 +167,8 @@ def _reasons(summary: Summary) -> str:
 
 def _example(options: RunOptions) -> str:
     format = "" if options.format == "auto" else f" --format {shlex.quote(options.format)}"
-    return shlex.quote(options.files[0]) + format
+    file = "FILE" if options.files[0] == "-" else shlex.quote(options.files[0])
+    return file + format
 
 
 def _verdict(summary: Summary, options: RunOptions) -> int:
