@@ -43,6 +43,19 @@ def reason(error: Exception) -> str:
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
 
 
+def writable(seen: Sequence[Seen]) -> set[Inode]:
+    """The files that a writer may have open by name: those with a plain name; in a family without one, the newest."""
+    families: dict[str, list[Seen]] = {}
+    for one in seen:
+        families.setdefault(one.family, []).append(one)
+    found: set[Inode] = set()
+    for members in families.values():
+        wanted = [one for one in members if one.wanted] or members
+        plain = [one for one in wanted if not one.rotated]
+        found |= {one.inode for one in plain or wanted[-1:]}
+    return found
+
+
 class Listing:
     """The patterns, and what was already said about them."""
 

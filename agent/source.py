@@ -32,7 +32,7 @@ from elf.agent.content import Content, Plain, open_content
 from elf.agent.follow import Followed, Inode, Replaced
 from elf.agent.identity import PROOF_BYTES, FileState, is_start_of, same_head
 from elf.agent.inotify import Inotify
-from elf.agent.listing import Listing, Seen, reason
+from elf.agent.listing import Listing, Seen, reason, writable
 from elf.agent.recognise import Continues, Likeness, compare, continues, exactly, head_of, reading
 from elf.errors import SourceError
 
@@ -196,7 +196,7 @@ class Source:
         seen = self._listing.look([file.path for file in self._files.values()])
         self._inotify.watch(self._listing.folders)
         here = {one.inode: one for one in seen}
-        self._writable = _writable(seen)
+        self._writable = writable(seen)
         for file in list(self._files.values()):
             self._locate(file, here, now)
         self._locate_on_new_device(seen, now)
@@ -593,16 +593,3 @@ class Source:
             return True
         # The start of a line without its end: the rest is being written, unless it is left like that.
         return file.lag_bytes > 0 and now - file.grown_at < self.grace_s
-
-
-def _writable(seen: Sequence[Seen]) -> set[Inode]:
-    """The files that a writer may have open by name: those with a plain name; in a family without one, the newest."""
-    families: dict[str, list[Seen]] = {}
-    for one in seen:
-        families.setdefault(one.family, []).append(one)
-    writable: set[Inode] = set()
-    for members in families.values():
-        wanted = [one for one in members if one.wanted] or members
-        plain = [one for one in wanted if not one.rotated]
-        writable |= {one.inode for one in plain or wanted[-1:]}
-    return writable

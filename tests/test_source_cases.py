@@ -209,6 +209,50 @@ def test_corrupt_and_unknown_archives_are_said_and_do_not_stop_the_rest(tmp_path
     reader.close()
 
 
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("down", [True, False])
+def test_lines_that_the_tool_lost_but_we_read_do_not_make_the_copy_a_new_file(
+    log: Log, seen: bool, down: bool
+) -> None:
+    log.append(100)
+    reader = read_all(log.folder / "access.log*")
+    log.append(10)
+    log.copy()
+    log.append(3)  # not in the copy
+    if seen:
+        reader.step()
+    while reader.read_block():
+        pass
+    assert reader.lines == log.written
+    if down:
+        reader.stop()
+    log.truncate()
+    log.append(2)
+    if down:
+        reader.resume()
+    reader.settle()
+    assert reader.lines == log.written
+    compress(log.rotated(1))
+    reader.settle()
+    reader.restart()
+    reader.settle()
+    assert reader.lines == log.written
+    reader.close()
+
+
+def test_emptied_and_refilled_between_looking_and_reading(log: Log) -> None:
+    log.append(20)
+    reader = read_all(log.path)
+    reader.now += 1
+    reader.source.scan(reader.now)
+    log.truncate()
+    log.append(50)
+    while reader.read_block():
+        pass
+    assert reader.lines == log.written
+    reader.close()
+
+
 # Lines.
 
 
