@@ -206,9 +206,9 @@ def compare(kind: str, rows: int, runs: int, cap: int) -> bool:
     print(f"\n{kind}: {rows:,} rows, cap {cap >> 20} MiB, {runs} runs, result {' '.join(sorted(digests))}")
     for name, some in got.items():
         spread = measure.spread([run["seconds"] for run in some])
-        print(
-            f"  {name:15} {spread:26} s  {rows / seconds[name] / 1e6:6.2f} M rows/s  {peaks[name]:7.0f} MiB"
-        )
+        cpu = statistics.median(run["cpu"] for run in some)
+        speed = rows / seconds[name] / 1e6
+        print(f"  {name:15} {spread:24} s, cpu {cpu:5.2f} s {speed:6.2f} M rows/s {peaks[name]:6.0f} MiB")
     limit = (cap >> 20) + 64
     for what, value, bound, at_most in (
         ("memory / DuckDB's", peaks["tree"] / peaks["duckdb"], 0.5, True),
