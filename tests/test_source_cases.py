@@ -253,6 +253,19 @@ def test_emptied_and_refilled_between_looking_and_reading(log: Log) -> None:
     reader.close()
 
 
+def test_equal_start_and_end_with_another_middle_is_another_file(log: Log) -> None:
+    start, end = HEADER * 50, b"z" * 70 + b"\n"
+    os.write(log.writer, start + b"one\n" + end)
+    reader = read_all(log.folder / "access.log*")
+    reader.stop()
+    log.path.unlink()
+    log.rotated(1).write_bytes(start + b"two\n" + end + b"more\n")
+    reader.resume()
+    reader.settle()
+    assert Counter(reader.lines)[b"one"] == Counter(reader.lines)[b"two"] == 1
+    reader.close()
+
+
 # Lines.
 
 
