@@ -7,6 +7,7 @@ value and a group-by compares integers. It only grows; its owner empties it (`cl
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -141,8 +142,24 @@ cdef class Strings:
 
     def values(self, long start=0, stop=None):
         """The values of codes [start, stop) as a list of str (invalid UTF-8 as U+FFFD)."""
-        cdef long end = self.count if stop is None else min(<long> stop, <long> self.count)
-        return [self[code].decode("utf-8", "replace") for code in range(start, end)]
+        cdef long code, end = self.count if stop is None else min(<long> stop, <long> self.count)
+        cdef uint32_t at
+        cdef list out = []
+        for code in range(max(start, 0), end):
+            at = self.ends[code - 1] if code else 0
+            out.append(PyUnicode_DecodeUTF8(<char *> self.text + at, self.ends[code] - at, "replace"))
+        return out
+
+    def buffers(self):
+        """(text uint8, ends uint32): copies of all values and of where each ends. O(bytes)."""
+        text, ends = np.empty(self.text_used, dtype=np.uint8), np.empty(self.count, dtype=np.uint32)
+        cdef uint8_t[::1] to_text = text
+        cdef uint32_t[::1] to_ends = ends
+        if self.text_used:
+            memcpy(&to_text[0], self.text, self.text_used)
+        if self.count:
+            memcpy(&to_ends[0], self.ends, self.count * sizeof(uint32_t))
+        return text, ends
 
     def lengths(self):
         """Byte length of each value: int64 array of len(self)."""

@@ -11,9 +11,8 @@ function of the set of values alone: neither order nor the shape of the tree can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from math import inf, isqrt, ldexp, nan, sqrt
 from typing import Any
 
@@ -78,7 +77,6 @@ def registers_of_doubles(values: Doubles) -> tuple[Ints, Ints]:
     return registers_of_words(canonical(np.ascontiguousarray(values, dtype=np.float64)).view(np.uint64))
 
 
-@lru_cache(maxsize=REGISTERS + 1)
 def _sigma(empty: int) -> float:
     """Ertl's sigma of the share of empty registers."""
     if empty == REGISTERS:
@@ -91,7 +89,6 @@ def _sigma(empty: int) -> float:
     return z
 
 
-@lru_cache(maxsize=REGISTERS + 1)
 def _tau(full: int) -> float:
     """Ertl's tau of the share of registers below the greatest value."""
     if full in (0, REGISTERS):
@@ -102,6 +99,26 @@ def _tau(full: int) -> float:
         x, before, y = sqrt(x), z, y * 0.5
         z -= (1.0 - x) * (1.0 - x) * y
     return z / 3.0
+
+
+class _Table:
+    """A function of 0 to REGISTERS, computed where it is first asked for: most reports have few groups."""
+
+    def __init__(self, function: Callable[[int], float]) -> None:
+        self._function = function
+        self._values = np.full(REGISTERS + 1, nan)
+
+    def of(self, at: NDArray[np.intp]) -> Doubles:
+        values: Doubles = self._values[at]
+        unknown = np.isnan(values)
+        if unknown.any():
+            for n in np.unique(at[unknown]).tolist():
+                self._values[n] = self._function(n)
+            values = self._values[at]
+        return values
+
+
+_SIGMA, _TAU = _Table(_sigma), _Table(_tau)
 
 
 def estimate(registers: Ints, rhos: Ints) -> float:
@@ -122,18 +139,19 @@ def estimates(bounds: Ints, registers: Ints, rhos: Ints) -> Doubles:
         stop = min(start + GROUPS_AT_ONCE, groups)
         part = slice(int(bounds[start]), int(bounds[stop]))
         group = np.repeat(np.arange(stop - start), np.diff(bounds[start : stop + 1]))
-        counts = np.bincount(group * (RHO_MAX + 1) + rhos[part], minlength=(stop - start) * (RHO_MAX + 1))
-        out[start:stop] = _improved(counts.reshape(stop - start, RHO_MAX + 1))
+        most = int(rhos[part].max(initial=1))
+        counts = np.bincount(rhos[part] * (stop - start) + group, minlength=(most + 1) * (stop - start))
+        out[start:stop] = _improved(counts.reshape(most + 1, stop - start))
     return out
 
 
 def _improved(counts: NDArray[np.intp]) -> Doubles:
-    """Estimates from how many registers of a group hold each rho: counts[group, rho]."""
-    z = REGISTERS * np.array([_tau(full) for full in counts[:, RHO_MAX].tolist()])
-    for rho in range(RHO_MAX - 1, 0, -1):
-        z = 0.5 * (z + counts[:, rho])
-    empty = REGISTERS - counts[:, 1:].sum(axis=1)
-    z += REGISTERS * np.array([_sigma(count) for count in empty.tolist()])
+    """Estimates from how many registers of a group hold each rho: counts[rho, group], up to the greatest rho that occurs."""
+    full = counts[RHO_MAX] if len(counts) > RHO_MAX else np.zeros(counts.shape[1], dtype=np.intp)
+    z = REGISTERS * _TAU.of(full)
+    for rho in range(min(len(counts), RHO_MAX) - 1, 0, -1):  # above, z is 0 and stays so
+        z = 0.5 * (z + counts[rho])
+    z += REGISTERS * _SIGMA.of(REGISTERS - counts[1:].sum(axis=0))
     # Values chosen to fill every register would make z vanish: the answer stays a BIGINT.
     out: Doubles = np.minimum(ALPHA * REGISTERS * REGISTERS / np.maximum(z, 1e-18), 2.0**63 - 1024)
     return out

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from elf.cbt import aggregates
 from elf.cbt._kernel import decode_keys
 from elf.cbt.rows import Rows
+from elf.jobmaster._finish import group_index, sorted_members
 from elf.jobmaster.functions import Cache, evaluate
 from elf.jobmaster.lanes import group_ops, lane_starts
 from elf.jobmaster.panes import Piece
 from elf.jobmaster.plan import Aggregate, Column, Expression, Plan
-from elf.jobmaster.vector import BIGINT, DOUBLE, STRING, TIMESTAMP, Kind, SqlType, Vector
+from elf.jobmaster.vector import BIGINT, DOUBLE, STRING, TIMESTAMP, WINDOW, Kind, SqlType, Vector
 
 INT64 = np.iinfo(np.int64)
 
@@ -29,12 +30,13 @@ INT64 = np.iinfo(np.int64)
 class Finished(msgspec.Struct):
     """n result rows of one or more windows, in window order and within a window by the plan's order.
 
-    starts: window start of each row (n,). order: the vectors of `Plan.order`. columns: one list of Python values per select item.
+    starts: window start of each row (n,). order: the vectors of `Plan.order`. columns: a vector of n per select item. Their
+    dictionaries may be void once the `Finisher` goes on to the next piece.
     """
 
     starts: NDArray[np.int64]
     order: list[Vector]
-    columns: list[list[Any]]
+    columns: list[Vector]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -54,6 +56,8 @@ class Finisher:
 
     def finish(self, piece: Piece) -> Finished:
         """All three steps for the groups of a piece. LIMIT is left to the caller, who knows the window's other pieces."""
+        # The derived dictionaries of the result stage live no longer than their piece.
+        self._cache.clear()
         groups = piece.groups
         names = self._names(groups, piece.families)
         starts = groups.pane
@@ -70,12 +74,9 @@ class Finisher:
         if ranks is not None:
             starts, order = starts[ranks], [vector.take(ranks) for vector in order]
             names = {name: vector.take(ranks) for name, vector in names.items()}
-        out = Finished(
+        return Finished(
             starts, order, [self._select(item.expression, names, rows) for item in self.plan.select]
         )
-        # The derived dictionaries of the result stage live no longer than their piece.
-        self._cache.clear()
-        return out
 
     def group_vectors(self, groups: Rows, families: Sequence[Rows]) -> dict[str, Vector]:
         """`#k…` and `#a…` of every group, before HAVING."""
@@ -96,19 +97,16 @@ class Finisher:
     def _ranks(self, starts: NDArray[np.int64], order: Sequence[Vector]) -> NDArray[np.intp] | None:
         if not order or len(starts) < 2:
             return None
-        keys: list[NDArray[Any]] = []
+        keys: list[NDArray[Any]] = [np.cumsum(np.diff(starts, prepend=starts[:1]) != 0)]
         for item, vector in zip(self.plan.order, order, strict=True):
             keys += _sort_keys(vector, item.descending, item.nulls_first)
-        return np.lexsort([*reversed(keys), starts])
+        return _order_of(keys)
 
-    def _select(self, expression: Expression, names: Mapping[str, Vector], rows: int) -> list[Any]:
+    def _select(self, expression: Expression, names: Mapping[str, Vector], rows: int) -> Vector:
         if isinstance(expression, Column) and expression.name == "#window":
-            starts = _full(names["#window_start"], rows).values.tolist()
-            ends = _full(names["#window_end"], rows).values.tolist()
-            return list(zip(starts, ends, strict=True))
-        vector = evaluate(expression, names, rows, self._cache)
-        values = vector.to_python()
-        return values * rows if len(values) == 1 and rows != 1 else values
+            bounds = [_full(names[name], rows).values for name in ("#window_start", "#window_end")]
+            return Vector(WINDOW, np.stack(bounds).T)
+        return _full(evaluate(expression, names, rows, self._cache), rows)
 
     # Aggregates: from lanes and members to one value per group.
 
@@ -200,8 +198,8 @@ class Finisher:
 
     def _percentile(self, aggregate: Aggregate, groups: Rows, members: Members) -> Vector:
         counts = self._lane(groups, aggregate.accumulators[0])
-        low = self._lane(groups, aggregate.accumulators[1])
-        high = self._lane(groups, aggregate.accumulators[2])
+        low: NDArray[Any] = self._lane(groups, aggregate.accumulators[1])
+        high: NDArray[Any] = self._lane(groups, aggregate.accumulators[2])
         is_double = aggregate.input_type.kind is Kind.DOUBLE
         valid = counts > 0
         if is_double:
@@ -209,7 +207,7 @@ class Finisher:
         one = SqlType(aggregate.input_type.kind, aggregate.input_type.precision, aggregate.input_type.scale)
         columns = []
         for text in aggregate.fractions:
-            values = members.quantiles(Fraction(text), counts, integer=not is_double)
+            values = members.quantiles(Fraction(text), integer=not is_double)
             columns.append(_masked(one, np.clip(values, low, high), valid))
         if aggregate.type.kind is not Kind.ARRAY:
             return columns[0]
@@ -220,12 +218,17 @@ class Finisher:
 
 
 class Members:
-    """A family's rows beside its groups: which group each belongs to, and the member's number where it is one."""
+    """A family's rows, ordered by their groups: those of group g are [bounds[g], bounds[g + 1])."""
 
     def __init__(self, groups: Rows, rows: Rows) -> None:
-        self.groups, self.rows = len(groups), rows
-        self.index = _group_index(groups, rows)
+        index, self.bounds, ascending = group_index(groups, rows)
+        self.rows = rows if ascending else rows.take(np.argsort(index, kind="stable"))
         self._numbers: NDArray[np.int64] | None = None
+        self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def index(self) -> NDArray[np.int64]:
+        """The group of each row, ascending."""
+        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
 
     def numbers(self) -> NDArray[np.int64]:
         """Register, bucket or bin of each row."""
@@ -235,67 +238,26 @@ class Members:
         return self._numbers
 
     def counts(self) -> NDArray[np.int64]:
-        return np.bincount(self.index, minlength=self.groups).astype(np.int64)
+        return np.diff(self.bounds)
 
     def distinct_estimates(self) -> NDArray[np.int64]:
-        estimates = aggregates.estimates(self._bounds(), self.numbers(), self.rows.lanes[0])
+        estimates = aggregates.estimates(self.bounds, self.numbers(), self.rows.lanes[0])
         return np.rint(estimates).astype(np.int64)
 
     def exact_values(self) -> list[Fraction | float]:
         """The exact sum of each group; a float where it is not finite."""
         bins = self.numbers().tolist()
         totals = aggregates.wide_total(self.rows.lanes[0].view(np.uint64), self.rows.lanes[1])
-        bounds = self._bounds().tolist()
+        bounds = self.bounds.tolist()
         return [aggregates.exact_value(bins[a:b], totals[a:b]) for a, b in itertools.pairwise(bounds)]
 
-    def quantiles(self, fraction: Fraction, counts: NDArray[np.int64], *, integer: bool) -> NDArray[Any]:
+    def quantiles(self, fraction: Fraction, *, integer: bool) -> NDArray[Any]:
         """The representative of the bucket that holds the nearest rank, of every group (0 where it has no member)."""
-        order = np.lexsort((self.numbers(), self.index))
-        return aggregates.quantiles(
-            self._bounds(), self.numbers()[order], self.rows.lanes[0][order], fraction, integer=integer
-        )
-
-    def _bounds(self) -> NDArray[np.int64]:
-        """Rows [bounds[g], bounds[g + 1]) are those of group g."""
-        return np.searchsorted(self.index, np.arange(self.groups + 1)).astype(np.int64)
-
-
-def _group_index(groups: Rows, rows: Rows) -> NDArray[np.int64]:
-    """The group of each family row, ascending. Both are in (pane, hash) order, so it is a merge."""
-    n, m = len(groups), len(rows)
-    if not m:
-        return np.empty(0, dtype=np.int64)
-    same = (groups.pane[1:] == groups.pane[:-1]) & (groups.hash[1:] == groups.hash[:-1])
-    if same.any():  # two groups with one hash: by their keys
-        return _group_index_by_key(groups, rows)
-    order = np.lexsort(
-        (
-            np.concatenate([groups.hash, rows.hash]),
-            np.concatenate([groups.pane, rows.pane]),
-        )
-    )  # stable: a group comes before its members
-    seen = np.cumsum(order < n) - 1
-    out = np.empty(m, dtype=np.int64)
-    member = order >= n
-    out[order[member] - n] = seen[member]
-    return out
-
-
-def _group_index_by_key(groups: Rows, rows: Rows) -> NDArray[np.int64]:
-    keys, ends = groups.keys.tobytes(), groups.ends.tolist()
-    known = {
-        (pane, keys[start:end]): i
-        for i, (pane, start, end) in enumerate(zip(groups.pane.tolist(), [0, *ends[:-1]], ends, strict=True))
-    }
-    keys, ends = rows.keys.tobytes(), rows.ends.tolist()
-    starts = [0, *ends[:-1]]
-    return np.array(
-        [
-            known[pane, keys[start : start + split]]
-            for pane, start, split in zip(rows.pane.tolist(), starts, rows.split.tolist(), strict=True)
-        ],
-        dtype=np.int64,
-    )
+        if self._sorted is None:
+            self._sorted = sorted_members(
+                self.bounds, self.numbers(), np.ascontiguousarray(self.rows.lanes[0])
+            )
+        return aggregates.quantiles(self.bounds, *self._sorted, fraction, integer=integer)
 
 
 def key_vectors(
@@ -375,8 +337,22 @@ def _half_up(numerator: int, denominator: int) -> int:
     return -quotient if numerator < 0 else quotient
 
 
+def _order_of(keys: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+    """The order of rows by integer keys, most significant first; packed into one key where 63 bits are enough for all."""
+    packed = np.zeros(len(keys[0]), dtype=np.int64)
+    room = 1
+    for key in keys:
+        low = int(key.min())
+        width = int(key.max()) - low + 1
+        room *= width
+        if room >= 2**63:
+            return np.lexsort(keys[::-1])
+        packed = packed * width + (key.astype(np.int64) - low)
+    return np.argsort(packed, kind="stable")
+
+
 def _sort_keys(vector: Vector, descending: bool, nulls_first: bool) -> list[NDArray[Any]]:
-    """Ascending integer or float arrays, most significant first, that order the vector as asked."""
+    """Ascending integer arrays, most significant first, that order the vector as asked."""
     values = vector.values
     valid = vector.is_valid()
     if vector.type.kind is Kind.STRING:
@@ -384,7 +360,7 @@ def _sort_keys(vector: Vector, descending: bool, nulls_first: bool) -> list[NDAr
     elif values.dtype == np.float64:
         values = aggregates.order_double(values)
     elif values.dtype == object:
-        values = _ranks_of_objects(values)
+        values = _dense_ranks(values.tolist())
     else:
         values = values.astype(np.int64)
     keys: list[NDArray[Any]] = [~values if descending else values]
@@ -395,14 +371,15 @@ def _sort_keys(vector: Vector, descending: bool, nulls_first: bool) -> list[NDAr
 
 def _string_ranks(vector: Vector) -> NDArray[np.int64]:
     """Rank of each value by its UTF-8 bytes; -1 for NULL."""
-    assert vector.strings is not None
-    codes, inverse = np.unique(vector.values, return_inverse=True)
-    texts = [b"" if code < 0 else vector.strings[code] for code in codes.tolist()]
-    return np.asarray(_dense_ranks(texts)[inverse], dtype=np.int64)
-
-
-def _ranks_of_objects(values: NDArray[Any]) -> NDArray[np.int64]:
-    return _dense_ranks(values.tolist())
+    strings = vector.strings
+    assert strings is not None
+    # All of a dictionary that is about as large as the column, else only what the column holds.
+    needed = range(len(strings)) if len(strings) <= len(vector) else np.unique(vector.values).tolist()
+    codes = [code for code in needed if code >= 0]
+    codes.sort(key=strings.__getitem__)
+    ranks = np.full(len(strings) + 1, -1, dtype=np.int64)  # the last one is that of code -1
+    ranks[codes] = np.arange(len(codes))
+    return np.asarray(ranks[vector.values], dtype=np.int64)
 
 
 def _dense_ranks(values: Sequence[Any]) -> NDArray[np.int64]:

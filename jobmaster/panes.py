@@ -147,6 +147,7 @@ def _align(
 
 
 def _gather(stream: Iterator[Rows], ops: tuple[Op, ...], piece_bytes: int) -> Iterator[Rows]:
+    """The rows in pieces of about `piece_bytes`, cut between windows where that is possible."""
     held: list[Rows] = []
     size = 0
     for rows in stream:
@@ -155,8 +156,15 @@ def _gather(stream: Iterator[Rows], ops: tuple[Op, ...], piece_bytes: int) -> It
         held.append(rows)
         size += rows.nbytes
         if size >= piece_bytes:
-            yield concat(held, lane_count(ops))
-            held, size = [], 0
+            piece = concat(held, lane_count(ops))
+            last = int(np.searchsorted(piece.pane, piece.pane[-1]))
+            if last:  # what there is of the last window waits for its rest
+                held = [piece.slice(last, len(piece)).copy()]
+                size = held[0].nbytes
+                piece = piece.slice(0, last)
+            else:
+                held, size = [], 0
+            yield piece
     if held:
         yield concat(held, lane_count(ops))
 

@@ -174,11 +174,12 @@ def _typed(type: SqlType, lane: np.ndarray[Any, Any], valid: np.ndarray[Any, Any
 
 def _member_values(family: Family, groups: Rows, rows: Rows) -> list[Any]:
     members = Members(groups, rows)
+    rows, index = members.rows, members.index().tolist()
     out: list[Any]
     if family.kind is FamilyKind.BUCKETS:
         out = [{} for _ in range(len(groups))]
         for group, bucket, count in zip(
-            members.index.tolist(), members.numbers().tolist(), rows.lanes[0].tolist(), strict=True
+            index, members.numbers().tolist(), rows.lanes[0].tolist(), strict=True
         ):
             out[group][bucket] = count
         return out
@@ -187,7 +188,7 @@ def _member_values(family: Family, groups: Rows, rows: Rows) -> list[Any]:
         vector.to_python()
         for vector in key_vectors(rows, [each.type for each in family.inputs], start=rows.split)
     ]
-    for group, value in zip(members.index.tolist(), zip(*columns, strict=True), strict=True):
+    for group, value in zip(index, zip(*columns, strict=True), strict=True):
         out[group].append(value[0] if len(value) == 1 else value)
     return out
 

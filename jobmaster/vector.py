@@ -11,6 +11,8 @@ A type is one of Spark SQL's. Representation of a `Vector` of n rows:
 | DECIMAL(p, s)  | int64 unscaled; object (Python ints) when p > 18   | valid[i] is False   |
 | TIMESTAMP      | int64 microseconds since 1970-01-01 UTC            | valid[i] is False   |
 | NULL           | bool, all False                                    | valid all False     |
+| WINDOW         | int64 (n, 2): start, end                           | never               |
+| ARRAY          | object (lists)                                     | valid[i] is False   |
 
 `valid` is None where nothing is NULL. What stands in `values` under a NULL is 0 / False / 0.0: never garbage.
 A vector of length 1 is also a constant that broadcasts against any length.
@@ -18,7 +20,6 @@ A vector of length 1 is also a constant that broadcasts against any length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -27,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.cbt._strings import Strings
+from elf.jobmaster._text import decode
+from elf.sinks.columns import decimals, with_nulls
 
 
 class Kind(Enum):
@@ -124,25 +127,19 @@ class Vector:
 
     def to_python(self) -> list[Any]:
         """Row values as Python objects: None, bool, int, float, Decimal, str; timestamps as int microseconds."""
-        from decimal import Decimal
-
-        values: Sequence[Any]
         if self.type.kind is Kind.STRING:
-            assert self.strings is not None
-            known: dict[int, str | None] = {-1: None}
-            out = []
-            for code in self.values.tolist():
-                if code not in known:
-                    known[code] = self.strings[code].decode("utf-8", "replace")
-                out.append(known[code])
-            return out
-        values = self.values.tolist()
+            return self._texts()
+        values: list[Any] = self.values.tolist()
         if self.type.kind is Kind.DECIMAL:
-            # scaleb rounds to the context's 28 digits; a tuple keeps all 38.
-            scale = -self.type.scale
-            values = [
-                Decimal((int(v < 0), tuple(int(digit) for digit in str(abs(v))), scale)) for v in values
-            ]
-        if self.valid is None:
-            return list(values)
-        return [v if ok else None for v, ok in zip(values, self.valid.tolist(), strict=True)]
+            values = list(decimals(values, self.type.scale))
+        return with_nulls(values, self.valid)
+
+    def _texts(self) -> list[Any]:
+        assert self.strings is not None
+        size = len(self.strings)
+        if size > len(self.values):  # most of the dictionary is not needed
+            return list(decode(self.strings, np.ascontiguousarray(self.values, dtype=np.int32)))
+        table = np.empty(size + 1, dtype=object)  # the last one, that of -1, is None
+        table[:-1] = self.strings.values()
+        texts: list[Any] = table[self.values].tolist()
+        return texts

@@ -19,6 +19,8 @@ from elf.jobmaster.lanes import family_ops, group_ops, lane_count
 from elf.jobmaster.order import Row, Spool, order_bytes
 from elf.jobmaster.panes import Panes, Piece
 from elf.jobmaster.plan import Plan, digest
+from elf.jobmaster.vector import Vector
+from elf.sinks.columns import CellColumn, ColumnRows, Texts
 from elf.sinks.result import ColumnInfo, Lines, Revision, Window
 
 ORDER_BYTES_MAX = 32 << 20
@@ -57,15 +59,12 @@ class Publisher:
                 low, high = bounds[number], bounds[number + 1]
                 goes_on = number == len(starts) - 1 and not piece.whole
                 if spool is None and not goes_on:
-                    yield (
-                        start,
-                        rows[low:high] if self.plan.limit is None else rows[low:high][: self.plan.limit],
-                    )
+                    yield start, rows[low:high][: self.plan.limit]
                     continue
                 if spool is None:
                     spool, spool_start = Spool(self._order_max, self._spill_dir, self.plan.limit), start
                 assert start == spool_start
-                spool.add(_keys(self.plan, finished, low, high), rows[low:high])
+                spool.add(_keys(self.plan, finished, low, high), list(rows[low:high]))
                 if not goes_on:
                     self.spilled_bytes += spool.spilled_bytes
                     yield start, spool  # type: ignore[misc]  # sized and iterable again and again, as sinks need it
@@ -79,8 +78,20 @@ class Publisher:
         return []
 
 
-def _rows(finished: Finished) -> list[Row]:
-    return list(zip(*finished.columns, strict=True))
+def _rows(finished: Finished) -> Sequence[Row]:
+    """The rows as columns that need no dictionary of the engine; its texts are copied, once for all columns."""
+    copies: dict[int, Texts] = {}
+    columns = [_cells(vector, copies) for vector in finished.columns]
+    return ColumnRows(columns, 0, len(finished))
+
+
+def _cells(vector: Vector, copies: dict[int, Texts]) -> CellColumn:
+    strings = vector.strings
+    if strings is None:
+        return CellColumn(str(vector.type), vector.values, vector.valid)
+    if id(strings) not in copies:
+        copies[id(strings)] = Texts(*strings.buffers())
+    return CellColumn(str(vector.type), vector.values, None, copies[id(strings)])
 
 
 def _keys(plan: Plan, finished: Finished, low: int, high: int) -> list[bytes]:
