@@ -19,6 +19,7 @@ from elf.agent.blocks import Block
 from elf.agent.feed import Feed, columns_for
 from elf.agent.fields import Reason
 from elf.agent.format_choice import HEAD_BYTES, FormatChoice, head_of
+from elf.agent.plan_cache import compiled
 from elf.agent.worker import Worker
 from elf.cbt.budget import Budget
 from elf.jobmaster.panes import Panes
@@ -193,9 +194,7 @@ def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, byte
 
 def compile_plan(query: str, schema: Mapping[str, SqlType]) -> Plan:
     """The plan of a query whose FROM is any name: with one set of files there is one source."""
-    from elf.jobmaster.query import compile as compile_query
-
-    return compile_query(query, {"access": schema})
+    return compiled(query, {"access": schema})
 
 
 def put(sinks: Sequence[Sink], window: Window) -> None:

@@ -17,7 +17,6 @@ from elf.jobmaster._text import lengths, match
 from elf.jobmaster.functions_convert import FROM_TEXT, TO_TEXT, TRY_FROM_TEXT, TRY_TO_TEXT
 from elf.jobmaster.functions_frame import Compile, Frame, Program, TextList, Texts, both, from_list, settle
 from elf.jobmaster.functions_logic import COMPARE
-from elf.jobmaster.functions_url import parse_url
 from elf.jobmaster.plan import Call, Column, Expression, Literal
 from elf.jobmaster.vector import BOOLEAN, Kind, SqlType, Vector
 
@@ -62,6 +61,13 @@ def rtrim(characters: str = " ") -> Callable[[str], str]:
     return lambda text: text.rstrip(characters) if characters else text
 
 
+def _parse_url(part: str, key: str | None = None) -> Callable[[str], str | None]:
+    # Late: its grammar takes as long to compile as numpy to import, and few queries need it.
+    from elf.jobmaster.functions_url import parse_url
+
+    return parse_url(part, key)
+
+
 WITH_LITERALS: dict[str, Callable[..., Callable[[str], Any]]] = {
     "lower": lambda: str.lower,
     "upper": lambda: str.upper,
@@ -76,7 +82,7 @@ WITH_LITERALS: dict[str, Callable[..., Callable[[str], Any]]] = {
     "rlike": patterns.rlike,
     "regexp_extract": patterns.regexp_extract,
     "regexp_replace": patterns.regexp_replace,
-    "parse_url": parse_url,
+    "parse_url": _parse_url,
 }
 """Functions of one text whose other arguments are literals: from those to the function of the text."""
 
