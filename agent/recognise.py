@@ -16,12 +16,6 @@ from elf.errors import SourceError
 COMPARE_BYTES = 256 * 1024
 
 
-class Likeness(Enum):
-    EQUAL = "equal"
-    START = "start"  # the start of the other file
-    DIFFERENT = "different"
-
-
 @contextlib.contextmanager
 def reading(path: str | int) -> Iterator[Content]:
     """A fresh look at a file's content, from its start. A descriptor is duplicated."""
@@ -64,10 +58,10 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
         return Continues.NO
     if not content.compressed and size < state.offset:
         return Continues.NO
-    if content.compressed and state.done and state.offset and gzip_holds(content.descriptor, size, state):
-        return Continues.READ
     if not same_head(head_of(one.path), state):
         return Continues.NO
+    if content.compressed and state.done and state.offset and gzip_holds(content.descriptor, size, state):
+        return Continues.READ
     if not (state.offset or state.done):
         return _begins_alike(one, file)
     if state.done and not state.offset:  # an archive that was there before the beginning
@@ -85,20 +79,23 @@ def _begins_alike(one: Seen, file: Followed) -> Continues:
     return Continues.MORE if file.state.head_size and same_head(head, file.state) else Continues.NO
 
 
-def compare(one: Seen, file: Followed, *, thorough: bool) -> Likeness:
-    """How the uncompressed content of `one` relates to that of `file`, which is on disk too.
+def common(one: Seen, file: Followed, start: int = 0, *, thorough: bool) -> int | None:
+    """The uncompressed length of `one` if that is the start (or all) of `file`, which is on disk too; None if it differs.
 
-    thorough: of compressed content all, not only the first 1 KiB. Reads up to the first difference. Raises OSError.
+    start: so many bytes are known to be equal (used if both are uncompressed). thorough: of compressed content all, not
+    only the first 1 KiB. Reads up to the first difference. Raises OSError.
     """
     opened = file.content.descriptor if isinstance(file.content, Plain) else file.path
     with reading(one.path) as mine, reading(opened) as theirs:
-        whole = not (mine.compressed or theirs.compressed)
-        view = memoryview(bytearray(COMPARE_BYTES if whole or thorough else HEAD_BYTES))
+        length = 0
+        if isinstance(mine, Plain) and isinstance(theirs, Plain):
+            length = mine.raw.offset = theirs.raw.offset = start
+            thorough = True
+        view = memoryview(bytearray(COMPARE_BYTES if thorough else HEAD_BYTES))
         while True:
             data, other = exactly(mine, view), exactly(theirs, view)
-            if data != other:
-                return Likeness.START if other.startswith(data) else Likeness.DIFFERENT
-            if len(data) < len(view):
-                return Likeness.EQUAL
-            if not (whole or thorough):
-                return Likeness.START
+            if not other.startswith(data):
+                return None
+            length += len(data)
+            if len(data) < len(view) or not thorough:
+                return length

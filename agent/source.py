@@ -30,10 +30,10 @@ from elf.agent import names
 from elf.agent.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey
 from elf.agent.content import Content, Plain, open_content
 from elf.agent.follow import Followed, Inode, Replaced
-from elf.agent.identity import PROOF_BYTES, FileState, is_start_of, same_head
+from elf.agent.identity import PROOF_BYTES, FileState, gzip_holds, is_start_of, same_head
 from elf.agent.inotify import Inotify
 from elf.agent.listing import Listing, Seen, reason, writable
-from elf.agent.recognise import Continues, Likeness, compare, continues, exactly, head_of, reading
+from elf.agent.recognise import Continues, common, continues, exactly, head_of, reading
 from elf.errors import SourceError
 
 GRACE_S = 10.0
@@ -61,6 +61,7 @@ class Twin(msgspec.Struct):
     of: int  # generation
     signature: tuple[int, int]
     since: float  # when it last changed
+    compared: int = 0  # uncompressed bytes that were found equal
 
 
 class Source:
@@ -412,15 +413,18 @@ class Source:
             return copied
         if file.denied or (names.looks_rotated(file.path) and not content.compressed):
             return False
+        alike = file.intact()
         if twin is None or twin.of != generation or twin.signature != one.signature:
-            twin = Twin(generation, one.signature, now)
-            alike = compare(one, file, thorough=False) is not Likeness.DIFFERENT
-        elif now - twin.since < self.grace_s or file.lag_bytes:
-            alike = True
-        elif alike := self._is_copy(one, content, file):
-            self._notice(f"{one.path}: the same content as {file.path}; counted once")
-            self._count_as_read(one, content, now)
-            return True
+            start = twin.compared if twin is not None and twin.of == generation else 0
+            compared = common(one, file, start, thorough=False) if alike else None
+            alike = compared is not None
+            twin = Twin(generation, one.signature, now, compared or 0)
+        elif alike and now - twin.since >= self.grace_s and not file.lag_bytes:
+            alike = self._is_copy(one, content, file)
+            if alike:
+                self._notice(f"{one.path}: the same content as {file.path}; counted once")
+                self._count_as_read(one, content, now)
+                return True
         if alike:
             self._twins[one.inode] = twin
         elif self._was_emptied(file):
@@ -430,11 +434,10 @@ class Source:
     @staticmethod
     def _is_copy(one: Seen, content: Content, file: Followed) -> bool:
         """After the grace period: a whole archive or a long copy is one for good; a short equal start is no evidence."""
-        if content.compressed:
-            return compare(one, file, thorough=True) is not Likeness.DIFFERENT
-        return (
-            one.status.st_size >= PROOF_BYTES and compare(one, file, thorough=True) is not Likeness.DIFFERENT
-        )
+        if not content.compressed:
+            return one.status.st_size >= PROOF_BYTES
+        held = bool(file.state.offset) and gzip_holds(content.descriptor, one.status.st_size, file.state)
+        return held or common(one, file, thorough=True) is not None
 
     def _count_as_read(self, one: Seen, content: Content, now: float) -> None:
         """All its lines were handed out from another file: remember it as one that is done."""
