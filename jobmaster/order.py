@@ -20,7 +20,8 @@ from elf.cbt import aggregates
 from elf.jobmaster.plan import Order
 from elf.jobmaster.vector import Kind, Vector
 
-SLICE_ROWS = 4096
+SLICE_ROWS = 256
+"""Rows of each run that a merge holds as Python objects, some 150 KB: hundreds of runs fit beside a small cap."""
 Row = tuple[Any, ...]
 
 

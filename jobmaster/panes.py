@@ -20,6 +20,8 @@ from elf.jobmaster.plan import Plan
 
 PIECE_BYTES = 16 << 20
 """Uncompressed rows that are finished at once: large enough that vector operations dominate, small beside a cap."""
+WINDOW_BYTES = 256 << 20
+"""A window of up to this much is finished whole, if the cap is large; larger ones are ordered in several pieces."""
 
 
 class Piece(msgspec.Struct):
@@ -109,8 +111,9 @@ class Panes:
     def _ops_but_lines(self) -> list[tuple[Op, ...]]:
         return [self.ops[0], *self.ops[2:]]
 
-    def _piece_bytes(self) -> int:
-        return max(1 << 16, min(PIECE_BYTES, self._budget.cap_bytes // 16))
+    def _piece_bytes(self) -> tuple[int, int]:
+        share = max(1 << 16, self._budget.cap_bytes // 16)
+        return min(PIECE_BYTES, share), min(WINDOW_BYTES, share)
 
 
 def _as_pane(rows: Rows, pane: int, ops: Sequence[Op]) -> Rows:
@@ -126,12 +129,12 @@ def _as_pane(rows: Rows, pane: int, ops: Sequence[Op]) -> Rows:
 
 
 def _align(
-    streams: Sequence[Iterable[Rows]], ops: Sequence[tuple[Op, ...]], piece_bytes: int
+    streams: Sequence[Iterable[Rows]], ops: Sequence[tuple[Op, ...]], sizes: tuple[int, int]
 ) -> Iterator[Piece]:
     """Walk the groups and all families together, cutting each where the groups are cut, never within one hash."""
     iterators = [iter(stream) for stream in streams]
     left: list[Rows | None] = [None] * len(iterators)
-    ahead = _gather(iterators[0], ops[0], piece_bytes)
+    ahead = _gather(iterators[0], lane_count(ops[0]), sizes)
     current = next(ahead, None)
     while current is not None:
         following = next(ahead, None)
@@ -146,8 +149,8 @@ def _align(
         current = following
 
 
-def _gather(stream: Iterator[Rows], ops: tuple[Op, ...], piece_bytes: int) -> Iterator[Rows]:
-    """The rows in pieces of about `piece_bytes`, cut between windows where that is possible."""
+def _gather(stream: Iterator[Rows], lanes: int, sizes: tuple[int, int]) -> Iterator[Rows]:
+    """Rows in pieces of about sizes[0] bytes that end with a pane, or of sizes[1] where a pane is larger."""
     held: list[Rows] = []
     size = 0
     for rows in stream:
@@ -155,18 +158,18 @@ def _gather(stream: Iterator[Rows], ops: tuple[Op, ...], piece_bytes: int) -> It
             continue
         held.append(rows)
         size += rows.nbytes
-        if size >= piece_bytes:
-            piece = concat(held, lane_count(ops))
-            last = int(np.searchsorted(piece.pane, piece.pane[-1]))
-            if last:  # what there is of the last window waits for its rest
-                held = [piece.slice(last, len(piece)).copy()]
-                size = held[0].nbytes
-                piece = piece.slice(0, last)
-            else:
-                held, size = [], 0
-            yield piece
+        one_pane = held[0].pane[0] == rows.pane[-1]
+        if size < sizes[one_pane]:
+            continue
+        whole = concat(held, lanes)
+        end = int(np.searchsorted(whole.pane, whole.pane[-1], side="left"))  # where the last pane begins
+        if one_pane:
+            end = len(whole)
+        yield whole.slice(0, end)
+        held = [whole.slice(end, len(whole)).copy()] if end < len(whole) else []
+        size = sum(part.nbytes for part in held)
     if held:
-        yield concat(held, lane_count(ops))
+        yield concat(held, lanes)
 
 
 def _touch(a: Rows, b: Rows) -> bool:

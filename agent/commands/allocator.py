@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 
 KEEP_BYTES = 32 << 20
+KEEP_FROM = 1 << 30
+"""Memory caps below this are meant seriously: there, what is freed goes back."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from elf.agent import units
 from elf.agent.commands import standard_input
-from elf.agent.commands.allocator import keep_freed_memory
+from elf.agent.commands.allocator import KEEP_FROM, keep_freed_memory
 from elf.agent.commands.arguments import checked_timezone, memory, moment, report_query, sink_specs
 from elf.agent.commands.signals import stop_on_signals
 from elf.agent.commands.streams import notices, say
@@ -46,7 +46,8 @@ class Arguments(msgspec.Struct, frozen=True):
 def run_command(arguments: Arguments) -> int:
     """Run and print. Returns the exit code. Raises `ElfError`, `StreamClosed`."""
     options = _options(arguments, time.time_ns() // 1_000)
-    keep_freed_memory()
+    if options.memory_max >= KEEP_FROM:
+        keep_freed_memory()
     bar = ProgressBar(time.monotonic)
     sinks = [_AfterBar(sink, bar) for sink in _sinks(arguments)]
     show = _shower(bar) if not (arguments.quiet or arguments.follow) else None
