@@ -158,8 +158,8 @@ def _gather(stream: Iterator[Rows], lanes: int, sizes: tuple[int, int]) -> Itera
             continue
         held.append(rows)
         size += rows.nbytes
-        one_pane = held[0].pane[0] == rows.pane[-1]
-        if size < sizes[one_pane]:
+        one_pane = bool(held[0].pane[0] == rows.pane[-1])
+        if size < (sizes[1] if one_pane else sizes[0]):
             continue
         whole = concat(held, lanes)
         end = int(np.searchsorted(whole.pane, whole.pane[-1], side="left"))  # where the last pane begins
