@@ -57,6 +57,8 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
         journal.close()
         raise
     try:
+        # This start's epoch and positions come first: after a kill in the first second no revision is given out again.
+        live.sync(now=True)
         live.run(stop)
         live.finish(publish_open=False)
     finally:
