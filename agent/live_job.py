@@ -133,6 +133,7 @@ class LiveJob:
                 for state in self._pane_states(pane, status):
                     for sink in self._stores:
                         sink.put_state(state)
+                    del state  # before the next is made: they are the largest things an agent holds
                 self._unacked.add(pane)
                 self._acked.discard(pane)
         return len(self._unacked)

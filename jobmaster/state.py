@@ -163,6 +163,8 @@ def _decimal(unscaled: int, scale: int) -> Decimal | None:
     """Exactly, or None beyond the 38 digits that Parquet and Spark hold."""
     if abs(unscaled) >= 10**38:
         return None
+    if not scale:  # nearly always, and several times as fast
+        return Decimal(unscaled)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 
