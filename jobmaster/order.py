@@ -77,6 +77,7 @@ class Spool:
         self._file: IO[bytes] | None = None
         self._held = 0
         self._rows = 0
+        self._decompress = zstandard.ZstdDecompressor().decompress  # one context for all runs: each is 150 KB
 
     def __len__(self) -> int:
         return self._rows if self._limit is None else min(self._rows, self._limit)
@@ -117,10 +118,9 @@ class Spool:
         return self._file.read(part[1])
 
     def _run(self, parts: list[bytes] | list[tuple[int, int]]) -> Iterator[tuple[bytes, Row]]:
-        decompress = zstandard.ZstdDecompressor().decompress
         for part in parts:
             # Written by this very process into a file nobody else can open.
-            keys, rows = pickle.loads(decompress(self._read(part)))
+            keys, rows = pickle.loads(self._decompress(self._read(part)))
             yield from zip(keys, rows, strict=True)
 
     def __iter__(self) -> Iterator[Row]:

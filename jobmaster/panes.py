@@ -112,7 +112,7 @@ class Panes:
         return [self.ops[0], *self.ops[2:]]
 
     def _piece_bytes(self) -> tuple[int, int]:
-        share = max(1 << 16, self._budget.cap_bytes // 16)
+        share = max(1 << 16, self._budget.cap_bytes // 32)
         return min(PIECE_BYTES, share), min(WINDOW_BYTES, share)
 
 
