@@ -147,8 +147,9 @@ def estimates(bounds: Ints, registers: Ints, rhos: Ints) -> Doubles:
 
 def _improved(counts: NDArray[np.intp]) -> Doubles:
     """Estimates from how many registers of a group hold each rho: counts[rho, group], up to the greatest rho that occurs."""
-    full = counts[RHO_MAX] if len(counts) > RHO_MAX else np.zeros(counts.shape[1], dtype=np.intp)
-    z = REGISTERS * _TAU.of(full)
+    z = np.zeros(counts.shape[1])
+    if len(counts) > RHO_MAX:
+        z += REGISTERS * _TAU.of(counts[RHO_MAX])
     for rho in range(min(len(counts), RHO_MAX) - 1, 0, -1):  # above, z is 0 and stays so
         z = 0.5 * (z + counts[rho])
     z += REGISTERS * _SIGMA.of(REGISTERS - counts[1:].sum(axis=0))

@@ -169,14 +169,24 @@ class Finisher:
         high: NDArray[np.int64],
         valid: NDArray[np.bool_],
     ) -> Vector:
-        totals = aggregates.wide_total(low, high)
-        pairs = zip(totals, counts.tolist(), strict=True)
-        if aggregate.type.kind is Kind.DOUBLE:  # int / int rounds once, correctly
-            return Vector(DOUBLE, np.array([t / n if n else 0.0 for t, n in pairs], dtype=np.float64), valid)
+        narrow = low.view(np.int64)
+        most = _greatest(narrow) if (high == narrow >> 63).all() else 2**127
+        totals = narrow if most < 2**63 else np.array(aggregates.wide_total(low, high), dtype=object)
+        some = np.maximum(counts, 1)
+        if aggregate.type.kind is Kind.DOUBLE:
+            if most <= 2**53:
+                return Vector(DOUBLE, totals / some, valid)  # both exact as doubles, and rounded once
+            exact = [
+                t / n for t, n in zip(totals.tolist(), some.tolist(), strict=True)
+            ]  # as Python's integers are
+            return Vector(DOUBLE, np.array(exact, dtype=np.float64), valid)
         scale = 10 ** (aggregate.type.scale - aggregate.input_type.scale)
-        out = [_half_up(t * scale, n) if n else 0 for t, n in pairs]
-        dtype = object if aggregate.type.precision > 18 else np.int64
-        return _masked(aggregate.type, np.array(out, dtype=dtype), valid)
+        if 2 * most * scale + _greatest(some) >= 2**63:
+            totals, some = totals.astype(object), some.astype(object)
+        out = _half_up(totals * scale, some)
+        return _masked(
+            aggregate.type, out.astype(object if aggregate.type.precision > 18 else np.int64), valid
+        )
 
     def _variance(
         self, aggregate: Aggregate, counts: NDArray[np.int64], totals: Sequence[int], squares: Sequence[int]
@@ -331,10 +341,15 @@ def _of_doubles(
     return _masked(DOUBLE, np.array(values, dtype=np.float64), np.array(present, dtype=np.bool_))
 
 
-def _half_up(numerator: int, denominator: int) -> int:
-    """numerator / denominator to the nearest integer, halves away from zero (Spark's HALF_UP)."""
-    quotient = (2 * abs(numerator) + denominator) // (2 * denominator)
-    return -quotient if numerator < 0 else quotient
+def _greatest(values: NDArray[np.int64]) -> int:
+    """The greatest magnitude."""
+    return max(int(values.max(initial=0)), -int(values.min(initial=0)))
+
+
+def _half_up(numerators: NDArray[Any], denominators: NDArray[Any]) -> NDArray[Any]:
+    """Quotients to the nearest integer, halves away from zero (Spark's HALF_UP); of int64 that stay so, or of objects."""
+    quotients = (2 * abs(numerators) + denominators) // (2 * denominators)
+    return np.asarray(np.where(numerators < 0, -quotients, quotients))
 
 
 def _order_of(keys: Sequence[NDArray[Any]]) -> NDArray[np.intp]:

@@ -42,7 +42,8 @@ class Window(msgspec.Struct, frozen=True):
 
     status: "open", "final" or "revised" (a final one published again). start, end: microseconds UTC, or None for the one
     window of a query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float, Decimal, str,
-    a list (array), int microseconds (timestamp), (start, end) microseconds (window).
+    a list (array), int microseconds (timestamp), (start, end) microseconds (window). Mostly they are `ColumnRows`
+    (`elf.sinks.columns`), which make their tuples when asked, and which a sink can write as columns.
     """
 
     job: str

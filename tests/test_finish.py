@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +129,27 @@ def test_rows_are_ordered_as_sql_says(
 def vector(type: SqlType, values: list[int | None] | list[float | None], dtype: type[np.generic]) -> Vector:
     valid = np.array([value is not None for value in values])
     return Vector(type, np.array([value or 0 for value in values], dtype=dtype), valid)
+
+
+@pytest.mark.parametrize("most", [1000, 2**45, 2**62])
+def test_averages_round_once_whatever_their_size(tmp_path: Path, most: int) -> None:
+    """Small totals are divided by numpy, large ones by Python; Spark's DECIMAL rounds halves away from zero."""
+    rng = random.Random(most)
+    path = tmp_path / "a.log"
+    values: dict[str, list[int]] = {f"/{n}": [rng.randrange(most) for _ in range(n)] for n in range(1, 40)}
+    path.write_text(
+        "".join(
+            f'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET {name} HTTP/1.1" 200 {value} "-" "-"\n'
+            for name, held in values.items()
+            for value in held
+        )
+    )
+    query = "SELECT path, avg(bytes) AS a, avg(-CAST(bytes % 1000000 AS DECIMAL(8,2))) AS d FROM access GROUP BY path"
+    for name, double, decimal in elf.run(query, path, format="combined").windows[0].rows:
+        held = values[name]
+        assert double == float(Fraction(sum(held), len(held)))
+        exact = Decimal(-sum(value % 10**6 for value in held)) / len(held)
+        assert decimal == exact.quantize(Decimal("0.000001"), ROUND_HALF_UP)
 
 
 def test_a_derived_text_orders_a_window_of_many_pieces(tmp_path: Path) -> None:
