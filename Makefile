@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check wheel bench kernels clean
+.PHONY: demo test lint check wheel bench bench-smoke kernels clean
 
 demo: $(VENV)/.ready
 	$(BIN)/elf demo
@@ -24,12 +24,13 @@ check: $(VENV)/.ready
 wheel: $(VENV)/.ready
 	$(BIN)/python tests/wheel.py
 
-# Each against its peers in the same run; about half an hour, on two cores that do nothing else.
+# Each against its peers in the same run; a quarter of an hour, on two cores that do nothing else. Writes the report.
 bench: $(VENV)/.ready
-	$(BIN)/python benchmarks/query.py
-	$(BIN)/python benchmarks/peers.py
-	$(BIN)/python benchmarks/cbt.py
-	$(BIN)/python benchmarks/agent.py
+	$(BIN)/python benchmarks/all.py --report benchmarks/results.md
+
+# The same scripts on small logs: do they still work?
+bench-smoke: $(VENV)/.ready
+	$(BIN)/python benchmarks/all.py --smoke
 
 # Rebuild the kernels in place after a change of .pyx or .h.
 kernels: $(VENV)/.ready

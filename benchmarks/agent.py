@@ -29,7 +29,7 @@ import msgspec
 TICK_S = 0.01
 SAMPLE_S = 0.1
 WINDOW_S, LATENESS_S, QUIET_S = 10, 5, 5
-"""The window's size, the job's lateness, and the silence after which an agent takes the clock's word that no line will come."""
+"""The windows' size, the jobs' lateness, and the silence after which an agent takes the clock's word that no line will come."""
 TEMPLATES = 200_000
 """Different lines that the writer has."""
 CPU_MAX_PERCENT, RESIDENT_MAX_MB = 4.0, 64
@@ -74,9 +74,10 @@ PROFILED = (
 )
 
 
-def configuration() -> str:
+def configuration(window: int) -> str:
+    """The agent's TOML. window: the size of the windows, seconds."""
     jobs = [
-        JOB.format(name=name, select=select, where=where, keys=keys, size=WINDOW_S, lateness=LATENESS_S)
+        JOB.format(name=name, select=select, where=where, keys=keys, size=window, lateness=LATENESS_S)
         for name, select, where, keys in JOBS
     ]
     return HEAD + "".join(jobs)
@@ -202,13 +203,19 @@ def _process(command: list[str], core: int, folder: Path) -> Iterator[subprocess
 
 
 def measured(
-    folder: Path, templates: Path, rate: int, seconds: float, warm_up: float, profile: Path | None
+    folder: Path,
+    templates: Path,
+    rate: int,
+    seconds: float,
+    warm_up: float,
+    window: int = WINDOW_S,
+    profile: Path | None = None,
 ) -> Measured:
     """One agent and one writer, from start to stop."""
     log = folder / "logs" / "access.log"
     log.parent.mkdir()
     log.touch()
-    (folder / "elf.toml").write_text(configuration(), encoding="utf-8")
+    (folder / "elf.toml").write_text(configuration(window), encoding="utf-8")
     agent_command = [measure.ELF, "agent", "run", "-c", "elf.toml"]
     if profile is not None:
         agent_command = [sys.executable, "-c", PROFILED, "elf.toml", str(profile.absolute())]
@@ -227,7 +234,7 @@ def measured(
         peak = max(peak, _watch(agent, seconds))
         after = sample(agent.pid)
         written = msgspec.json.decode(writer.communicate()[0], type=Written)
-        _watch(agent, _until_final())
+        _watch(agent, _until_final(window))
         agent.send_signal(signal.SIGTERM)
         errors = agent.communicate(timeout=30)[1]
         if agent.returncode:
@@ -235,9 +242,9 @@ def measured(
     return Measured(before, after, peak, written, in_lake(folder / "lake"))
 
 
-def _until_final() -> float:
+def _until_final(window: int) -> float:
     """Seconds until the window of the last line is final."""
-    end = (time.time() // WINDOW_S + 1) * WINDOW_S
+    end = (time.time() // window + 1) * window
     return end + LATENESS_S + QUIET_S + 1 - time.time()
 
 
@@ -293,11 +300,14 @@ def main() -> None:
         told = append_lines(options.write, options.templates, options.rate, options.seconds)
         sys.stdout.buffer.write(msgspec.json.encode(told))
         return
-    seconds, warm_up = (5.0, 2.0) if options.smoke else (options.seconds, options.warm_up)
     templates = measure.generated(options.folder, 20_000 if options.smoke else TEMPLATES)
     print(measure.machine())
     with tempfile.TemporaryDirectory(prefix="elf-agent-") as folder:
-        found = measured(Path(folder), templates, options.rate, seconds, warm_up, options.profile)
+        if options.smoke:
+            found = measured(Path(folder), templates, options.rate, seconds=4, warm_up=1, window=2)
+        else:
+            steady, warm_up, profile = options.seconds, options.warm_up, options.profile
+            found = measured(Path(folder), templates, options.rate, steady, warm_up=warm_up, profile=profile)
     if not report(options.rate, found):
         sys.exit("the lake does not hold what was written")
 

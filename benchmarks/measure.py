@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,13 @@ def run(
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit code {process.returncode}: {errors.decode()[-2000:]}")
     return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def run_elf(query: str, file: Path, out: Path, *, cache: Path | None = None) -> Run:
+    """`elf run` with CSV as its output. Without `cache` the query is one that was never asked before, and compiled anew."""
+    command = [ELF, "run", query, str(file), "--format", "combined", "--output", "csv", "-q"]
+    with tempfile.TemporaryDirectory(prefix="elf-cache-") as fresh:
+        return run(command, stdout=out, env={"XDG_CACHE_HOME": str(cache or fresh)})
 
 
 def taskset() -> str:
@@ -114,7 +122,8 @@ def spread(values: Sequence[float]) -> str:
 def line(name: str, runs: Sequence[Run], more: str = "") -> str:
     """One contender's figures."""
     seconds, cpu = spread([each.seconds for each in runs]), statistics.median(each.cpu for each in runs)
-    return f"  {name:18} {seconds:22} s, {cpu:6.2f} s CPU, {max(each.rss for each in runs) >> 20:5} MiB{more}"
+    peak = max(each.rss for each in runs) >> 20
+    return f"  {name:18} {seconds:22} s, cpu {cpu:6.2f} s, {peak:5} MiB{more}"
 
 
 def target(what: str, value: float, bound: float, *, at_most: bool = False) -> str:

@@ -76,10 +76,6 @@ class Peer:
         return found.group() if found else "of unknown version"
 
 
-def elf_command(file: Path) -> list[str]:
-    return [measure.ELF, "run", QUERY, str(file), "--format", "combined", "--output", "csv", "-q"]
-
-
 def mtail_command(file: Path, folder: Path) -> list[str]:
     (folder / "count.mtail").write_text(MTAIL, encoding="ascii")
     options = ["-one_shot", "-one_shot_format", "json", "-log_dir", str(folder)]
@@ -140,17 +136,14 @@ def compare(file: Path, folder: Path, runs: int) -> bool:
     present = {name: peer for name, peer in PEERS.items() if peer.is_present}
     for name in PEERS.keys() - present.keys():
         print(f"  {name}: skipped, {PEERS[name].program} is not installed")
-    commands = {"elf": elf_command(file)}
-    commands |= {name: peer.command(file, folder) for name, peer in present.items()}
-    out = {name: folder / f"{number}.out" for number, name in enumerate(commands)}
-    quiet = {"LC_ALL": "C"}  # mawk is fastest so
-    found = measure.alternate(
-        {
-            name: partial(measure.run, command, stdout=out[name], env=quiet)
-            for name, command in commands.items()
-        },
-        runs,
-    )
+    out = {name: folder / f"{number}.out" for number, name in enumerate(["elf", *present])}
+    contenders = {"elf": partial(measure.run_elf, QUERY, file, out["elf"])}
+    for name, peer in present.items():
+        command = peer.command(file, folder)
+        contenders[name] = partial(
+            measure.run, command, stdout=out[name], env={"LC_ALL": "C"}
+        )  # mawk's fastest
+    found = measure.alternate(contenders, runs)
     ours = list(csv_rows(out["elf"]))
     whole, statuses = measure.digest(ours), measure.digest(by_status(ours))
     print(measure.line("elf", found["elf"], f", result {whole}, by status {statuses}"))

@@ -5,13 +5,14 @@
 DuckDB has one thread, reads the file with its CSV reader (the log as columns separated by spaces) and need not keep the
 order of lines. Prints, of both: seconds (median, minimum, maximum), peak memory, start-up (the same command on an empty
 file), and the hash of the result, which must be the same, approximate columns apart. Then the ratio of the medians, whole
-and less start-up.
+and less start-up. elf compiles the query in every run, but for the start-up of a query that was asked before.
 """
 
 from __future__ import annotations
 
 import csv
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -50,10 +51,6 @@ DUCK = (
 )
 
 STARTUP_MAX_S = 0.25
-
-
-def elf_command(query: str, file: Path) -> list[str]:
-    return [measure.ELF, "run", query, str(file), "--format", "combined", "--output", "csv", "-q"]
 
 
 def duck_command(query: str, file: Path, out: Path) -> list[str]:
@@ -102,19 +99,20 @@ QUESTIONS = {
 }
 
 
-def compare(question: Question, file: Path, runs: int) -> bool:
-    """Alternate the two and print their figures; returns whether their results are the same."""
+def compare(question: Question, file: Path, runs: int, cache: Path) -> bool:
+    """Alternate the two and print their figures; returns whether their results are the same. cache: an empty folder."""
     out = {name: file.with_suffix(f".{name}.csv") for name in ("elf", "DuckDB")}
     empty = file.with_name("empty.log")
     empty.write_bytes(b"")
 
     def contenders(log: Path) -> dict[str, Callable[[], measure.Run]]:
         return {
-            "elf": lambda: measure.run(elf_command(question.elf, log), stdout=out["elf"]),
+            "elf": lambda: measure.run_elf(question.elf, log, out["elf"]),
             "DuckDB": lambda: measure.run(duck_command(question.duck, log, out["DuckDB"])),
         }
 
     start = measure.alternate(contenders(empty), runs)
+    again = [measure.run_elf(question.elf, empty, out["elf"], cache=cache) for _ in range(1 + runs)][1:]
     found = measure.alternate(contenders(file), runs)
     results = [
         measure.digest(map(exact, rows_of(out[name])))
@@ -131,9 +129,9 @@ def compare(question: Question, file: Path, runs: int) -> bool:
     ]
     print(measure.target("speed / DuckDB's", whole[0] / whole[1], question.wanted))
     print(f"  {'the same less start-up':46} {net[0] / net[1]:7.2f}")
-    print(
-        measure.target("elf on an empty file, s", measure.median(start["elf"]), STARTUP_MAX_S, at_most=True)
-    )
+    for what, started in (("first time", start["elf"]), ("asked again", again)):
+        seconds = measure.median(started)
+        print(measure.target(f"elf on an empty file, {what}, s", seconds, STARTUP_MAX_S, at_most=True))
     print(f"  results {'equal' if results[0] == results[1] else 'DIFFER'}", flush=True)
     return results[0] == results[1]
 
@@ -152,7 +150,8 @@ def main() -> None:
             if options.only in (None, key):
                 size = f"{each:,} lines, {file.stat().st_size / 1e6:.0f} MB"
                 print(f"\n{question.name}; {size}, {runs} alternating runs")
-                same &= compare(question, file, runs)
+                with tempfile.TemporaryDirectory(prefix="elf-cache-") as cache:
+                    same &= compare(question, file, runs, Path(cache))
     if not same:
         sys.exit("the results differ")
 

@@ -1,0 +1,66 @@
+"""The benchmarks still work: each at its smoke size, with results equal to its peers'. Their figures are for a quiet machine."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+pytestmark = [
+    pytest.mark.skipif(not BENCHMARKS.exists(), reason="the benchmarks are not part of an installed package"),
+    pytest.mark.skipif(shutil.which("taskset") is None, reason="taskset (util-linux) is not installed"),
+]
+
+
+def run(script: str, *options: str) -> str:
+    """What the script prints. Fails with it unless it ends with exit code 0."""
+    command = [sys.executable, str(BENCHMARKS / script), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("benchmarks")
+
+
+def test_the_log_is_the_same_everywhere(folder: Path) -> None:
+    log = folder / "some.log"
+    run("generate.py", "2000", str(log))
+    content = log.read_bytes()
+    assert content.count(b"\n") == 2000
+    assert hashlib.blake2b(content, digest_size=8).hexdigest() == "fa34a362fa0f240f"
+
+
+def test_query_equals_duckdb(folder: Path) -> None:
+    told = run("query.py", "--smoke", "--folder", str(folder))
+    assert told.count("results equal") == 2
+    assert told.count("elf on an empty file") == 4
+
+
+def test_peers_tell_the_same(folder: Path) -> None:
+    told = run("peers.py", "--smoke", "--folder", str(folder)).splitlines()
+    for name, program in (("mtail", "mtail"), ("GoAccess", "goaccess"), ("mawk", "mawk")):
+        line = next(line for line in told if line.strip().startswith(name))
+        if shutil.which(program):
+            assert line.endswith(", equal")
+        else:
+            assert "skipped" in line
+
+
+def test_the_tree_equals_duckdb_and_a_dict() -> None:
+    told = run("cbt.py", "--rows", "20000", "--runs", "1")
+    results = [line.rsplit("result ", 1)[1].split() for line in told.splitlines() if ", result " in line]
+    assert [len(hashes) for hashes in results] == [1, 1]
+
+
+def test_an_agent_counts_every_line(folder: Path) -> None:
+    told = run("agent.py", "--smoke", "--folder", str(folder))
+    assert "lines and bytes by status, lake and writer: equal" in told
+    assert "processor, % of one core" in told
