@@ -94,8 +94,13 @@ def window(columns: tuple[ColumnInfo, ...], rows: Any) -> Window:
     return Window("job", "0" * 12, 0, 10_000_000, "final", (0, 0, 1), Lines(9, 8, 1, 0), columns, rows)
 
 
-def written(kind: type[Csv] | type[JsonLines], shown: Window, meta: bool) -> bytes:
-    stream = io.BytesIO()
+class Terminal(io.BytesIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def written(kind: type[Csv] | type[JsonLines], shown: Window, meta: bool, terminal: bool = False) -> bytes:
+    stream = Terminal() if terminal else io.BytesIO()
     kind(stream, meta=meta).put(shown)
     return stream.getvalue()
 
@@ -110,9 +115,10 @@ def test_both_writers_write_the_same(
     stop = min(stop, len(cells[0]))
     rows = ColumnRows(cells, min(start, stop), stop)
     for kind in (Csv, JsonLines):
-        block = written(kind, window(columns, rows), meta)
-        assert block == written(kind, window(columns, list(rows)), meta)
-        block.decode("utf-8")
+        for terminal in (False, True):
+            block = written(kind, window(columns, rows), meta, terminal)
+            assert block == written(kind, window(columns, list(rows)), meta, terminal)
+            block.decode("utf-8")
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)
