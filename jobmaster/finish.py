@@ -214,6 +214,8 @@ class Finisher:
         valid = counts > 0
         if is_double:
             low, high = aggregates.undo_order_double(low), aggregates.undo_order_double(high)
+            # NaN is the greatest value of a group, but no bound for the others.
+            low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
         one = SqlType(aggregate.input_type.kind, aggregate.input_type.precision, aggregate.input_type.scale)
         columns = []
         for text in aggregate.fractions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -81,3 +82,17 @@ def test_errors_are_elfs_own(log: Path) -> None:
         elf.run("SELECT nothing FROM access GROUP BY 1", log, format=NGINX_FORMAT)
     with pytest.raises(elf.ElfError, match=r"missing\.log: no such file"):
         elf.run("SELECT count(*) FROM access", log.with_name("missing.log"))
+
+
+def test_a_percentile_beside_nan_is_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(
+        "".join(
+            f'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /{text} HTTP/1.1" 200 5 "-" "-"\n'
+            for text in ("1.5", "2.5", "3.5", "NaN")
+        )
+    )
+    query = "SELECT approx_percentile(CAST(substring(path, 2) AS DOUBLE), array(0.5, 1.0)) AS p FROM access"
+    middle, last = next(elf.run(query, path, format="combined").rows())["p"]
+    assert middle == pytest.approx(2.5, rel=0.01)
+    assert math.isnan(last)  # NaN is the greatest of all
