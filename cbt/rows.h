@@ -84,17 +84,21 @@ static inline int elf_compare(const elf_rows *a, size_t i, const elf_rows *b, si
     return elf_compare_keys(a, i, b, j);
 }
 
+/* First of rows [low, high) that is not before row i of `other`; else `high`. O(log n). */
+static size_t elf_lower_bound_of(const elf_rows *rows, size_t low, size_t high, const elf_rows *other, size_t i) {
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (elf_compare(rows, middle, other, i) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
 /* First row that is not before (pane, hash, sub, key). O(log n). */
 static size_t elf_lower_bound(const elf_rows *rows, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length) {
     uint64_t end = length;
     elf_rows one = {&pane, &hash, &sub, NULL, &end, key, NULL, 0, 1};
-    size_t low = 0, high = rows->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (elf_compare(rows, middle, &one, 0) < 0) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+    return elf_lower_bound_of(rows, 0, rows->n, &one, 0);
 }
 
 /* Index of the first row that is not after the one before it; n if all are in strict order. O(n). */
@@ -137,41 +141,44 @@ static inline void elf_emit(elf_rows *out, const elf_rows *from, size_t i, const
 
 /* ---- sorting: radix on pane, then hash, then sub, each only as far as it differs; keys by merge sort ---- */
 
-typedef struct { uint64_t word; uint32_t row; } elf_item;
+typedef struct { uint64_t word; uint32_t row, run; } elf_item;
 
 enum { ELF_FEW = 24, ELF_DIGIT_MAX = 11, ELF_KEY_LEVEL = 3 };
+enum { ELF_MANY = 4, ELF_PIECE = 1 << 14 }; /* runs and rows: see elf_merge_many */
 
-static inline uint64_t elf_word(const elf_rows *rows, int level, size_t i) {
+static inline uint64_t elf_word(const elf_rows *runs, int level, elf_item item) {
+    const elf_rows *rows = runs + item.run;
+    const size_t i = item.row;
     if (level == 0) return (uint64_t)rows->pane[i] ^ 1ull << 63;
     return level == 1 ? rows->hash[i] : rows->sub[i];
 }
 
-static void elf_sort_few(elf_item *items, size_t n, const elf_rows *rows) {
+static void elf_sort_few(elf_item *items, size_t n, const elf_rows *runs) {
     for (size_t i = 1; i < n; i++) {
         elf_item item = items[i];
         size_t j = i;
-        for (; j && elf_compare(rows, items[j - 1].row, rows, item.row) > 0; j--) items[j] = items[j - 1];
+        for (; j && elf_compare(runs + items[j - 1].run, items[j - 1].row, runs + item.run, item.row) > 0; j--) items[j] = items[j - 1];
         items[j] = item;
     }
 }
 
-static void elf_sort_keys(elf_item *items, elf_item *spare, size_t n, const elf_rows *rows) {
+static void elf_sort_keys(elf_item *items, elf_item *spare, size_t n, const elf_rows *runs) {
     if (n <= ELF_FEW) {
-        elf_sort_few(items, n, rows);
+        elf_sort_few(items, n, runs);
         return;
     }
     size_t half = n / 2, i = 0, j = half;
-    elf_sort_keys(items, spare, half, rows);
-    elf_sort_keys(items + half, spare, n - half, rows);
+    elf_sort_keys(items, spare, half, runs);
+    elf_sort_keys(items + half, spare, n - half, runs);
     memcpy(spare, items, half * sizeof *items);
     for (elf_item *out = items; i < half;)
-        *out++ = j < n && elf_compare_keys(rows, items[j].row, rows, spare[i].row) < 0 ? items[j++] : spare[i++];
+        *out++ = j < n && elf_compare_keys(runs + items[j].run, items[j].row, runs + spare[i].run, spare[i].row) < 0 ? items[j++] : spare[i++];
 }
 
-static void elf_sort_level(elf_item *items, elf_item *spare, size_t n, const elf_rows *rows, int level);
+static void elf_sort_level(elf_item *items, elf_item *spare, size_t n, const elf_rows *runs, int level);
 
 /* The words are loaded and `differing` has the bits in which they are not all equal (not 0). */
-static void elf_sort_words(elf_item *items, elf_item *spare, size_t n, const elf_rows *rows, int level, uint64_t differing) {
+static void elf_sort_words(elf_item *items, elf_item *spare, size_t n, const elf_rows *runs, int level, uint64_t differing) {
     int top = 64 - __builtin_clzll(differing), bits = 64 - __builtin_clzll(n) + 3;
     if (bits > top) bits = top;
     int passes = (bits + ELF_DIGIT_MAX - 1) / ELF_DIGIT_MAX, digit = (bits + passes - 1) / passes, shift;
@@ -200,29 +207,42 @@ static void elf_sort_words(elf_item *items, elf_item *spare, size_t n, const elf
         uint64_t first = items[start].word, rest = 0;
         for (end = start + 1; end < n && (items[end].word ^ first) >> shift == 0; end++) rest |= items[end].word ^ first;
         if (end - start == 1) continue;
-        if (end - start <= ELF_FEW) elf_sort_few(items + start, end - start, rows);
-        else if (rest) elf_sort_words(items + start, spare, end - start, rows, level, rest);
-        else elf_sort_level(items + start, spare, end - start, rows, level + 1);
+        if (end - start <= ELF_FEW) elf_sort_few(items + start, end - start, runs);
+        else if (rest) elf_sort_words(items + start, spare, end - start, runs, level, rest);
+        else elf_sort_level(items + start, spare, end - start, runs, level + 1);
     }
 }
 
-static void elf_sort_level(elf_item *items, elf_item *spare, size_t n, const elf_rows *rows, int level) {
+static void elf_sort_level(elf_item *items, elf_item *spare, size_t n, const elf_rows *runs, int level) {
     if (n <= ELF_FEW) {
-        elf_sort_few(items, n, rows);
+        elf_sort_few(items, n, runs);
         return;
     }
     for (; level < ELF_KEY_LEVEL; level++) {
-        uint64_t differing = 0, first = elf_word(rows, level, items[0].row);
+        uint64_t differing = 0, first = elf_word(runs, level, items[0]);
         for (size_t i = 0; i < n; i++) {
-            items[i].word = elf_word(rows, level, items[i].row);
+            items[i].word = elf_word(runs, level, items[i]);
             differing |= items[i].word ^ first;
         }
         if (differing) {
-            elf_sort_words(items, spare, n, rows, level, differing);
+            elf_sort_words(items, spare, n, runs, level, differing);
             return;
         }
     }
-    elf_sort_keys(items, spare, n, rows);
+    elf_sort_keys(items, spare, n, runs);
+}
+
+/* Append the rows of sorted items to `out`, equal keys folded. */
+static void elf_emit_items(elf_rows *out, const elf_item *items, size_t n, const elf_rows *runs, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+    for (size_t i = 0; i < n; i++) {
+        if (i + 8 < n) {
+            const elf_rows *run = runs + items[i + 8].run;
+            const uint32_t ahead = items[i + 8].row;
+            __builtin_prefetch(run->keys + (ahead ? run->ends[ahead - 1] : 0));
+            __builtin_prefetch(run->hash + ahead);
+        }
+        elf_emit(out, runs + items[i].run, items[i].row, ops, n_ops, n_lanes);
+    }
 }
 
 /* Rows of `from` into `out`, ordered and folded. -1 when memory is short. O(n) for spread hashes, O(n log n) at worst. */
@@ -230,16 +250,9 @@ static int elf_sort(const elf_rows *from, elf_rows *out, const uint8_t *ops, siz
     size_t n = from->n;
     elf_item *items = (elf_item *)malloc((2 * n + 1) * sizeof *items);
     if (!items) return -1;
-    for (size_t i = 0; i < n; i++) items[i].row = (uint32_t)i;
+    for (size_t i = 0; i < n; i++) items[i] = (elf_item){0, (uint32_t)i, 0};
     elf_sort_level(items, items + n, n, from, 0);
-    for (size_t i = 0; i < n; i++) {
-        if (i + 8 < n) {
-            uint32_t ahead = items[i + 8].row;
-            __builtin_prefetch(from->keys + (ahead ? from->ends[ahead - 1] : 0));
-            __builtin_prefetch(from->hash + ahead);
-        }
-        elf_emit(out, from, items[i].row, ops, n_ops, n_lanes);
-    }
+    elf_emit_items(out, items, n, from, ops, n_ops, n_lanes);
     free(items);
     return 0;
 }
@@ -304,8 +317,8 @@ static void elf_merger_until(
     }
 }
 
-/* The rows up to where the runs stop, into `out`, ordered and folded. -1 when memory is short. O(n log k). */
-static int elf_merge(elf_merger *merger, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+/* Few runs: O(n log k), -1 when memory is short. */
+static int elf_merge_few(elf_merger *merger, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
     const size_t k = merger->k;
     size_t left = 0;
     elf_head *losers = (elf_head *)malloc((k + 1) * sizeof *losers);
@@ -345,5 +358,50 @@ static int elf_merge(elf_merger *merger, elf_rows *out, const uint8_t *ops, size
     free(losers);
     free(winners);
     return 0;
+}
+
+/* Many runs: cut by rows of the longest one into pieces that stay in a cache, each sorted. Costs less than a tree of losers,
+ * whose every step waits for the one before, and the same whatever k is. -1 when memory is short. */
+static int elf_merge_many(elf_merger *merger, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+    const size_t k = merger->k;
+    size_t left = 0, longest = 0, room = 0;
+    size_t *last = (size_t *)malloc((k + 1) * sizeof *last);
+    elf_item *items = NULL;
+    if (!last) return -1;
+    for (size_t r = 0; r < k; r++) {
+        last[r] = merger->stop[r];
+        left += last[r] - merger->at[r];
+        if (last[r] - merger->at[r] > last[longest] - merger->at[longest]) longest = r;
+    }
+    const size_t pieces = left / ELF_PIECE + 1, first = merger->at[longest], length = last[longest] - first;
+    for (size_t piece = 1; piece <= pieces; piece++) {
+        const size_t pivot = first + length * piece / pieces;
+        size_t n = 0, filled = 0, present = 0;
+        for (size_t r = 0; r < k; r++) {
+            merger->stop[r] = piece == pieces ? last[r] : elf_lower_bound_of(merger->runs + r, merger->at[r], last[r], merger->runs + longest, pivot);
+            n += merger->stop[r] - merger->at[r];
+            present += merger->stop[r] > merger->at[r];
+        }
+        if (n > room) {
+            free(items);
+            items = (elf_item *)malloc(2 * (room = n + n / 4) * sizeof *items);
+            if (!items) {
+                free(last);
+                return -1;
+            }
+        }
+        for (size_t r = 0; r < k; r++)
+            for (; merger->at[r] < merger->stop[r]; merger->at[r]++) items[filled++] = (elf_item){0, (uint32_t)merger->at[r], (uint32_t)r};
+        if (present > 1) elf_sort_level(items, items + n, n, merger->runs, 0);
+        elf_emit_items(out, items, n, merger->runs, ops, n_ops, n_lanes);
+    }
+    free(items);
+    free(last);
+    return 0;
+}
+
+/* The rows up to where the runs stop, into `out`, ordered and folded. -1 when memory is short. */
+static int elf_merge(elf_merger *merger, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+    return (merger->k < ELF_MANY ? elf_merge_few : elf_merge_many)(merger, out, ops, n_ops, n_lanes);
 }
 #endif
