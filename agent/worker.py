@@ -365,11 +365,24 @@ def _all_valid(vectors: Sequence[Vector], rows: int) -> Mask | None:
 
 
 def _numbers(vector: Vector, rows: int) -> NDArray[Any]:
-    """The values as int64 or float64, one for each row."""
+    """The values as int64 or float64, one for each row; of decimals beyond 64 bits the lower half."""
     values = vector.values
-    if values.dtype in (np.bool_, object):
+    if values.dtype == object:
+        values = _halves(values)[0].view(np.int64)
+    elif values.dtype == np.bool_:
         values = values.astype(np.int64)
     return np.ascontiguousarray(np.broadcast_to(values, rows))
+
+
+def _halves(wide: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Python's integers within 128 bits as their lower and upper 64; most are short, and numpy takes those at once."""
+    try:
+        narrow = wide.astype(np.int64)
+        return narrow.view(np.uint64), narrow >> 63
+    except OverflowError:
+        low = [value & 0xFFFF_FFFF_FFFF_FFFF for value in wide.tolist()]
+        high = [value >> 64 for value in wide.tolist()]
+        return np.array(low, dtype=np.uint64), np.array(high, dtype=np.int64)
 
 
 def _atom(vector: Vector, rows: int) -> tuple[NDArray[Any], Mask | None]:
@@ -417,6 +430,10 @@ def _accumulate(
         valid = present if valid is None else valid & present
     if accumulator.reduce is Reduce.COUNT:
         front.count(index, slots, valid)
+        return
+    if accumulator.reduce is Reduce.SUM and value.values.dtype == object:
+        low, high = _halves(value.values)
+        front.add_wide(index, slots, np.broadcast_to(low, rows), np.broadcast_to(high, rows), valid)
         return
     numbers = _numbers(value, rows)
     if accumulator.reduce is Reduce.SUM:

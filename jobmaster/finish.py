@@ -181,11 +181,18 @@ class Finisher:
             ]  # as Python's integers are
             return Vector(DOUBLE, np.array(exact, dtype=np.float64), valid)
         scale = 10 ** (aggregate.type.scale - aggregate.input_type.scale)
-        if 2 * most * scale + _greatest(some) >= 2**63:
-            totals, some = totals.astype(object), some.astype(object)
-        out = _half_up(totals * scale, some)
+        inside = valid
+        if 2 * most * scale + _greatest(some) < 2**63:
+            out = _half_up(totals * scale, some)
+        else:
+            out = _half_up(totals.astype(object) * scale, some.astype(object))
+            # The sum is a decimal too, of ten digits more; a lane that is full sticks at more than any decimal holds.
+            sum_bound = 10 ** min(38, aggregate.input_type.precision + 10)
+            inside = valid & (abs(totals) < sum_bound) & (abs(out) < 10**aggregate.type.precision)
+            self._cache.overflows += int((valid & ~inside).sum())
+            out[~inside] = 0
         return _masked(
-            aggregate.type, out.astype(object if aggregate.type.precision > 18 else np.int64), valid
+            aggregate.type, out.astype(object if aggregate.type.precision > 18 else np.int64), inside
         )
 
     def _variance(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -96,3 +97,36 @@ def test_a_percentile_beside_nan_is_a_number(tmp_path: Path) -> None:
     middle, last = next(elf.run(query, path, format="combined").rows())["p"]
     assert middle == pytest.approx(2.5, rel=0.01)
     assert math.isnan(last)  # NaN is the greatest of all
+
+
+def test_sums_of_decimals_beyond_64_bits_are_exact_or_null(tmp_path: Path) -> None:
+    nines = 10**38 - 1
+    groups = {
+        "a": [10**20 + 7, -(10**25), 3],
+        "b": [nines, -nines, 5],
+        "c": [nines, nines],
+        "d": [-nines, -1],
+    }
+    log = tmp_path / "wide.ltsv"
+    log.write_text(
+        "".join(
+            f"time:2024-05-17T10:05:03Z\tstatus:200\tpath:{key}\tuser_agent:{value}\n"
+            for key, values in groups.items()
+            for value in values
+        )
+    )
+    wide = "CAST(user_agent AS DECIMAL(38,0))"
+    result = elf.run(
+        f"SELECT path, sum({wide}) AS s, avg({wide}) AS a, approx_count_distinct({wide}) AS d FROM access GROUP BY path",
+        log,
+        format="ltsv",
+    )
+    rows = {row["path"]: row for row in result.rows()}
+    for key, values in groups.items():
+        fits = abs(sum(values)) < 10**38
+        assert rows[key]["s"] == (sum(values) if fits else None)
+        assert rows[key]["d"] == len(set(values))
+    assert Fraction(rows["a"]["a"]) == Fraction(round(Fraction(sum(groups["a"]) * 10_000, 3)), 10_000)
+    assert rows["b"]["a"] == Decimal("1.6667")
+    assert rows["c"]["a"] is rows["d"]["a"] is None
+    assert result.summary.overflows == 4
