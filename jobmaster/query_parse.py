@@ -278,7 +278,11 @@ def _syntax(sql: str, error: Any) -> QueryError:
     """sqlglot's first complaint, on one line."""
     first = error.errors[0] if error.errors else {}
     text = str(first.get("description") or error).partition("\n")[0]
-    text = re.sub(r" ?(for )?<class '[\w.]*?(\w+)'>\.?", r" \1\2", text).strip()
+    text = re.sub(r" ?(for )?<class '[\w.]*?(\w+)'>\.?", r" \1\2", text)
+    text = re.sub(r" but got <Token .*", "", text)
+    text = re.sub(
+        r"Required keyword: '\w+' missing for (\w+)", r"an expression is missing in \1", text
+    ).strip()
     found = " ".join(str(first.get("highlight") or "").replace(CALL_MARK, "").split())[:60]
     line = int(first.get("line") or 0)
     column = max(1, int(first.get("col") or 0) - len(str(first.get("highlight") or "")) + 1) if line else 0

@@ -43,6 +43,8 @@ REFUSED: list[tuple[str, str, str]] = [
     # syntax
     (f"SELECT count(* {HERE}FROM access", "syntax error at 'FROM': Expecting )", ""),
     (f"SELECT count(*) FRM {HERE}access", "syntax error at 'access'", ""),
+    (f"SELECT count(*) {HERE}FROM", "syntax error at 'FROM': Expected table name", "one SELECT"),
+    (f"SELECT count(*) FROM access {HERE}WHERE", "syntax error at 'WHERE': an expression is missing in Where", ""),
     (f"SELECT count(*)\nFROM access\nWHERE status {HERE}>", "syntax error at '>'", ""),
     (f"SELECT count(*), {HERE}'abc FROM access", "has no end", "close it"),
     (f"{C} WHERE path = \n {HERE}/* all", "has no end", "close it"),
