@@ -54,6 +54,8 @@ def resolve(spec: str, *, sample: bytes = b"") -> Format:
         return nginx.from_pasted(spec)
     if "%" in spec:
         return apache.from_statement(spec)
+    if "(?P<" in spec:
+        raise FormatError("format: a regular expression stands behind regex:, as in --format 'regex:…'")
     raise FormatError(_unknown(spec))
 
 
