@@ -97,7 +97,9 @@ def elf(
 
 @app.command()
 def run(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark SQL (left out with --report).")],
+    query: Annotated[
+        str | None, typer.Argument(metavar="QUERY", help="Spark SQL (left out with --report).")
+    ] = None,
     files: Annotated[
         list[str] | None, typer.Argument(metavar="FILE", help="Names, globs, .gz, .zst, or - for stdin.")
     ] = None,
@@ -292,6 +294,7 @@ def main(argv: list[str] | None = None) -> int:
     # Imports make many objects and no garbage: looking for it every 700 objects costs a tenth of the start.
     gc.set_threshold(20_000)
     argv = list(sys.argv[1:] if argv is None else argv)
+    _open_missing_streams()
     debug = _take_debug(argv)
     try:
         command = typer.main.get_command(app)
@@ -309,6 +312,15 @@ def main(argv: list[str] | None = None) -> int:
         return _exit_code(error)
 
 
+def _open_missing_streams() -> None:
+    """Standard streams that the caller closed become /dev/null, so that no file that is opened later takes their place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - for as long as the process lives
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def _take_debug(argv: list[str]) -> bool:
     """Whether --debug stands anywhere before `--`; it is taken out."""
     end = argv.index("--") if "--" in argv else len(argv)
@@ -323,9 +335,9 @@ def _exit_code(error: BaseException) -> int:
     from elf.errors import ElfError
     from elf.sinks.result import StreamClosed
 
-    if isinstance(error, SystemExit):
+    if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
         return error.code if isinstance(error.code, int) else 1
-    if isinstance(error, (StreamClosed, BrokenPipeError)):
+    if isinstance(error, (StreamClosed, BrokenPipeError, SystemExit)):  # click makes an exit of a broken pipe
         # What is still buffered has no reader: without this, Python complains when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0

@@ -55,7 +55,8 @@ class Progress(msgspec.Struct):
 
 
 class Summary(msgspec.Struct):
-    """What a run came to. `rejects`: counts by reason; `formats`: the formats used, by file."""
+    """What a run came to. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
+    NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file."""
 
     files: int = 0
     lines: int = 0
@@ -68,6 +69,7 @@ class Summary(msgspec.Struct):
     seconds: float = 0.0
     rejects: Mapping[Reason, int] = msgspec.field(default_factory=dict)
     samples: Sequence[Reject] = ()
+    rejected_in: str = ""
     formats: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -216,5 +218,6 @@ def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -
         seconds=seconds,
         rejects=dict(totals.rejects),
         samples=tuple(totals.samples),
+        rejected_in=totals.rejected_in,
         formats=formats.chosen,
     )

@@ -39,13 +39,14 @@ class ParseState(msgspec.Struct):
 
 
 class Totals(msgspec.Struct):
-    """Counts over everything fed, whatever the windows."""
+    """Counts over everything fed, whatever the windows. rejected_in: the first file that had a rejected line."""
 
     lines: int = 0
     parsed: int = 0
     rejects: Counter[Reason] = msgspec.field(default_factory=Counter)
     samples: list[Reject] = msgspec.field(default_factory=list)
     invalid_utf8: int = 0
+    rejected_in: str = ""
 
     @property
     def rejected(self) -> int:
@@ -109,7 +110,7 @@ class Feed:
         state.header = parser.header
         if now_us is not None:
             batch = _without_future(batch, now_us + FUTURE_US)
-        self._count(batch, block.too_long)
+        self._count(batch, block)
         if self._bounds is not None:
             batch = _within(batch, self._bounds)
         self._release_pending(state, batch, block.too_long)
@@ -152,14 +153,16 @@ class Feed:
             self._current = block.file
         return state
 
-    def _count(self, batch: Batch, too_long: int) -> None:
-        totals = self.totals
+    def _count(self, batch: Batch, block: Block) -> None:
+        totals, too_long = self.totals, block.too_long
         totals.lines += batch.lines + too_long
         totals.parsed += batch.rows
         totals.invalid_utf8 += batch.invalid_utf8
         totals.rejects.update(batch.rejects)
         if too_long:
             totals.rejects[Reason.TOO_LONG] += too_long
+        if totals.rejects and not totals.rejected_in:
+            totals.rejected_in = block.path
         if len(totals.samples) < SAMPLES_MAX:
             totals.samples += batch.samples[: SAMPLES_MAX - len(totals.samples)]
 

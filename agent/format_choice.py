@@ -40,7 +40,7 @@ class FormatChoice:
         self._last: Format | None = None
 
     def of(self, block: Block) -> Format:
-        """The format of the block's file. Raises FormatError where it cannot be told (unless lenient)."""
+        """The format of the block's file. Raises FormatError, which names the file, where it cannot be told (unless lenient)."""
         if self._fixed is not None:
             self.chosen.setdefault(block.path, self._fixed.name)
             return self._fixed
@@ -56,7 +56,7 @@ class FormatChoice:
             if not self._lenient:
                 raise
             if self._last is None:
-                self._notices(f"{block.path}: {error}")
+                self._notices(str(error))
                 return resolve("combined")
             found = self._last
         self.remember(block.file, found)
@@ -66,8 +66,12 @@ class FormatChoice:
         """What a saved state says of a file that is read on from its middle."""
         self._by_file[file] = self._last = format
 
+    def forget(self, file: object) -> None:
+        """A file that was read to its end."""
+        self._by_file.pop(file, None)
+
     def detect(self, path: str, head: bytes) -> Format:
-        found = resolve("auto", sample=head)
+        found = _detected(path, head)
         if self.chosen.get(path) != found.name:
             self.chosen[path] = found.name
             self._notices(f"{path}: format {found.name}")
@@ -79,14 +83,21 @@ class FormatChoice:
         if self._fixed is not None:
             return dict(column_types(self._fixed))
         columns: dict[str, SqlType] = {}
-        for head in heads.values():
+        for path, head in heads.items():
             if head.strip():
                 try:
-                    columns.update(column_types(resolve("auto", sample=head)))
+                    columns.update(column_types(_detected(path, head)))
                 except FormatError:
                     if not self._lenient:
                         raise
         return columns or dict(COLUMN_TYPES)
+
+
+def _detected(path: str, head: bytes) -> Format:
+    try:
+        return resolve("auto", sample=head)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
 
 
 def head_of(path: Path) -> bytes:

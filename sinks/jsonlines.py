@@ -114,15 +114,21 @@ def meta_json(window: Window) -> bytes:
 
 
 def write(stream: BinaryIO, block: bytes) -> None:
-    """Write all of `block`. Raises `StreamClosed` when nobody reads any more."""
+    """Write all of `block`. Raises `StreamClosed` when nobody reads any more, OSError that names standard output."""
     try:
         stream.write(block)
-    except BrokenPipeError as error:
-        raise StreamClosed from error
+    except OSError as error:
+        raise _told(error) from error
 
 
 def flush(stream: BinaryIO) -> None:
     try:
         stream.flush()
-    except BrokenPipeError as error:
-        raise StreamClosed from error
+    except OSError as error:
+        raise _told(error) from error
+
+
+def _told(error: OSError) -> Exception:
+    if isinstance(error, BrokenPipeError):
+        return StreamClosed()
+    return OSError(error.errno, error.strerror, "standard output")

@@ -28,6 +28,10 @@ BAD = '192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "un
 QUERY = "SELECT status, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY status ORDER BY status"
 
 
+ODD = str(Path(__file__).with_name("cbt_model.py"))
+"""A file that is no log."""
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "access.log"
@@ -44,7 +48,8 @@ def elf(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str
 
 def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     command = [*ELF, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload, no-any-return]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.run(command, text=True, timeout=60, check=False, **streams)  # type: ignore[call-overload, no-any-return]
 
 
 class TestHelp:
@@ -119,7 +124,17 @@ class TestUsage:
         [
             (["rnu"], "elf: no such command 'rnu'. Did you mean 'run'?; see elf --help"),
             (["run", "--fromat", "x", "q", "f"], "elf: no such option: --fromat"),
-            (["run"], "elf: missing argument 'QUERY'; see elf run --help"),
+            (
+                ["run"],
+                "elf: missing argument 'QUERY', or a usual question with --report NAME; see elf run --help",
+            ),
+            (["run", "--report", "traffic"], "elf: no file to read; name one, or - for stdin"),
+            (["run", QUERY, "x", "--report", "traffic"], "elf: there are a QUERY and a --report; leave one"),
+            (
+                ["run", QUERY, "x", "--since", "2024-05-18", "--until", "2024-05-17"],
+                "elf: --since: 2024-05-18 is not before --until 2024-05-17",
+            ),
+            (["run", QUERY, ODD, __file__], f"elf: {ODD}: format auto: none of "),
             (["run", QUERY], "elf: no file to read; name one, or - for stdin"),
             (["run", QUERY, "x", "--memory-max", "lots"], "elf: --memory-max: expected a size like"),
             (["run", QUERY, "x", "--since", "noon"], "elf: --since: expected a time like"),
@@ -270,6 +285,45 @@ class TestRun:
         )
         assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
 
+    @pytest.mark.parametrize("arguments", [["parse", "{}"], ["formats"], ["explain", QUERY]])
+    def test_a_closed_pipe_is_success_of_every_command(self, log: Path, arguments: Sequence[str]) -> None:
+        done = run(*(a.format(log) for a in arguments), stdout=closed_pipe())
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_messages_that_nobody_reads_do_not_stop_the_run(self, log: Path) -> None:
+        done = run("run", QUERY, log, stderr=closed_pipe())
+        assert [json.loads(line)["hits"] for line in done.stdout.splitlines()] == [30, 10]
+        assert done.returncode == 0
+
+    @pytest.mark.parametrize("closing", [">&-", "2>&-", "<&- >&- 2>&-"])
+    def test_streams_that_are_closed(self, log: Path, closing: str) -> None:
+        command = [sys.executable, "-m", "elf.typer_cli", "run", QUERY, str(log)]
+        done = subprocess.run(
+            ["bash", "-c", f'"$@" {closing}', "-", *command], capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"internal error" not in done.stderr
+
+    def test_a_full_disk_under_standard_output(self, log: Path) -> None:
+        with Path("/dev/full").open("w") as full:
+            done = run("run", QUERY, log, "-q", stdout=full)
+        assert (done.returncode, done.stderr) == (1, "elf: standard output: No space left on device\n")
+
+    def test_an_overflow_is_told(self, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        path = tmp_path / "x.ltsv"
+        path.write_text(f"time:2024-05-17T10:05:03Z\tstatus:200\tsize:{2**63 - 1}\n" * 2)
+        code, out, err = elf(capfd, "run", "SELECT sum(bytes) AS b FROM access", path)
+        assert (code, json.loads(out)) == (0, {"b": None})
+        assert "elf: 1 result overflowed and became NULL" in err
+
+    def test_the_file_with_rejects_is_the_one_to_look_at(
+        self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other.log"
+        other.write_text("".join(LINES[:5]) + BAD + LINES[6])
+        _, _, err = elf(capfd, "run", QUERY, log, other)
+        assert f"see them with: elf parse {other}\n" in err
+
     def test_progress_and_table_on_a_terminal_only(self, log: Path) -> None:
         out = on_terminal("run", QUERY, str(log), "--color", "never")
         assert "status  hits  bytes\r\n   200    30    600\r\n" in out
@@ -289,6 +343,13 @@ class TestRun:
             _, err = process.communicate(timeout=20)
         assert process.returncode == 130, err
         assert "40 lines" in err
+
+
+def closed_pipe() -> int:
+    """A pipe's end for writing that nobody reads; it lasts as long as the process."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    return write_end
 
 
 def wait_until_read(pipe: int) -> None:

@@ -26,7 +26,7 @@ from elf.sinks.terminal import new_console
 class Arguments(msgspec.Struct, frozen=True):
     """What the command line of `elf run` said."""
 
-    query: str
+    query: str | None
     files: tuple[str, ...]
     format: str = "auto"
     report: str | None = None
@@ -71,17 +71,29 @@ def run_command(arguments: Arguments) -> int:
 def _options(arguments: Arguments, now_us: int) -> RunOptions:
     query, files = arguments.query, arguments.files
     if arguments.report is not None:
-        query, files = report_query(arguments.report), (arguments.query, *arguments.files)
+        if query is not None and query[:6].upper() == "SELECT":
+            raise UsageError("there are a QUERY and a --report; leave one of them out")
+        query, files = report_query(arguments.report), (query, *files) if query is not None else ()
+    if query is None:
+        raise UsageError(
+            "missing argument 'QUERY', or a usual question with --report NAME; see elf run --help"
+        )
     if not files:
         raise UsageError("no file to read; name one, or - for stdin")
     zone = checked_timezone(arguments.timezone)
+    since = moment("--since", arguments.since, now_us, zone)
+    until = moment("--until", arguments.until, now_us, zone)
+    if since is not None and until is not None and since >= until:
+        raise UsageError(
+            f"--since: {arguments.since} is not before --until {arguments.until}; no line lies between them"
+        )
     return RunOptions(
         query=query,
         files=files,
         format=arguments.format,
         follow=arguments.follow,
-        since_us=moment("--since", arguments.since, now_us, zone),
-        until_us=moment("--until", arguments.until, now_us, zone),
+        since_us=since,
+        until_us=until,
         memory_max=memory(arguments.memory_max),
         timezone=zone,
         state_dir=None,
@@ -150,9 +162,15 @@ def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
         f"{summary.seconds:.2f} s ({rate:,.0f} lines/s)",
     ]
     say(", ".join(parts))
-    if summary.rejected:
-        say(f"rejected: {_reasons(summary)}; see them with: elf parse {_example(options)}")
+    if summary.overflows:
+        say(
+            f"{count(summary.overflows, 'result')} overflowed and became NULL; try a wider type, like CAST(x AS DOUBLE)"
+        )
+    if summary.rejected and summary.parsed:
+        say(f"rejected: {_reasons(summary)}; see them with: elf parse {_example(summary, options)}")
     if verbose:
+        if summary.invalid_utf8:
+            say(f"{count(summary.invalid_utf8, 'line')} with bytes that are not UTF-8, read as U+FFFD")
         from elf.agent.commands.rejects import reject_lines
 
         for reject in summary.samples:
@@ -166,10 +184,10 @@ def _reasons(summary: Summary) -> str:
     return ", ".join(f"{n:,} {reason.value}" for reason, n in most)
 
 
-def _example(options: RunOptions) -> str:
+def _example(summary: Summary, options: RunOptions) -> str:
     format = "" if options.format == "auto" else f" --format {shlex.quote(options.format)}"
-    file = "FILE" if options.files[0] == "-" else shlex.quote(options.files[0])
-    return file + format
+    file = summary.rejected_in or options.files[0]
+    return ("FILE" if file == "-" else shlex.quote(file)) + format
 
 
 def _verdict(summary: Summary, options: RunOptions) -> int:
@@ -177,6 +195,6 @@ def _verdict(summary: Summary, options: RunOptions) -> int:
         return 0
     say(
         f"none of {count(summary.lines, 'line')} could be parsed ({_reasons(summary)}); see why with: "
-        f"elf parse {_example(options)}, or name the log's format with --format"
+        f"elf parse {_example(summary, options)}, or name the log's format with --format"
     )
     return 1
