@@ -42,8 +42,8 @@ cdef extern from "rows.h":
         ELF_MIN
         ELF_MAX
     void elf_trim() noexcept nogil
-    size_t elf_lower_bound(const elf_rows *rows, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length) noexcept nogil
-    size_t elf_first_disorder(const elf_rows *rows) noexcept nogil
+    size_t elf_lower_bound(const elf_rows *rows, size_t low, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length) noexcept nogil
+    size_t elf_first_disorder(const elf_rows *rows, size_t after) noexcept nogil
     int elf_sort(const elf_rows *rows, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) noexcept nogil
     ctypedef struct elf_merger:
         const elf_rows *runs
@@ -51,6 +51,7 @@ cdef extern from "rows.h":
         size_t *stop
         size_t k
     void elf_merger_until(elf_merger *merger, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length, size_t *rows, size_t *key_bytes) noexcept nogil
+    void elf_gather(elf_merger *merger, elf_rows *out, size_t n_lanes) noexcept nogil
     int elf_merge(elf_merger *merger, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) noexcept nogil
 
 cdef extern from "frame.h":
@@ -462,7 +463,8 @@ def fold(rows, ops):
 cdef class Merger:
     """Reads ordered runs as one, equal keys folded, from front to back and as far as is asked. O(n log k) over all.
 
-    The runs must not change meanwhile. Pieces that fit in the processor's caches are read fastest.
+    `runs` are ordered and folded, each; `scattered` are several such runs one after the other, each. They must not change
+    meanwhile.
     """
 
     cdef elf_rows *runs
@@ -471,11 +473,22 @@ cdef class Merger:
     cdef bytes ops
     cdef size_t n_lanes
 
-    def __cinit__(self, runs, ops):
-        cdef size_t r
-        self.rows = [run for run in runs if len(run.pane)]
+    def __cinit__(self, runs, ops, scattered=()):
+        cdef elf_rows source
+        cdef size_t r, stop
         self.ops = _op_codes(ops)
         self.n_lanes = _count_lanes(self.ops)
+        self.rows, self.alive, places = [], [], []
+        for ordered, parts in ((True, runs), (False, scattered)):
+            for part in parts:
+                if part.lanes.shape[0] != self.n_lanes:
+                    raise ValueError(f"{part.lanes.shape[0]} lanes where the operations need {self.n_lanes}")
+                self.alive.append(_fill_rows(&source, part))
+                stop = 0
+                while stop < source.n:
+                    start, stop = stop, source.n if ordered else elf_first_disorder(&source, stop)
+                    self.rows.append(part)
+                    places.append((start, stop))
         self.state.k = len(self.rows)
         self.runs = <elf_rows *> malloc((self.state.k + 1) * sizeof(elf_rows))
         self.state.at = <size_t *> malloc((self.state.k + 1) * sizeof(size_t))
@@ -483,13 +496,12 @@ cdef class Merger:
         if self.runs == NULL or self.state.at == NULL or self.state.stop == NULL:
             raise MemoryError
         self.state.runs = self.runs
-        self.alive = []
         for r in range(self.state.k):
-            run = self.rows[r]
-            if run.lanes.shape[0] != self.n_lanes:
-                raise ValueError(f"{run.lanes.shape[0]} lanes where the operations need {self.n_lanes}")
-            self.alive.append(_fill_rows(self.runs + r, run))
-            self.state.at[r] = 0
+            if r and self.rows[r] is self.rows[r - 1]:
+                self.runs[r] = self.runs[r - 1]
+            else:
+                self.alive.append(_fill_rows(self.runs + r, self.rows[r]))
+            self.state.at[r], self.runs[r].n = places[r]
 
     def __dealloc__(self):
         free(self.runs)
@@ -501,30 +513,57 @@ cdef class Merger:
 
         Where they come from one run alone, they are views of it; else they own their arrays.
         """
+        return self._next(until, True)
+
+    def gather(self, until=None):
+        """The rows that `read` would give, but one run after the other, as they are. O(bytes)."""
+        return self._next(until, False)
+
+    def skip(self, until):
+        """Go on from the place `until`, as if all before it had been read. O(log n) per run."""
+        cdef size_t r
+        self._stop(until)
+        for r in range(self.state.k):
+            self.state.at[r] = self.state.stop[r]
+
+    def left(self, until=None):
+        """How many rows `gather` would give. O(log n) per run."""
+        return self._stop(until)[0]
+
+    cdef (size_t, size_t) _stop(self, until):
+        """Stop all runs at a place; returns how many rows and bytes of keys lie before it."""
         cdef int64_t pane = 0
         cdef uint64_t hashed = 0, sub = 0
         cdef uint8_t *key = NULL
-        cdef size_t length = 0, rows, key_bytes, r
-        cdef elf_rows target
-        cdef int failed
-        cdef const uint8_t *codes = <const uint8_t *> <char *> self.ops
-        cdef size_t n_ops = len(self.ops)
+        cdef size_t length = 0, rows, key_bytes
         if until is not None:
             pane, hashed, sub, text = until
             key, length = <uint8_t *> <char *> text, len(text)
         with nogil:
             elf_merger_until(&self.state, pane, hashed, sub, key, length, &rows, &key_bytes)
+        return rows, key_bytes
+
+    cdef object _next(self, until, bint ordered):
+        cdef size_t rows, key_bytes, r
+        cdef elf_rows target
+        cdef int failed = 0
+        cdef const uint8_t *codes = <const uint8_t *> <char *> self.ops
+        cdef size_t n_ops = len(self.ops)
+        rows, key_bytes = self._stop(until)
         for r in range(self.state.k):
             if rows and self.state.stop[r] - self.state.at[r] == rows:
                 start, self.state.at[r] = self.state.at[r], self.state.stop[r]
-                return self.rows[r] if rows == self.runs[r].n else self.rows[r].slice(start, self.state.stop[r])
+                return self.rows[r] if rows == <size_t> len(self.rows[r].pane) else self.rows[r].slice(start, self.state.stop[r])
         out = _room(rows, key_bytes, self.n_lanes)
         if not rows:
             return out
         alive = _fill_rows(&target, out, True)
         target.n = 0
         with nogil:
-            failed = elf_merge(&self.state, &target, codes, n_ops, self.n_lanes)
+            if ordered:
+                failed = elf_merge(&self.state, &target, codes, n_ops, self.n_lanes)
+            else:
+                elf_gather(&self.state, &target, self.n_lanes)
         if failed:
             raise MemoryError
         return _cut(out, target.n)
@@ -565,16 +604,16 @@ def lower_bound(rows, int64_t pane, uint64_t hash=0, uint64_t sub=0, bytes key=b
     """Index of the first of some ordered rows that is not before (pane, hash, sub, key). O(log n)."""
     cdef elf_rows source
     alive = _fill_rows(&source, rows)
-    return elf_lower_bound(&source, pane, hash, sub, <uint8_t *> <char *> key, len(key))
+    return elf_lower_bound(&source, 0, pane, hash, sub, <uint8_t *> <char *> key, len(key))
 
 
-def first_disorder(rows):
-    """Index of the first row that is not after the one before it; len(rows) when all are in strict order. O(n)."""
+def first_disorder(rows, size_t after=0):
+    """Index of the first row behind row `after` that is not after the one before it; len(rows) if there is none. O(n)."""
     cdef elf_rows source
     cdef size_t at
     alive = _fill_rows(&source, rows)
     with nogil:
-        at = elf_first_disorder(&source)
+        at = elf_first_disorder(&source, after)
     return at
 
 

@@ -56,7 +56,7 @@ _contexts = _Contexts()
 
 
 def pack(rows: Rows, ops: Sequence[Op], level: int = 1) -> bytes:
-    """A frame of ordered, folded rows. O(bytes)."""
+    """A frame of ordered, folded rows, or, for `unpack_scattered`, of several such runs one after the other. O(bytes)."""
     parts: list[Any] = [
         _HEAD.pack(len(rows), len(ops)),
         bytes(OP_CODES[op.value] for op in ops),
@@ -72,6 +72,18 @@ def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, list[Op
 
     `bytes_max` bounds the memory that the rows take. Raises PeerError. O(bytes).
     """
+    rows, ops = _unpack(data, bytes_max)
+    if (at := first_disorder(rows)) < len(rows):
+        raise PeerError(f"rows frame: row {at} is out of order")
+    return rows, ops
+
+
+def unpack_scattered(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Rows:
+    """As `unpack`, but the rows may be several ordered runs one after the other."""
+    return _unpack(data, bytes_max)[0]
+
+
+def _unpack(data: bytes, bytes_max: int) -> tuple[Rows, list[Op]]:
     body = _Body(_decompress(data, bytes_max))
     count, n_ops = _HEAD.unpack(body.take(_HEAD.size))
     codes = body.take(n_ops)
@@ -115,7 +127,7 @@ def _checked(
     keys: NDArray[np.uint8],
     lanes: NDArray[np.int64],
 ) -> Rows:
-    """Rows with their hashes, after a check of lengths and order."""
+    """Rows with their hashes, after a check of lengths."""
     n = len(pane)
     if n and (min(split.min(), member.min()) < 0 or max(split.max(), member.max()) > len(keys)):
         raise PeerError("rows frame: a key length out of range")
@@ -124,10 +136,7 @@ def _checked(
         raise PeerError("rows frame: key lengths do not add up")
     group = split.astype(np.uint32)
     hashes, subs = hash_keys(keys, ends, group)
-    rows = Rows(pane, hashes, subs, group, ends, keys, lanes)
-    if (at := first_disorder(rows)) < n:
-        raise PeerError(f"rows frame: row {at} is out of order")
-    return rows
+    return Rows(pane, hashes, subs, group, ends, keys, lanes)
 
 
 class _Body:

@@ -94,16 +94,16 @@ static size_t elf_lower_bound_of(const elf_rows *rows, size_t low, size_t high, 
     return low;
 }
 
-/* First row that is not before (pane, hash, sub, key). O(log n). */
-static size_t elf_lower_bound(const elf_rows *rows, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length) {
+/* First row from `low` on that is not before (pane, hash, sub, key). O(log n). */
+static size_t elf_lower_bound(const elf_rows *rows, size_t low, int64_t pane, uint64_t hash, uint64_t sub, uint8_t *key, size_t length) {
     uint64_t end = length;
     elf_rows one = {&pane, &hash, &sub, NULL, &end, key, NULL, 0, 1};
-    return elf_lower_bound_of(rows, 0, rows->n, &one, 0);
+    return elf_lower_bound_of(rows, low, rows->n, &one, 0);
 }
 
-/* Index of the first row that is not after the one before it; n if all are in strict order. O(n). */
-static size_t elf_first_disorder(const elf_rows *rows) {
-    for (size_t i = 1; i < rows->n; i++)
+/* Index of the first row behind `after` that is not after the one before it; n if there is none. O(n). */
+static size_t elf_first_disorder(const elf_rows *rows, size_t after) {
+    for (size_t i = after + 1; i < rows->n; i++)
         if (elf_compare(rows, i - 1, rows, i) >= 0) return i;
     return rows->n;
 }
@@ -310,8 +310,8 @@ static void elf_merger_until(
     *rows = *key_bytes = 0;
     for (size_t r = 0; r < merger->k; r++) {
         const elf_rows *run = merger->runs + r;
-        size_t at = merger->at[r], stop = key ? elf_lower_bound(run, pane, hash, sub, key, length) : run->n;
-        merger->stop[r] = stop = stop < at ? at : stop;
+        size_t at = merger->at[r], stop = key ? elf_lower_bound(run, at, pane, hash, sub, key, length) : run->n;
+        merger->stop[r] = stop;
         *rows += stop - at;
         if (stop > at) *key_bytes += run->ends[stop - 1] - (at ? run->ends[at - 1] : 0);
     }
@@ -398,6 +398,26 @@ static int elf_merge_many(elf_merger *merger, elf_rows *out, const uint8_t *ops,
     free(items);
     free(last);
     return 0;
+}
+
+/* The rows up to where the runs stop, into `out` one run after the other, as they are. O(bytes). */
+static void elf_gather(elf_merger *merger, elf_rows *out, size_t n_lanes) {
+    for (size_t r = 0; r < merger->k; r++) {
+        const elf_rows *run = merger->runs + r;
+        const size_t at = merger->at[r], count = merger->stop[r] - at, n = out->n;
+        if (!count) continue;
+        const uint64_t from = at ? run->ends[at - 1] : 0, to = n ? out->ends[n - 1] : 0;
+        memcpy(out->keys + to, run->keys + from, run->ends[at + count - 1] - from);
+        for (size_t i = 0; i < count; i++) out->ends[n + i] = run->ends[at + i] - from + to;
+        memcpy(out->pane + n, run->pane + at, count * sizeof *out->pane);
+        memcpy(out->hash + n, run->hash + at, count * sizeof *out->hash);
+        memcpy(out->sub + n, run->sub + at, count * sizeof *out->sub);
+        memcpy(out->split + n, run->split + at, count * sizeof *out->split);
+        for (size_t lane = 0; lane < n_lanes; lane++)
+            memcpy(out->lanes + lane * out->lane_step + n, run->lanes + lane * run->lane_step + at, count * sizeof *out->lanes);
+        merger->at[r] = merger->stop[r];
+        out->n = n + count;
+    }
 }
 
 /* The rows up to where the runs stop, into `out`, ordered and folded. -1 when memory is short. */

@@ -14,23 +14,32 @@ is another operation than reading and removing (`drain`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from elf.cbt._kernel import Merger, first_disorder, merge
 from elf.cbt.budget import Budget, Fragment
-from elf.cbt.frame import pack, unpack
+from elf.cbt.frame import pack, unpack_scattered
 from elf.cbt.nodes import LOWEST, Bound, Inner, Leaf, Ranged, between, cut, quantiles
 from elf.cbt.rows import Op, Rows
 
 RUNS_MAX = 48
 """Runs in a root buffer before the smaller ones are merged: bounds the fan-in of every merge."""
+GATHERED_RUNS_MAX = 16
+"""Runs in a root buffer that are handed out without being merged: bounds the runs in a fragment."""
 FRAGMENTS_MAX = 96
 """Fragments in a node before the smaller ones are merged: a fragment costs memory even when its frame is on disk."""
 FIRST_LEAF_BYTES = 1 << 17
 CHUNK_BYTES = 2 << 20
 """About what a reader gets at a time: it stays in the processor's cache."""
+
+
+Read = Callable[[Bound | None], Rows]
+"""The next rows up to a bound: `Merger.read`, or `Merger.gather`, which does not merge them."""
+
+Taken = tuple[Merger, list[Rows]]
+"""Rows on their way out, and what they are read from."""
 
 
 class Sizes(NamedTuple):
@@ -86,9 +95,7 @@ class Tree:
     def compress(self) -> None:
         """Empty the root's buffer into packed fragments."""
         if self._runs:
-            self._pour_top(Merger(self._runs, self.ops))
-            self._set_runs([])
-            self._budget.give_back()
+            self._empty_root(self._share_left())
 
     def close(self) -> None:
         """Let go of everything."""
@@ -116,29 +123,38 @@ class Tree:
         self._set_runs([*self._runs[few:], merged])
 
     def _shrink_root(self) -> None:
-        if self._top is None or self._folds():
+        share = self._share_left()
+        if self._top is None or share <= 0.5:
             with self._budget.scratch(self.buffer_bytes):
                 self._set_runs([merge(self._runs, self.ops)])
         if self.buffer_bytes > self._sizes.root_bytes // 2:
-            self.compress()
+            self._empty_root(share)
 
-    def _folds(self) -> bool:
-        """Whether merging would halve the root's buffer, by a sixteenth of its keys."""
+    def _empty_root(self, share: float) -> None:
+        """The root's buffer into the nodes; merged only where that makes it smaller, since readers merge anyway."""
+        merger = Merger(self._runs, self.ops)
+        gathers = len(self._runs) <= GATHERED_RUNS_MAX and share > 0.9
+        self._pour_top(merger.gather if gathers else merger.read)
+        self._set_runs([])
+        self._budget.give_back()
+
+    def _share_left(self) -> float:
+        """The share of the root's rows that merging would leave, by a sixteenth of its keys."""
         bounds = quantiles(self._runs, 16)
         if len(bounds) < 2:
-            return True
+            return 0.0
         middle = len(bounds) // 2
         sample = [cut(run, bounds[middle - 1], bounds[middle]) for run in self._runs]
-        return 2 * len(merge(sample, self.ops)) <= sum(len(part) for part in sample)
+        return len(merge(sample, self.ops)) / (sum(len(part) for part in sample) or 1)
 
-    def _pour_top(self, merger: Merger) -> None:
+    def _pour_top(self, read: Read) -> None:
         """Rows into the nodes, from the root."""
         top = self._top or Leaf()
         if isinstance(top, Inner):  # the root's buffer is the top's
-            self._hand_out(top, merger)
+            self._hand_out(top, read)
             self._set_top(self._split_inner(LOWEST, top))
         else:
-            self._set_top(self._pour(LOWEST, top, merger.read()))
+            self._set_top(self._pour(LOWEST, top, read(None)))
 
     def _set_top(self, nodes: list[Ranged]) -> None:
         while len(nodes) > 1:
@@ -154,18 +170,18 @@ class Tree:
             return [(low, node)]
         return self._empty(low, node) if isinstance(node, Inner) else self._split_leaf(low, node)
 
-    def _hand_out(self, inner: Inner, merger: Merger) -> None:
+    def _hand_out(self, inner: Inner, read: Read) -> None:
         """Rows to the children that their keys belong to."""
         nodes: list[Ranged] = []
         for i, (low, child) in enumerate(zip(inner.lows, inner.children, strict=True)):
-            part = merger.read(inner.high(i, None))
+            part = read(inner.high(i, None))
             nodes += self._pour(low, child, part) if len(part) else [(low, child)]
         inner.replace_all(nodes)
 
     def _empty(self, low: Bound, inner: Inner) -> list[Ranged]:
         """Hand an inner node's buffer to its children."""
         with self._budget.scratch(inner.raw_bytes):
-            self._hand_out(inner, Merger(self._take(inner), self.ops))
+            self._hand_out(inner, Merger((), self.ops, self._take(inner)).read)
         return self._split_inner(low, inner)
 
     def _split_inner(self, low: Bound, inner: Inner) -> list[Ranged]:
@@ -189,9 +205,9 @@ class Tree:
         if not isinstance(self._top, Inner):
             parts = max(parts, min(self._sizes.fanout // 2, leaf.raw_bytes // FIRST_LEAF_BYTES))
         with self._budget.scratch(leaf.raw_bytes * 5 // 4):
-            runs = self._take(leaf)
-            merger = Merger(runs, self.ops)
-            bounds = [low, *(bound for bound in quantiles(runs, parts) if bound > low)]
+            scattered = self._take(leaf)
+            merger = Merger((), self.ops, scattered)
+            bounds = [low, *(bound for bound in quantiles(scattered, parts) if bound > low)]
             nodes: list[Ranged] = []
             for i, bound in enumerate(bounds):
                 rows = merger.read(bounds[i + 1] if i + 1 < len(bounds) else None)
@@ -215,13 +231,14 @@ class Tree:
             node.fragments.append(self._budget.keep(frame, len(piece), piece.nbytes))
 
     def _unpack(self, fragment: Fragment) -> Rows:
-        return unpack(self._budget.read(fragment), 2 * fragment.raw_bytes)[0]
+        """A fragment's rows: one or several ordered runs one after the other ("scattered")."""
+        return unpack_scattered(self._budget.read(fragment), 2 * fragment.raw_bytes)
 
     def _take(self, node: Leaf) -> list[Rows]:
-        """Remove a node's fragments; returns them unpacked. Raises OSError when the spill file cannot be read."""
-        runs = [self._unpack(fragment) for fragment in node.fragments]
+        """Remove a node's fragments; returns them unpacked, scattered. Raises OSError when the spill file cannot be read."""
+        scattered = [self._unpack(fragment) for fragment in node.fragments]
         self._discard(node)
-        return runs
+        return scattered
 
     def _merge_small_fragments(self, node: Leaf) -> None:
         """Merge the smaller three quarters: as with the runs of the root."""
@@ -229,7 +246,7 @@ class Tree:
         kept, small = node.fragments[: FRAGMENTS_MAX // 4], Leaf()
         small.fragments = node.fragments[FRAGMENTS_MAX // 4 :]
         with self._budget.scratch(2 * small.raw_bytes):
-            rows = merge(self._take(small), self.ops)
+            rows = Merger((), self.ops, self._take(small)).read()
             node.fragments = kept
             self._store(node, rows)
 
@@ -254,19 +271,21 @@ class Tree:
             if high is None or (end is not None and high > end):
                 high = end
             above = {fragment: above.get(fragment) or self._unpack(fragment) for fragment in fragments}
-            parts = [cut(run, cursor, high) for run in (*self._runs, *above.values())]
-            size = sum(part.nbytes for part in parts) + sum(rows.nbytes for rows in above.values())
-            size += leaf.raw_bytes if leaf else 0
+            runs = [cut(run, cursor, high) for run in self._runs]
+            scattered = list(above.values())
+            size = sum(rows.nbytes for rows in (*runs, *scattered)) + (leaf.raw_bytes if leaf else 0)
             with self._budget.scratch(size + min(size, CHUNK_BYTES)):
-                if leaf:
-                    parts += [cut(self._unpack(fragment), cursor, high) for fragment in leaf.fragments]
-                yield from self._chunks(Merger(parts, self.ops), parts)
+                scattered += [self._unpack(fragment) for fragment in leaf.fragments] if leaf else []
+                merger = Merger(runs, self.ops, scattered)
+                merger.skip(cursor)
+                yield from self._chunks(merger, [*runs, *scattered], cursor, high)
             cursor = high
 
-    def _chunks(self, merger: Merger, parts: list[Rows]) -> Iterator[Rows]:
-        """What a merger of `parts` gives, in chunks of about `CHUNK_BYTES`."""
+    def _chunks(self, merger: Merger, parts: list[Rows], low: Bound, high: Bound | None) -> Iterator[Rows]:
+        """What a merger of `parts`, now at `low`, gives up to `high`, in chunks of about `CHUNK_BYTES`."""
         size = sum(part.nbytes for part in parts)
-        for bound in (*quantiles(parts, -(-size // CHUNK_BYTES)), None):
+        bounds = quantiles(parts, -(-size // CHUNK_BYTES))
+        for bound in (*(bound for bound in bounds if low < bound and (high is None or bound < high)), high):
             if len(chunk := merger.read(bound)):
                 yield chunk
 
@@ -289,31 +308,31 @@ class Tree:
         """
         low = LOWEST if start is None else (start, 0, 0, b"")
         high: Bound | None = None if stop is None else (stop, 0, 0, b"")
-        while parts := self._take_first(low, high):
-            merger = Merger(parts, self.ops)
+        while (taken := self._take_first(low, high)) is not None:
+            merger, parts = taken
             size = sum(part.nbytes for part in parts)
             with self._budget.scratch(size + min(size, CHUNK_BYTES)):
                 try:
-                    yield from self._chunks(merger, parts)
+                    yield from self._chunks(merger, parts, low, high)
                 finally:
-                    self.insert(merger.read().copy())
+                    self.insert(merger.read(high).copy())
         self._budget.settle()
 
-    def _take_first(self, low: Bound, high: Bound | None) -> list[Rows]:
+    def _take_first(self, low: Bound, high: Bound | None) -> Taken | None:
         """Remove the rows of the first leaf that has any in [low, high); without nodes, those of the root's buffer."""
         buffered = self._take_runs(low, high)
         if self._top is None:
-            return buffered
+            return (Merger(buffered, self.ops), buffered) if buffered else None
         if buffered:
             with self._budget.scratch(sum(part.nbytes for part in buffered)):
-                self._pour_top(Merger(buffered, self.ops))
+                self._pour_top(Merger(buffered, self.ops).read)
         cursor: Bound | None = low
         while cursor is not None and (high is None or cursor < high) and self._top is not None:
             self._set_top(self._clear_way(LOWEST, self._top, cursor))
-            parts, cursor = self._take_leaf(cursor, low, high)
-            if parts:
-                return parts
-        return []
+            taken, cursor = self._take_leaf(cursor, low, high)
+            if taken:
+                return taken
+        return None
 
     def _take_runs(self, low: Bound, high: Bound | None) -> list[Rows]:
         """Remove the rows in [low, high) from the root's buffer."""
@@ -341,7 +360,7 @@ class Tree:
         nodes[at : at + 1] = self._split_inner(nodes[at][0], inner)
         return nodes
 
-    def _take_leaf(self, cursor: Bound, low: Bound, high: Bound | None) -> tuple[list[Rows], Bound | None]:
+    def _take_leaf(self, cursor: Bound, low: Bound, high: Bound | None) -> tuple[Taken | None, Bound | None]:
         """Remove the rows in [low, high) of the leaf that holds `cursor`; returns them and where the leaf's range ends."""
         path: list[tuple[Inner, int]] = []
         node, last = self._top, None
@@ -352,16 +371,22 @@ class Tree:
             node = node.children[i]
         assert node is not None
         with self._budget.scratch(2 * node.raw_bytes):
-            runs = self._take(node)
-            places = [between(run, low, high) for run in runs]
-            before = [run.slice(0, start) for run, (start, _) in zip(runs, places, strict=True)]
-            after = [run.slice(stop, len(run)) for run, (_, stop) in zip(runs, places, strict=True)]
-            for kept in (before, after):
-                self._store(node, merge(kept, self.ops))
+            scattered = self._take(node)
+            if low != LOWEST or high is not None:
+                self._put_back(node, scattered, low, high)
         if not node.fragments:
             self._remove(path)
-        parts = [run.slice(*place) for run, place in zip(runs, places, strict=True)]
-        return [part for part in parts if len(part)], last
+        merger = Merger((), self.ops, scattered)
+        merger.skip(low)
+        return ((merger, scattered) if merger.left(high) else None), last
+
+    def _put_back(self, leaf: Leaf, scattered: list[Rows], low: Bound, high: Bound | None) -> None:
+        """Keep what is not in [low, high)."""
+        merger = Merger((), self.ops, scattered)
+        self._store(leaf, merger.read(low))
+        if high is not None:
+            merger.skip(high)
+            self._store(leaf, merger.read())
 
     def _remove(self, path: list[tuple[Inner, int]]) -> None:
         """Take out the empty leaf at the end of `path`, and inner nodes that it leaves empty."""
@@ -404,7 +429,9 @@ class Tree:
             for fragment in node.fragments:
                 rows = self._unpack(fragment)
                 assert (len(rows), rows.nbytes) == (fragment.count, fragment.raw_bytes)
-                assert between(rows, low, high) == (0, len(rows)), "rows outside their node's range"
+                inside = Merger((), self.ops, [rows])
+                assert not inside.left(low)
+                assert inside.left(high) == len(rows), "rows outside their node's range"
             if isinstance(node, Inner):
                 assert node is not self._top or not node.fragments
                 assert 1 <= len(node.children) <= self._sizes.fanout
