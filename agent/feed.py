@@ -113,12 +113,11 @@ class Feed:
         self._count(batch, block)
         if self._bounds is not None:
             batch = _within(batch, self._bounds)
-        self._release_pending(state, batch, block.too_long)
+        self._release_pending(state, batch, block.too_long, retained_us, late_us)
         for number, worker in enumerate(self._workers):
             retained = retained_us[number] if retained_us else None
-            worker.add(
-                _complete(batch, worker), pane_before=state.last_time, retained_us=retained, late_us=late_us
-            )
+            before = _retained(state.last_time, retained, late_us)
+            worker.add(_complete(batch, worker), pane_before=before, retained_us=retained, late_us=late_us)
         self._after(state, batch)
 
     def empty_dictionaries(self) -> None:
@@ -166,17 +165,20 @@ class Feed:
         if len(totals.samples) < SAMPLES_MAX:
             totals.samples += batch.samples[: SAMPLES_MAX - len(totals.samples)]
 
-    def _release_pending(self, state: ParseState, batch: Batch, too_long: int) -> None:
+    def _release_pending(
+        self, state: ParseState, batch: Batch, too_long: int, retained_us: Sequence[int | None], late_us: int
+    ) -> None:
         """Rejected lines belong to the pane of the line before them; at a file's start, of the first line that has a time."""
         time = state.last_time if state.last_time is not None else _first_time(batch)
         state.pending_rejects += too_long
         if time is None:
             state.pending_rejects += len(batch.reject_rows)
-        for worker in self._workers:
+        for number, worker in enumerate(self._workers):
+            at = _retained(time, retained_us[number] if retained_us else None, late_us)
             if worker.plan.window is None:
                 worker.count_rejects_at(0, too_long)
-            elif time is not None:
-                worker.count_rejects_at(time, state.pending_rejects)
+            elif at is not None:
+                worker.count_rejects_at(at, state.pending_rejects)
         if time is not None:
             state.pending_rejects = 0
 
@@ -187,6 +189,13 @@ class Feed:
             latest = int(times.max())
             if self.time_max is None or latest > self.time_max:
                 self.time_max = latest
+
+
+def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
+    """Where rejects of this time are counted: a pane that is gone must not come back without its groups."""
+    if time_us is None or retained_us is None or time_us >= retained_us:
+        return time_us
+    return late_us
 
 
 def _last_header(head: bytes) -> bytes:

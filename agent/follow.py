@@ -76,6 +76,13 @@ class Followed:
         return self.inode is None and self.content is None and not self.state.done
 
     @property
+    def is_unread(self) -> bool:
+        """Whether it was not read to its end since it last changed, and can be."""
+        if self.state.done or self.denied or self.is_lost:
+            return False
+        return self.packed or self.drained != (self.size, self.mtime_ns)
+
+    @property
     def lag_bytes(self) -> int:
         """Bytes not handed out yet; for compressed content, those on disk."""
         if self.state.done:

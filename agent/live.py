@@ -78,19 +78,30 @@ class LiveSource:
         return False
 
     def _take(self, block: Block, now_us: int, retained: Sequence[int | None]) -> None:
-        late_us = self.feed.time_max if self.feed.time_max is not None else now_us
+        # What is too late counts in the current pane, also where the clock moved it on since the last line.
+        latest = [self.feed.time_max, *(job.windows.watermark_us for job in self.jobs)]
+        late_us = max((time for time in latest if time is not None), default=now_us)
         self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
         self._last_line_us = now_us
         if block.last:
             self.feed.files.pop(block.file, None)
+            self.formats.forget(block.file)
 
     def watermark_us(self, now_us: int) -> int | None:
         """No line before this will come, as far as this source can promise; never past the clock.
 
-        The latest event time while lines come. Once quiet at the end of its newest file: the clock as it was taken before
-        reading to that end, less the grace.
+        The latest event time while lines come, held back by each file that is still to be read to its end: by the last
+        line taken from it. Once quiet at the end of its newest file: the clock as it was taken before reading to that end,
+        less the grace.
         """
         latest = self.feed.time_max
+        if latest is not None and (unread := self.source.unread()):
+            reached = {key.generation: state.last_time for key, state in self.feed.files.items()}
+            for generation in unread:
+                time_us = reached.get(generation)
+                if time_us is None:
+                    return None
+                latest = min(latest, time_us)
         complete = self.source.complete_until
         if complete is not None and self._last_line_us is not None:
             idle = int(complete * 1e6) - QUIET_US
@@ -139,6 +150,8 @@ class Live:
         self._snapshot_bytes = journal.size if journal is not None else 0
         self._recorded_lines = -1
         self._unsynced = False
+        self._begun = journal is None  # whether this start is on record: its revisions may be given out
+        self._is_full = False
         self._said: dict[str, str] = {}
 
     def run(self, stop: Event, until: Callable[[], bool] | None = None) -> None:
@@ -161,9 +174,10 @@ class Live:
                 for notice in source.source.notices:
                     self._notices(notice)
                 source.source.notices.clear()
-        self._keep_within_budget()
-        self.publish(now_us)
-        self.store()
+        self._is_full = not self._guarded("memory", self._keep_within_budget)
+        if self._begun:
+            self.publish(now_us)
+            self.store()
         self.sync()
         if self._on_progress is not None:
             self._on_progress(sum(source.feed.totals.lines for source in self.sources))
@@ -189,6 +203,8 @@ class Live:
         return self.journal is not None and any(job.has_unrecorded() for job in self.jobs)
 
     def _is_choked(self) -> bool:
+        if self._is_full:
+            return True
         return sum(job.unrecorded_bytes for job in self.jobs) > UNRECORDED_MAX and self.journal is not None
 
     def _keep_within_budget(self) -> None:
@@ -207,10 +223,12 @@ class Live:
                 began = time.monotonic()
                 if began < self._next_emit[job.name]:
                     continue
-                self._guarded(f"job {job.name}", partial(self._publish, job, watermark))
+                works = self._guarded(f"job {job.name}", partial(self._publish, job, watermark))
                 took = time.monotonic() - began
                 # A job whose windows are large is published less often, so that publishing stays under a tenth of a core.
                 every = job.options.emit_us / 1e6 if job.is_watched else SYNC_S
+                if not works:
+                    every = RETRY_S
                 self._next_emit[job.name] = began + max(every, 10 * took)
 
     def _publish(self, job: LiveJob, watermark: int | None) -> None:
@@ -226,8 +244,8 @@ class Live:
             return
         self._next_store = moment + STORE_S
         for job in self.jobs:
-            if job.offer_states():
-                self._guarded(f"job {job.name}", job.flush_states)
+            if job.offer_states() and not self._guarded(f"job {job.name}, lake", job.flush_states):
+                self._next_store = moment + RETRY_S
             job.retire()
         give_back()
 
@@ -244,9 +262,12 @@ class Live:
         self._next_sync = moment + SYNC_S
         if not now and not self._changed():
             return
-        self._guarded("journal", lambda: self._record(journal))
+        if not self._guarded("journal", lambda: self._record(journal)):
+            self._retry_at = moment + RETRY_S
 
     def _changed(self) -> bool:
+        if self._unsynced or not self._begun:
+            return True
         total = sum(source.feed.totals.lines for source in self.sources)
         changed = total != self._recorded_lines or any(job.has_unrecorded() for job in self.jobs)
         self._recorded_lines = total
@@ -260,7 +281,7 @@ class Live:
             for job in source.jobs:
                 job.cut()  # positions and rows must speak of the same lines
         if journal.size > 2 * self._snapshot_bytes + JOURNAL_GROWTH:
-            journal.rewrite(list(self._snapshot()))
+            journal.rewrite(self._snapshot())
             self._snapshot_bytes = journal.size
         else:
             record = Record(
@@ -275,6 +296,7 @@ class Live:
         if self._unsynced:
             journal.sync()
             self._unsynced = False
+        self._begun = True
 
     def _snapshot(self) -> Iterator[bytes]:
         """The whole state. Only the last record has positions: a rewrite that is cut short never replaces the old journal."""
@@ -289,8 +311,8 @@ class Live:
             )
         )
 
-    def _guarded(self, what: str, action: Callable[[], object]) -> None:
-        """A full disk or a slow one must not end the agent: say it once, go on, try again."""
+    def _guarded(self, what: str, action: Callable[[], object]) -> bool:
+        """A full disk or a slow one must not end the agent: say it once, go on, try again. Whether it worked."""
         try:
             action()
         except BrokenPipeError:
@@ -300,24 +322,36 @@ class Live:
             if self._said.get(what) != text:
                 self._said[what] = text
                 self._notices(text)
-            self._retry_at = time.monotonic() + RETRY_S
-        else:
-            if self._said.pop(what, None) is not None:
-                self._notices(f"{what}: works again")
+            return False
+        if self._said.pop(what, None) is not None:
+            self._notices(f"{what}: works again")
+        return True
 
     def finish(self, *, publish_open: bool) -> None:
         """An orderly end: publish, store and record everything."""
         now_us = time.time_ns() // 1000
-        for source in self.sources:
-            for job in source.jobs:
-                job.publish(source.watermark_us(now_us))
-                if publish_open:
-                    job.publish_open()
-                for sink in job.sinks:
-                    if not sink.wants_state:
-                        sink.flush()
-        self.store(now=True)
+        if not self._begun:
+            self.sync(now=True)
+        if self._begun:
+            for source in self.sources:
+                watermark = source.watermark_us(now_us)
+                for job in source.jobs:
+                    last = partial(self._publish_last, job, watermark, publish_open)
+                    if self.journal is None:  # no later start could tell it again
+                        last()
+                    else:
+                        self._guarded(f"job {job.name}", last)
+            self.store(now=True)
         self.sync(now=True)
+
+    @staticmethod
+    def _publish_last(job: LiveJob, watermark: int | None, publish_open: bool) -> None:
+        job.publish(watermark)
+        if publish_open:
+            job.publish_open()
+        for sink in job.sinks:
+            if not sink.wants_state:
+                sink.flush()
 
     def close(self) -> None:
         for source in self.sources:

@@ -7,6 +7,7 @@ Worker.add … cut -> LiveWindows.merge -> due windows -> sinks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import cast
 
 import msgspec
@@ -89,11 +90,15 @@ class LiveJob:
         return bool(self._unrecorded) or self.worker.has_rows()
 
     def cut(self) -> None:
-        """Move what the worker holds into the panes, and keep it for the next record."""
+        """Move what the worker holds into the panes, and keep it for the next record.
+
+        Where memory should give way to a disk that is full, it all goes in even so; the budget will ask again.
+        """
         for delta in self.worker.cut():
             self.overflows += delta.overflows
-            self.windows.merge(delta.rows)
             self._unrecorded.append(delta.rows)
+            with suppress(OSError):
+                self.windows.merge(delta.rows)
 
     def publish(self, watermark_us: int | None) -> int:
         """Cut, then give the sinks what is due; returns how many windows they took. OSError from a sink passes through."""
@@ -154,7 +159,10 @@ class LiveJob:
 
     def retire(self) -> None:
         """Forget panes past retention, as far as the sinks hold them."""
+        self.cut()  # what was taken for a pane while it was retained belongs to it
         waiting = self._unacked | (self.windows.unstored() if self._stores else set())
+        if self.is_watched:
+            waiting |= self.windows.unpublished()
         self.windows.retire(min(waiting, default=None))
         bound = self.windows.retained_us
         if bound is not None:

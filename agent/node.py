@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from threading import Event
 
 import msgspec
@@ -40,12 +41,24 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
         raise StateError(
             f"{state_dir}: {error.strerror}; name another state_dir, or make it writable"
         ) from error
-    journal, encoded = Journal.open(state_dir / JOURNAL)
+    live = _open_live(config, notices)
+    try:
+        # This start's epoch and positions come first: after a kill in the first second no revision is given out again.
+        live.sync(now=True)
+        live.run(stop)
+        live.finish(publish_open=False)
+    finally:
+        live.close()
+
+
+def _open_live(config: Config, notices: Notices) -> Live:
+    """The agent as its journal left it. What was read of the journal is gone when this returns: it may be large."""
+    journal, encoded = Journal.open(config.agent.state_dir / JOURNAL)
     try:
         history = History(encoded)
-        budget = Budget(config.agent.memory_max, state_dir)
+        budget = Budget(config.agent.memory_max, config.agent.state_dir)
         sources = _sources(config, history, budget, notices)
-        live = Live(
+        return Live(
             sources,
             budget=budget,
             epoch=history.epoch,
@@ -56,13 +69,6 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
     except BaseException:
         journal.close()
         raise
-    try:
-        # This start's epoch and positions come first: after a kill in the first second no revision is given out again.
-        live.sync(now=True)
-        live.run(stop)
-        live.finish(publish_open=False)
-    finally:
-        live.close()
 
 
 class History:
@@ -153,12 +159,12 @@ def _wire(
 def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices: Notices) -> LiveJob:
     options = JobOptions(job.lateness_us, job.emit_us, job.keep_us)
     live = LiveJob(job.name, plan, options, [open_sink(spec) for spec in job.sinks], budget, history.epoch)
-    records = history.jobs.get(job.name, [])
-    same = [record for record in records if record.version == live.publisher.version]
-    if len(same) < len(records):
+    records = history.jobs.pop(job.name, [])
+    # Only what follows the last change of its query: it began anew there.
+    same = list(takewhile(lambda record: record.version == live.publisher.version, reversed(records)))[::-1]
+    if records and not same:
         notices(f"job {job.name}: its query changed since the last start; windows begin anew from here")
-    if not records or records[-1].version == live.publisher.version:
-        live.restore(same)
+    live.restore(same)
     return live
 
 

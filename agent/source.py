@@ -133,6 +133,13 @@ class Source:
         """Bytes not handed out yet by path, of files that are not complete; of compressed files those on disk."""
         return {file.path: file.lag_bytes for file in self._files.values() if not file.state.done}
 
+    def unread(self) -> set[int]:
+        """Generations of the files that, when last looked at, held more than was handed out. O(files).
+
+        A file that may not be read does not count, nor the start of a line whose end is awaited.
+        """
+        return {generation for generation, file in self._files.items() if file.is_unread}
+
     def positions(self) -> SourceState:
         """What was handed out so far. O(files)."""
         files = [file.saved() for file in self._files.values()]

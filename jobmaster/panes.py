@@ -45,10 +45,18 @@ class Panes:
         self._budget = budget
 
     def merge(self, rows: Sequence[Rows]) -> None:
-        """Add a delta: one `Rows` per tree, in the order of `Delta.rows`."""
+        """Add a delta: one `Rows` per tree, in the order of `Delta.rows`.
+
+        Raises OSError when memory cannot give way to a full disk; the whole delta is in the trees all the same.
+        """
+        failure: OSError | None = None
         for tree, part in zip(self._trees, rows, strict=True):
-            if len(part):
+            try:
                 tree.insert(part)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def insert(self, tree: int, rows: Rows) -> None:
         """Add rows to one tree: groups 0, line counters 1, then the families. For reading snapshots."""

@@ -199,12 +199,17 @@ class Published(msgspec.Struct):
 
 
 class WindowsState(msgspec.Struct, array_like=True, frozen=True):
-    """`LiveWindows` without the panes, as it is written to the journal."""
+    """`LiveWindows` without the panes, as it is written to the journal.
+
+    changed, changed_panes: those final ones that must be published, or stored, again for what came since.
+    """
 
     watermark_us: int | None
     dropped_until: int | None
     published: list[tuple[int, int, bool]]
     final_panes: list[int]
+    changed: list[int] = []
+    changed_panes: list[int] = []
 
 
 class LiveWindows:
@@ -239,9 +244,9 @@ class LiveWindows:
         return self._dropped_until
 
     def merge(self, rows: Sequence[Rows]) -> None:
-        """Add a delta (`Delta.rows`)."""
-        self.panes.merge(rows)
+        """Add a delta (`Delta.rows`). Raises OSError as `Panes.merge` does, with everything added."""
         self.touch(np.unique(rows[1].pane).tolist())
+        self.panes.merge(rows)
 
     def touch(self, panes: Iterable[int]) -> None:
         """Mark panes as changed since they were last published."""
@@ -297,16 +302,21 @@ class LiveWindows:
 
     def _publish(self, start: int) -> Window:
         status = self._mark(start)
-        return self._read(start, status, (self.epoch, 0, self.published[start].n))
+        try:
+            return self._read(start, status, (self.epoch, 0, self.published[start].n))
+        except OSError:
+            self._changed.add(start)
+            raise
 
     def _mark(self, start: int) -> str:
         """Count one more revision of the window; returns its status."""
         published = self.published.setdefault(start, Published(0))
         published.n += 1
         status = "open"
-        if self.is_due(start):
-            status = "revised" if published.is_final else "final"
-            published.is_final = True
+        if published.is_final:
+            status = "revised"
+        elif self.is_due(start):
+            status, published.is_final = "final", True
         self._changed.discard(start)
         return status
 
@@ -347,6 +357,10 @@ class LiveWindows:
         """Panes that changed since they were given to be stored."""
         return self._changed_panes
 
+    def unpublished(self) -> set[int]:
+        """Starts of windows that changed since they were published."""
+        return self._changed
+
     def next_pane_revision(self, pane: int) -> Revision:
         """The revision of a pane's next stored state: it counts within the epoch, for all panes together."""
         self._pane_revisions += 1
@@ -377,7 +391,17 @@ class LiveWindows:
     def snapshot(self) -> WindowsState:
         """What a restart needs besides the panes themselves. Small: one entry per retained window and pane."""
         published = [(start, known.n, known.is_final) for start, known in self.published.items()]
-        return WindowsState(self.watermark_us, self._dropped_until, published, sorted(self._final_panes))
+        changed = [
+            start for start in self._changed if start in self.published and self.published[start].is_final
+        ]
+        return WindowsState(
+            self.watermark_us,
+            self._dropped_until,
+            published,
+            sorted(self._final_panes),
+            sorted(changed),
+            sorted(self._final_panes & self._changed_panes),
+        )
 
     def restore(self, state: WindowsState, panes: Iterable[int], stored: Container[int] = ()) -> None:
         """Go on after a restart, with `panes` merged already. Windows that were final stay as they are told; panes that no
@@ -386,14 +410,14 @@ class LiveWindows:
         self.published = {start: Published(n, is_final) for start, n, is_final in state.published}
         self._final_panes = {pane for pane in state.final_panes if pane in stored}
         self.touch(panes)
-        self._changed_panes -= self._final_panes
-        self._changed -= {start for start, known in self.published.items() if known.is_final}
+        self._changed_panes -= self._final_panes.difference(state.changed_panes)
+        final = {start for start, known in self.published.items() if known.is_final}
+        self._changed -= final.difference(state.changed)
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""
         for start, published in self.published.items():
             assert published.n >= 1, start
-            assert not (published.is_final and not self.is_due(start)), start
         if self._dropped_until is not None:
             assert all(pane >= self._dropped_until for pane in self._known_panes)
         self.panes.check()
