@@ -147,6 +147,9 @@ def run(
 
     elf run "SELECT status, count(*) AS hits FROM access GROUP BY status" access.log
     """
+    from elf.agent.allocator import without_openssl
+
+    without_openssl()
     from elf.agent.commands.run import Arguments, run_command
 
     raise typer.Exit(
@@ -228,8 +231,9 @@ def agent_run(
     quiet: Quiet = False,
 ) -> None:
     """Follow sources and run jobs until SIGTERM or Ctrl-C."""
-    from elf.agent.small import stay_small
+    from elf.agent.allocator import stay_small, without_openssl
 
+    without_openssl()
     stay_small()
     from elf.agent.commands.agent import agent_command
 

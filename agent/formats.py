@@ -6,9 +6,8 @@ What enters is what an operator writes (`--format`, `format =`); what leaves is 
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 
-from elf.agent import apache, nginx, w3c
+from elf.agent import nginx, w3c
 from elf.agent.fields import Convert, Field, Format, Shape
 from elf.agent.format_table import SUMMARIES, ColumnRow, describe_format
 from elf.agent.layout import checked
@@ -53,6 +52,8 @@ def resolve(spec: str, *, sample: bytes = b"") -> Format:
     if re.search(r"\$\{?\w", spec):
         return nginx.from_pasted(spec)
     if "%" in spec:
+        from elf.agent import apache
+
         return apache.from_statement(spec)
     if "(?P<" in spec:
         raise FormatError("format: a regular expression stands behind regex:, as in --format 'regex:…'")
@@ -60,6 +61,8 @@ def resolve(spec: str, *, sample: bytes = b"") -> Format:
 
 
 def _unknown(spec: str) -> str:
+    from difflib import get_close_matches
+
     near = get_close_matches(spec.lower(), [*NAMES, "auto"], n=1)
     known = f"known are auto, {', '.join(NAMES)}, nginx:FILE#NAME, apache:FILE#NAME, regex:PATTERN"
     return f"format {spec!r} is not known; " + (f"did you mean {near[0]}?" if near else known)
@@ -70,7 +73,11 @@ def _from_config(spec: str) -> Format:
     path, mark, name = place.rpartition("#")
     if not (path and mark and name and place.isprintable()):
         raise FormatError(f"format {spec!r}: expected {server}:FILE#NAME, as in {_EXAMPLES[server]}")
-    return nginx.from_config(path, name) if server == "nginx" else apache.from_config(path, name)
+    if server == "nginx":
+        return nginx.from_config(path, name)
+    from elf.agent import apache
+
+    return apache.from_config(path, name)
 
 
 _EXAMPLES = {

@@ -18,11 +18,11 @@ from threading import Event
 
 import msgspec
 
+from elf.agent.allocator import give_back
 from elf.agent.blocks import Block, FileKey
 from elf.agent.feed import Feed, ParseState
 from elf.agent.format_choice import FormatChoice
 from elf.agent.live_job import JobRecord, LiveJob
-from elf.agent.small import give_back
 from elf.agent.source import Source, SourceState
 from elf.cbt.budget import Budget
 from elf.jobmaster.journal import Journal

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import pickle
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -105,6 +104,8 @@ class Spool:
 
     def _write(self, part: bytes) -> tuple[int, int]:
         if self._file is None:
+            import tempfile
+
             self._file = tempfile.TemporaryFile(dir=self._spill_dir, prefix="elf-order-")  # noqa: SIM115 (closed by `close`)
         at = self._file.seek(0, 2)
         self._file.write(part)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 from weakref import WeakSet
 
 from elf.errors import UsageError
-from elf.sinks.console import Table
-from elf.sinks.csv import Csv
-from elf.sinks.jsonlines import JsonLines
 from elf.sinks.result import Sink
+
+if TYPE_CHECKING:
+    from elf.sinks.console import Table
 
 OUTPUTS = ("auto", "table", "json", "csv")
 COLOURS = ("auto", "always", "never")
@@ -42,10 +42,18 @@ def new_console(output: str = "auto", *, color: str = "auto", meta: bool = False
     if output == "auto":
         output = "table" if sys.stdout.isatty() else "json"
     if output == "table":
+        from elf.sinks.console import Table
+
         table = Table(colour=is_coloured(color), show_job=meta)
         _tables.add(table)
         return table
-    return JsonLines(meta=meta) if output == "json" else Csv(meta=meta)
+    if output == "json":
+        from elf.sinks.jsonlines import JsonLines
+
+        return JsonLines(meta=meta)
+    from elf.sinks.csv import Csv
+
+    return Csv(meta=meta)
 
 
 def make_way() -> None:

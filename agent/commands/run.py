@@ -10,8 +10,8 @@ from contextlib import nullcontext
 import msgspec
 
 from elf.agent import units
+from elf.agent.allocator import KEEP_FROM, keep_freed_memory
 from elf.agent.commands import standard_input
-from elf.agent.commands.allocator import KEEP_FROM, keep_freed_memory
 from elf.agent.commands.arguments import checked_timezone, memory, moment, report_query, sink_specs
 from elf.agent.commands.signals import stop_on_signals
 from elf.agent.commands.streams import notices, say
