@@ -44,7 +44,7 @@ class ConfigError(ElfError):
 
 
 class SourceError(ElfError):
-    """A followed log stream failed in a way that waiting does not mend."""
+    """A log stream failed in a way that waiting does not mend, or none of its lines can be parsed."""
 
 
 class StateError(ElfError):

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from elf.agent import units
 from elf.agent.engine import MEMORY_MAX, RunOptions, Summary
 from elf.agent.engine import run as run_engine
-from elf.errors import UsageError
+from elf.errors import SourceError, UsageError
 from elf.sinks.result import ColumnInfo, PaneState, Window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,7 +36,7 @@ class Result:
 
     @property
     def columns(self) -> tuple[ColumnInfo, ...]:
-        return self.windows[0].columns if self.windows else ()
+        return self.summary.columns
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Every row of every window: values by column name; timestamps and windows as aware datetimes."""
@@ -125,18 +126,33 @@ def run(
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     format: str = "auto",
-    memory_max: int = MEMORY_MAX,
+    memory_max: int | str = MEMORY_MAX,
     timezone: str = "UTC",
 ) -> Result:
     """Run a query over log files and return its windows.
 
-    files: a path, a glob, or several. memory_max: bytes; beyond it state goes to disk (the result itself is held in memory).
-    Raises QueryError, FormatError, UsageError (all `elf.ElfError`).
+    files: a path, a glob, or several. memory_max: bytes, or a text like "256MiB"; beyond it state goes to disk (the result
+    itself is held in memory). Raises QueryError, FormatError, UsageError, and SourceError when there are lines and none can
+    be parsed (all `elf.ElfError`).
     """
     many = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    if not many:
+        raise UsageError("no file to read; name one")
+    bytes_max = memory_max if isinstance(memory_max, int) else _size(memory_max)
     sink = _Collect()
     options = RunOptions(
-        query, tuple(os.fspath(file) for file in many), format, memory_max=memory_max, timezone=timezone
+        query, tuple(os.fspath(file) for file in many), format, memory_max=bytes_max, timezone=timezone
     )
     summary = run_engine(options, [sink])
+    if summary.lines and not summary.parsed:
+        reasons = ", ".join(f"{n:,} {reason.value}" for reason, n in summary.rejects.items())
+        none = f"none of {summary.lines:,} lines could be parsed ({reasons})"
+        raise SourceError(f"{summary.rejected_in}: {none}; name the log's format with format=")
     return Result(sink.windows, summary)
+
+
+def _size(text: str) -> int:
+    try:
+        return units.size(text)
+    except ValueError as error:
+        raise UsageError(f"memory_max: expected {error}, found {text!r}") from error

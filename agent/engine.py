@@ -26,7 +26,7 @@ from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.vector import SqlType
 from elf.jobmaster.windows import Publisher, bounded
-from elf.sinks.result import Sink, Window
+from elf.sinks.result import ColumnInfo, Sink, Window
 
 MEMORY_MAX = 256 << 20
 STORE_GROUPS = 200_000
@@ -56,7 +56,8 @@ class Progress(msgspec.Struct):
 
 class Summary(msgspec.Struct):
     """What a run came to. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
-    NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file."""
+    NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file;
+    `columns`: of the result, also where it has no row."""
 
     files: int = 0
     lines: int = 0
@@ -71,6 +72,7 @@ class Summary(msgspec.Struct):
     samples: Sequence[Reject] = ()
     rejected_in: str = ""
     formats: Mapping[str, str] = msgspec.field(default_factory=dict)
+    columns: tuple[ColumnInfo, ...] = ()
 
 
 class OneShot:
@@ -220,4 +222,5 @@ def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -
         samples=tuple(totals.samples),
         rejected_in=totals.rejected_in,
         formats=formats.chosen,
+        columns=shot.publisher.columns,
     )

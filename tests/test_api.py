@@ -99,6 +99,28 @@ def test_a_percentile_beside_nan_is_a_number(tmp_path: Path) -> None:
     assert math.isnan(last)  # NaN is the greatest of all
 
 
+def test_a_result_without_windows_has_its_columns(tmp_path: Path) -> None:
+    log = tmp_path / "empty.log"
+    log.touch()
+    result = elf.run("SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 day')", log)
+    assert len(result) == 0
+    assert pa.table(result).schema.names == ["window", "n"]
+
+
+def test_what_cannot_be_is_told(log: Path) -> None:
+    query = "SELECT count(*) AS n FROM access"
+    with pytest.raises(elf.ElfError, match="memory_max: expected a size like"):
+        elf.run(query, log, format=NGINX_FORMAT, memory_max="lots")
+    with pytest.raises(elf.ElfError, match="no file to read"):
+        elf.run(query, [])
+    with pytest.raises(
+        elf.ElfError, match=r"access\.log: none of 200 lines could be parsed \(200 bad JSON\)"
+    ):
+        elf.run(query, log, format="json")
+    (row,) = elf.run(query, log, format=NGINX_FORMAT, memory_max="8MiB").rows()
+    assert row == {"n": 200}
+
+
 def test_sums_of_decimals_beyond_64_bits_are_exact_or_null(tmp_path: Path) -> None:
     nines = 10**38 - 1
     groups = {
