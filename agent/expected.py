@@ -57,7 +57,7 @@ def expected(format: Format, reason: Reason, field: Field | None, detail: int, l
         Reason.MISSING: f"a field {field.name}"
         if field
         else "a #Fields: line with a date and time above the record",
-        Reason.PATTERN: "a line that the regular expression matches",
+        Reason.PATTERN: "a line that the regular expression matches from end to end (.* takes any rest)",
     }
     return words.get(reason, reason.name)
 

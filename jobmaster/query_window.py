@@ -59,7 +59,7 @@ def window_of(translator: Translator, node: Node) -> WindowSpec:
     window = WindowSpec(lengths[0], lengths[-1])
     wrong = window_problem(window)
     if wrong:
-        translator.fail(node, wrong, "window(time, '10 seconds', '5 seconds') has two panes")
+        translator.fail(node, wrong, "as in window(time, '10 seconds', '5 seconds')")
     return window
 
 
