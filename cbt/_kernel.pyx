@@ -57,8 +57,13 @@ cdef extern from "rows.h":
 cdef extern from "frame.h":
     enum:
         ELF_COLUMN_HEAD
+        ELF_ENDS_EARLY
+        ELF_UNKNOWN_KIND
+        ELF_TOO_LONG
+        ELF_BAD_LENGTH
+        ELF_BAD_SUM
     uint8_t *elf_pack_columns(uint8_t *to, const elf_rows *rows, size_t n_lanes, int64_t *spare) noexcept nogil
-    void elf_unpack_column(int64_t *to, const uint8_t *planes, size_t n, int width, int64_t base) noexcept nogil
+    int elf_unpack_rows(elf_rows *rows, size_t n_lanes, const uint8_t *at, size_t size, size_t key_bytes) noexcept nogil
 
 cdef extern from "front.h":
     ctypedef struct elf_entry:
@@ -644,15 +649,32 @@ def pack_columns(rows):
     return out[: end - start]
 
 
-def unpack_column(const uint8_t[::1] planes, int64_t[::1] out, int64_t base):
-    """Values of len(out) rows from their byte planes, one after the other, each value less `base`. O(n)."""
-    cdef size_t n = out.shape[0], size = planes.shape[0]
-    if n == 0:
-        return
-    if size % n or size // n > 8:
-        raise ValueError(f"{size} bytes are no planes of {n} rows")
+_WRONG = {
+    ELF_ENDS_EARLY: "ends too early",
+    ELF_UNKNOWN_KIND: "unknown column kind",
+    ELF_TOO_LONG: "bytes too many",
+    ELF_BAD_LENGTH: "a key length out of range",
+    ELF_BAD_SUM: "key lengths do not add up",
+}
+
+
+def unpack_rows(const uint8_t[::1] body, size_t n, size_t n_lanes, size_t key_bytes):
+    """The n rows of `pack_columns` and the key bytes behind them, hashed; the keys are a view of `body`. O(bytes).
+
+    Lengths are checked, the order is not. Raises PeerError.
+    """
+    cdef elf_rows target
+    cdef int wrong
+    cdef size_t size = body.shape[0]
+    out = _room(n, 0, n_lanes)
+    alive = _fill_rows(&target, out, True)
+    cdef const uint8_t *at = &body[0] if size else NULL
     with nogil:
-        elf_unpack_column(&out[0], &planes[0] if size else NULL, n, size // n, base)
+        wrong = elf_unpack_rows(&target, n_lanes, at, size, key_bytes)
+    if wrong:
+        raise PeerError(f"rows frame: {_WRONG[wrong]}")
+    out.keys = np.asarray(body)[size - key_bytes :]
+    return out
 
 
 # ---- the front ----

@@ -80,6 +80,11 @@ class Budget:
         """Bytes of disk in use."""
         return self._spill.used
 
+    @property
+    def short(self) -> bool:
+        """Whether it is worth time to make what is held smaller: more than half is in use."""
+        return self.used > self.cap_bytes // 2
+
     def register(self, tree: Buffered) -> None:
         self._trees.add(tree)
 
@@ -128,7 +133,7 @@ class Budget:
 
     def give_back(self) -> None:
         """After much has been freed: where memory is short, do not leave it to the allocator, in holes between fragments."""
-        if self.used > self.cap_bytes // 2:
+        if self.short:
             trim_memory()
 
     def _compress_until(self, buffers_bytes_max: int) -> None:

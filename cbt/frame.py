@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 import zstandard
-from numpy.typing import NDArray
 
-from elf.cbt._kernel import OP_CODES, first_disorder, hash_keys, pack_columns, unpack_column
+from elf.cbt._kernel import OP_CODES, first_disorder, pack_columns, unpack_rows
 from elf.cbt.rows import Op, Rows
 from elf.errors import PeerError
 
@@ -31,8 +30,10 @@ VERSION = 1
 FRAME_BYTES_MAX = 64 << 20
 """What a frame may take in memory once unpacked, unless the reader says otherwise."""
 
+SMALL, FAST = 1, -1
+"""Levels of zstd. The fast one leaves out entropy coding: keys of random digits take twice the bytes, a tenth of the time."""
+
 _HEAD = struct.Struct("<IB")
-_COLUMN = struct.Struct("<Bq")
 _ROW_BYTES = 36  # pane, hash, sub, split, ends
 _OPS = {code: Op(name) for name, code in OP_CODES.items()}
 
@@ -55,7 +56,7 @@ class _Contexts(threading.local):
 _contexts = _Contexts()
 
 
-def pack(rows: Rows, ops: Sequence[Op], level: int = 1) -> bytes:
+def pack(rows: Rows, ops: Sequence[Op], level: int = SMALL) -> bytes:
     """A frame of ordered, folded rows, or, for `unpack_scattered`, of several such runs one after the other. O(bytes)."""
     parts: list[Any] = [
         _HEAD.pack(len(rows), len(ops)),
@@ -94,15 +95,7 @@ def _unpack(data: bytes, bytes_max: int) -> tuple[Rows, list[Op]]:
     (key_bytes,) = struct.unpack("<Q", body.take(8))
     if count * (_ROW_BYTES + 8 * n_lanes) + key_bytes > bytes_max:
         raise PeerError(f"rows frame: {count} rows are more than the {bytes_max} bytes allowed")
-    pane = np.cumsum(body.column(count))
-    split, member = body.column(count), body.column(count)
-    lanes = np.empty((n_lanes, count), np.int64)
-    for lane in lanes:
-        body.column(count, lane)
-    keys = np.frombuffer(body.take(key_bytes), np.uint8)
-    if body.left:
-        raise PeerError(f"rows frame: {body.left} bytes too many")
-    return _checked(pane, split, member, keys, lanes), ops
+    return unpack_rows(body.left, count, n_lanes, key_bytes), ops
 
 
 def _decompress(data: bytes, bytes_max: int) -> bytes:
@@ -120,46 +113,14 @@ def _decompress(data: bytes, bytes_max: int) -> bytes:
         raise PeerError(f"rows frame: {error}") from error
 
 
-def _checked(
-    pane: NDArray[np.int64],
-    split: NDArray[np.int64],
-    member: NDArray[np.int64],
-    keys: NDArray[np.uint8],
-    lanes: NDArray[np.int64],
-) -> Rows:
-    """Rows with their hashes, after a check of lengths."""
-    n = len(pane)
-    if n and (min(split.min(), member.min()) < 0 or max(split.max(), member.max()) > len(keys)):
-        raise PeerError("rows frame: a key length out of range")
-    ends = np.cumsum(split + member, dtype=np.int64).view(np.uint64)
-    if (int(ends[-1]) if n else 0) != len(keys):
-        raise PeerError("rows frame: key lengths do not add up")
-    group = split.astype(np.uint32)
-    hashes, subs = hash_keys(keys, ends, group)
-    return Rows(pane, hashes, subs, group, ends, keys, lanes)
-
-
 class _Body:
-    """Reads a body from the front; asking for more than there is, is the sender's error."""
+    """Reads the head of a body; asking for more than there is, is the sender's error."""
 
     def __init__(self, body: bytes) -> None:
-        self._body, self._at = memoryview(body), 0
-
-    @property
-    def left(self) -> int:
-        return len(self._body) - self._at
+        self.left = memoryview(body)
 
     def take(self, size: int) -> memoryview:
-        if size > self.left:
+        if size > len(self.left):
             raise PeerError("rows frame: ends too early")
-        self._at += size
-        return self._body[self._at - size : self._at]
-
-    def column(self, n: int, into: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """The next column, of n rows."""
-        width, base = _COLUMN.unpack(self.take(_COLUMN.size))
-        if width > 8:
-            raise PeerError(f"rows frame: unknown column kind {width}")
-        values = np.empty(n, np.int64) if into is None else into
-        unpack_column(self.take(width * n), values, base)
-        return values
+        taken, self.left = self.left[:size], self.left[size:]
+        return taken

@@ -144,7 +144,7 @@ static inline void elf_emit(elf_rows *out, const elf_rows *from, size_t i, const
 typedef struct { uint64_t word; uint32_t row, run; } elf_item;
 
 enum { ELF_FEW = 24, ELF_DIGIT_MAX = 11, ELF_KEY_LEVEL = 3 };
-enum { ELF_MANY = 4, ELF_PIECE = 1 << 14 }; /* runs and rows: see elf_merge_many */
+enum { ELF_MANY = 4, ELF_PIECE = 1 << 13 }; /* runs and rows: see elf_merge_many */
 
 static inline uint64_t elf_word(const elf_rows *runs, int level, elf_item item) {
     const elf_rows *rows = runs + item.run;
@@ -232,14 +232,25 @@ static void elf_sort_level(elf_item *items, elf_item *spare, size_t n, const elf
     elf_sort_keys(items, spare, n, runs);
 }
 
+static inline void elf_fetch_columns(const elf_rows *rows, size_t i, size_t n_lanes) {
+    __builtin_prefetch(rows->ends + i);
+    __builtin_prefetch(rows->pane + i);
+    __builtin_prefetch(rows->hash + i);
+    __builtin_prefetch(rows->sub + i);
+    __builtin_prefetch(rows->split + i);
+    for (size_t lane = 0; lane < n_lanes; lane++) __builtin_prefetch(rows->lanes + lane * rows->lane_step + i);
+}
+
 /* Append the rows of sorted items to `out`, equal keys folded. */
 static void elf_emit_items(elf_rows *out, const elf_item *items, size_t n, const elf_rows *runs, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
     for (size_t i = 0; i < n; i++) {
-        if (i + 8 < n) {
-            const elf_rows *run = runs + items[i + 8].run;
-            const uint32_t ahead = items[i + 8].row;
-            __builtin_prefetch(run->keys + (ahead ? run->ends[ahead - 1] : 0));
-            __builtin_prefetch(run->hash + ahead);
+        if (i + 32 < n) elf_fetch_columns(runs + items[i + 32].run, items[i + 32].row, n_lanes);
+        if (i + 12 < n) {
+            const elf_rows *run = runs + items[i + 12].run;
+            const uint32_t ahead = items[i + 12].row;
+            const uint8_t *key = run->keys + (ahead ? run->ends[ahead - 1] : 0);
+            __builtin_prefetch(key);
+            __builtin_prefetch(key + 64);
         }
         elf_emit(out, runs + items[i].run, items[i].row, ops, n_ops, n_lanes);
     }
@@ -296,12 +307,7 @@ static inline void elf_fetch_run(const elf_rows *run, size_t i, size_t n_lanes) 
     if (i + ahead >= run->n) return;
     __builtin_prefetch(run->keys + run->ends[i] + 256);
     if (i % 8) return;
-    __builtin_prefetch(run->pane + i + ahead);
-    __builtin_prefetch(run->hash + i + ahead);
-    __builtin_prefetch(run->sub + i + ahead);
-    __builtin_prefetch(run->split + i + ahead);
-    __builtin_prefetch(run->ends + i + ahead);
-    for (size_t lane = 0; lane < n_lanes; lane++) __builtin_prefetch(run->lanes + lane * run->lane_step + i + ahead);
+    elf_fetch_columns(run, i + ahead, n_lanes);
 }
 
 /* Stop every run before (pane, hash, sub, key), or at its end where key is NULL. Rows and key bytes up to there. */

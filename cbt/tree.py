@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from elf.cbt._kernel import Merger, first_disorder, merge
 from elf.cbt.budget import Budget, Fragment
-from elf.cbt.frame import pack, unpack_scattered
+from elf.cbt.frame import FAST, SMALL, pack, unpack_scattered
 from elf.cbt.nodes import LOWEST, Bound, Inner, Leaf, Ranged, between, cut, quantiles
 from elf.cbt.rows import Op, Rows
 
@@ -227,7 +227,7 @@ class Tree:
         each = -(-len(rows) // pieces) or 1
         for start in range(0, len(rows), each):
             piece = rows.slice(start, min(start + each, len(rows)))
-            frame = pack(piece, self.ops)
+            frame = pack(piece, self.ops, SMALL if self._budget.short else FAST)
             node.fragments.append(self._budget.keep(frame, len(piece), piece.nbytes))
 
     def _unpack(self, fragment: Fragment) -> Rows:
