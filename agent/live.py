@@ -20,6 +20,7 @@ import msgspec
 
 from elf.agent.allocator import give_back
 from elf.agent.blocks import Block, FileKey
+from elf.agent.compaction import Compaction
 from elf.agent.feed import Feed, ParseState
 from elf.agent.format_choice import FormatChoice
 from elf.agent.live_job import JobRecord, LiveJob
@@ -34,8 +35,6 @@ WAKE_S = 0.1
 SYNC_S = 1.0
 STORE_S = 20.0
 """How often finished panes go to the lake: a writer process is started each time, and many panes share one file."""
-COMPACT_S = 3600.0
-COMPACT_AGE_US = 3_600_000_000
 RETRY_S = 5.0
 UNRECORDED_MAX = 16 << 20
 """Reading stops while more than this waits for a journal that cannot be written."""
@@ -145,7 +144,7 @@ class Live:
                 self._poll.register(descriptor, select.POLLIN)
         self._next_emit = {job.name: 0.0 for job in self.jobs}
         self._next_sync = self._next_store = 0.0
-        self._lakes, self._next_compaction = list(lakes), time.monotonic() + COMPACT_S
+        self._compaction = Compaction(lakes, time.monotonic())
         self._retry_at = 0.0
         self._snapshot_bytes = journal.size if journal is not None else 0
         self._recorded_lines = -1
@@ -179,6 +178,8 @@ class Live:
             self.publish(now_us)
             self.store()
         self.sync()
+        for failure in self._compaction.look(time.monotonic(), now_us):
+            self._notices(failure)
         if self._on_progress is not None:
             self._on_progress(sum(source.feed.totals.lines for source in self.sources))
         return more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from elf.agent.compaction import AGE_US, Compaction
 from elf.sinks import lake, lake_compact, lake_files
 from elf.sinks.parquet import ParquetSink
 from tests.lake_states import HOUR, MINUTE, START, files, groups, rows, traffic_plan, traffic_state
@@ -159,3 +161,37 @@ def test_a_compacted_file_is_the_one_that_a_single_flush_writes(tmp_path: Path) 
     [left], [right] = files(once), files(often)
     assert left.name == right.name
     assert lake_files.read_about(left) == lake_files.read_about(right)
+
+
+def test_an_agent_compacts_every_hour_what_is_over_and_goes_on_meanwhile(tmp_path: Path) -> None:
+    expected = put_random(tmp_path / "lake", 3)
+    before = len(files(tmp_path / "lake"))
+    compaction = Compaction([tmp_path / "lake"], 0.0)
+    now_us = START + 2 * HOUR + AGE_US
+    assert compaction.look(3599.9, now_us) == []
+    compaction.wait()
+    assert len(files(tmp_path / "lake")) == before
+    assert compaction.look(3600.0, now_us) == []
+    compaction.wait()
+    assert len(files(tmp_path / "lake")) == 2
+    assert hits(tmp_path / "lake") == expected
+
+
+def test_a_compaction_that_fails_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def fail(folder: Path, older_than: int) -> int:
+        asked.append(folder)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(lake, "compact", fail)
+    compaction = Compaction([tmp_path], 0.0)
+    told = compaction.look(3600.0, 0)
+    compaction.wait()
+    (failure,) = told + compaction.look(3601.0, 0)
+    assert "No space left on device" in failure
+    compaction.look(7200.0, 0)
+    compaction.wait()
+    assert asked == [tmp_path, tmp_path]
