@@ -72,6 +72,16 @@ class _Key(msgspec.Struct, frozen=True):
     required: bool = False
 
 
+def check_sinks(job: JobSection, *, has_window: bool) -> None:
+    """A lake takes what is final, which a live window over all never is. Raises ConfigError rather than store nothing."""
+    lakes = [str(sink) for sink in job.sinks if sink.folder is not None]
+    if lakes and not has_window:
+        raise ConfigError(
+            f"{job.where}: job {job.name}: without a window nothing is ever final, so {lakes[0]} would stay empty; "
+            "add GROUP BY window(time, '1 minute') to the query, or leave that sink out"
+        )
+
+
 def load(path: Path, *, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Config:
     """Read and check `path`. `flags` are keys of [agent] from the command line. Raises `ConfigError`."""
     try:

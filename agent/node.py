@@ -9,7 +9,7 @@ from threading import Event
 
 import msgspec
 
-from elf.agent.config import Config, JobSection, SourceSection
+from elf.agent.config import Config, JobSection, SourceSection, check_sinks
 from elf.agent.engine import Progress, RunOptions, Summary
 from elf.agent.feed import Feed, columns_for
 from elf.agent.format_choice import FormatChoice
@@ -119,9 +119,11 @@ def _compile(job: JobSection, schemas: Mapping[str, Mapping[str, SqlType]]) -> P
     from elf.jobmaster.query import compile_in_child
 
     try:
-        return compile_in_child(job.sql, schemas)
+        plan = compile_in_child(job.sql, schemas)
     except QueryError as error:
         raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
+    check_sinks(job, has_window=plan.window is not None)
+    return plan
 
 
 def _wire(

@@ -12,13 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from elf.agent import config
+from elf.agent.commands import validate
 from elf.agent.format_choice import FormatChoice
 from elf.agent.formats import column_types, resolve
 from elf.agent.live import Live, LiveSource, Record
 from elf.agent.live_job import JobOptions, LiveJob
-from elf.agent.node import History, _wire
+from elf.agent.node import History, _wire, serve
 from elf.agent.source import Source
 from elf.cbt.budget import Budget
+from elf.errors import ConfigError
 from elf.jobmaster.journal import Journal
 from elf.jobmaster.query import compile as compile_query
 from elf.sinks.result import PaneState, Revision, Window
@@ -303,3 +306,23 @@ def test_memory_that_cannot_give_way_to_a_full_disk_stops_reading_and_loses_noth
     assert lake.counts() == {0: 2}
     assert lake.lines() == {0: (2, 0, 0)}
     agent.kill()
+
+
+def test_a_lake_that_would_stay_empty_is_refused(tmp_path: Path) -> None:
+    text = f"""
+[agent]
+name = "web1"
+state_dir = "{tmp_path}/state"
+[[source]]
+name = "access"
+path = "access.log"
+format = "combined"
+[[job]]
+name = "total"
+sql = "SELECT count(*) AS n FROM access"
+sinks = ["console", "parquet:lake"]
+"""
+    settings = config.parse(text, tmp_path / "elf.toml", environ={})
+    for check in (validate.check, lambda settings: serve(settings, print, Event())):
+        with pytest.raises(ConfigError, match=r"elf.toml:11: job total: without a window .* stay empty; add"):
+            check(settings)

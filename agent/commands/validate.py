@@ -49,9 +49,11 @@ def _plan(job: JobSection, schemas: Schemas) -> Plan:
     from elf.jobmaster.query import compile as compile_query
 
     try:
-        return compile_query(job.sql, schemas)
+        plan = compile_query(job.sql, schemas)
     except QueryError as error:
         raise ConfigError(f"{job.where}: job {job.name!r}: {error}") from error
+    config.check_sinks(job, has_window=plan.window is not None)
+    return plan
 
 
 def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
