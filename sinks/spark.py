@@ -9,6 +9,7 @@ warning. The script is made once per user, in the cache folder.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shlex
@@ -59,12 +60,21 @@ def session(master: str | None = None, app_name: str = "elf") -> SparkSession:
     builder = SparkSession.builder.master(master or "local[*]").appName(app_name)
     for key, value in _settings(master, home).items():
         builder = builder.config(key, value)
+    _silence_queries()
     with _environment(JAVA_HOME=str(home), SPARK_HOME=os.path.dirname(pyspark.__file__)):
         try:
             return builder.getOrCreate()
         except Exception as error:
             reason = " ".join(str(error).split())[:300]
             raise ElfError(f"Spark does not start on {master or 'local[*]'}: {reason}") from error
+
+
+def _silence_queries() -> None:
+    """pyspark prints an analysis error with both its stack traces before it raises it; what is raised is told in one line."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _settings(master: str | None, home: Path) -> dict[str, str]:

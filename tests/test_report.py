@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -352,6 +353,9 @@ def test_wrong_sql(spark: Any, stored: tuple[Path, Lake]) -> None:
         wrong(directory, sql="SELECT * FROM trafic") == "--sql: no job `trafic` in the lake; it holds traffic"
     )
     assert "nosuch" in wrong(directory, sql="SELECT nosuch FROM traffic")
+    assert not logging.getLogger("SQLQueryContextLogger").isEnabledFor(
+        logging.ERROR
+    )  # it prints stack traces
     assert "syntax" in wrong(directory, sql="SELEC 1").lower()
     assert "must be a multiple of 60 s" in wrong(directory, sql="SELECT 1 FROM traffic", every="90s")
     assert "--every must be a multiple of 60 s" in notices(directory, every="90s")
