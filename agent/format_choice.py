@@ -37,6 +37,9 @@ class FormatChoice:
         self._notices, self._lenient, self._head = notices, lenient, head
         self._fixed = None if spec == "auto" else resolve(spec)
         self._by_file: dict[object, Format] = {}
+        self._unknown: dict[
+            object, int
+        ] = {}  # bytes of a head that no format fits: only a longer one is tried
         self._last: Format | None = None
 
     def of(self, block: Block) -> Format:
@@ -48,7 +51,7 @@ class FormatChoice:
         if known is not None:
             return known
         head = self._head(block)
-        if not head.strip():
+        if not head.strip() or self._unknown.get(block.file) == len(head):
             return self._last or resolve("combined")
         try:
             found = self.detect(block.path, head)
@@ -56,7 +59,9 @@ class FormatChoice:
             if not self._lenient:
                 raise
             if self._last is None:
-                self._notices(str(error))
+                if block.file not in self._unknown:
+                    self._notices(str(error))
+                self._unknown[block.file] = len(head)
                 return resolve("combined")
             found = self._last
         self.remember(block.file, found)
@@ -65,10 +70,12 @@ class FormatChoice:
     def remember(self, file: object, format: Format) -> None:
         """What a saved state says of a file that is read on from its middle."""
         self._by_file[file] = self._last = format
+        self._unknown.pop(file, None)
 
     def forget(self, file: object) -> None:
         """A file that was read to its end."""
         self._by_file.pop(file, None)
+        self._unknown.pop(file, None)
 
     def detect(self, path: str, head: bytes) -> Format:
         found = _detected(path, head)

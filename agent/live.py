@@ -25,6 +25,7 @@ from elf.agent.feed import Feed, ParseState
 from elf.agent.format_choice import FormatChoice
 from elf.agent.live_job import JobRecord, LiveJob
 from elf.agent.source import Source, SourceState
+from elf.agent.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.jobmaster.journal import Journal
 
@@ -63,6 +64,7 @@ class LiveSource:
 
     def __init__(self, source: Source, formats: FormatChoice, feed: Feed, jobs: Sequence[LiveJob]) -> None:
         self.source, self.formats, self.feed, self.jobs = source, formats, feed, list(jobs)
+        self._unparsed, self._path = Unparsed(source.name), ""
         self._last_line_us: int | None = None  # when the source last gave lines, or was first looked at
 
     def read(self, now_us: int, deadline: float) -> bool:
@@ -81,10 +83,18 @@ class LiveSource:
         latest = [self.feed.time_max, *(job.windows.watermark_us for job in self.jobs)]
         late_us = max((time for time in latest if time is not None), default=now_us)
         self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
-        self._last_line_us = now_us
+        self._last_line_us, self._path = now_us, block.path
         if block.last:
             self.feed.files.pop(block.file, None)
             self.formats.forget(block.file)
+
+    def take_notices(self, now_us: int) -> list[str]:
+        """What there is to be said of the source since the last call."""
+        notices = list(self.source.notices)
+        self.source.notices.clear()
+        if (complaint := self._unparsed.look(now_us, self.feed.totals, self._path)) is not None:
+            notices.append(complaint)
+        return notices
 
     def watermark_us(self, now_us: int) -> int | None:
         """No line before this will come, as far as this source can promise; never past the clock.
@@ -170,9 +180,8 @@ class Live:
             for source in self.sources:
                 source.source.scan(now_us / 1e6)
                 more |= source.read(now_us, deadline)
-                for notice in source.source.notices:
+                for notice in source.take_notices(now_us):
                     self._notices(notice)
-                source.source.notices.clear()
         self._is_full = not self._guarded("memory", self._keep_within_budget)
         if self._begun:
             self.publish(now_us)

@@ -17,7 +17,7 @@ from elf.agent.live import Live, LiveSource, Record, SourceRecord
 from elf.agent.live_job import JobOptions, JobRecord, LiveJob
 from elf.agent.source import Source
 from elf.cbt.budget import Budget
-from elf.errors import ConfigError, QueryError, StateError
+from elf.errors import ConfigError, QueryError, StateError, UsageError
 from elf.jobmaster.journal import Journal
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.vector import SqlType
@@ -160,7 +160,11 @@ def _wire(
 
 def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices: Notices) -> LiveJob:
     options = JobOptions(job.lateness_us, job.emit_us, job.keep_us)
-    live = LiveJob(job.name, plan, options, [open_sink(spec) for spec in job.sinks], budget, history.epoch)
+    try:
+        sinks = [open_sink(spec) for spec in job.sinks]
+    except UsageError as error:
+        raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
+    live = LiveJob(job.name, plan, options, sinks, budget, history.epoch)
     records = history.jobs.pop(job.name, [])
     # Only what follows the last change of its query: it began anew there.
     same = list(takewhile(lambda record: record.version == live.publisher.version, reversed(records)))[::-1]

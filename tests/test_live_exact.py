@@ -13,13 +13,17 @@ import msgspec
 import pytest
 
 from elf.agent import config
+from elf.agent.blocks import Block, FileKey
 from elf.agent.commands import validate
+from elf.agent.feed import Totals
+from elf.agent.fields import Reason
 from elf.agent.format_choice import FormatChoice
 from elf.agent.formats import column_types, resolve
 from elf.agent.live import Live, LiveSource, Record
 from elf.agent.live_job import JobOptions, LiveJob
 from elf.agent.node import History, _wire, serve
 from elf.agent.source import Source
+from elf.agent.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError
 from elf.jobmaster.journal import Journal
@@ -326,3 +330,59 @@ sinks = ["console", "parquet:lake"]
     for check in (validate.check, lambda settings: serve(settings, print, Event())):
         with pytest.raises(ConfigError, match=r"elf.toml:11: job total: without a window .* stay empty; add"):
             check(settings)
+
+
+def test_lines_that_cannot_be_read_at_all_are_told_once(tmp_path: Path) -> None:
+    totals, unparsed = Totals(), Unparsed("access")
+
+    def look(second: int, lines: int, parsed: int) -> str | None:
+        totals.lines += lines
+        totals.parsed += parsed
+        totals.rejects[Reason.LITERAL] += lines - parsed
+        return unparsed.look(at(second), totals, "/var/log/access.log")
+
+    assert look(0, 50, 50) is None
+    assert look(11, 0, 0) is None
+    assert look(12, 3, 0) is None  # a few say nothing
+    assert look(30, 20, 20) is None
+    assert look(35, 60, 0) is None
+    told = look(41, 40, 0)
+    assert told == (
+        "access: none of the last 100 lines could be read: separator missing; see where with: elf parse /var/log/access.log"
+    )
+    assert look(60, 100, 0) is None
+    assert look(80, 100, 1) == "access: lines can be read again"
+
+
+def test_a_format_that_cannot_be_told_is_said_once_and_tried_again_with_more_lines() -> None:
+    said: list[str] = []
+    head = b"no log\n"
+    choice = FormatChoice("auto", said.append, lenient=True, head=lambda block: head)
+    block = Block(FileKey(1, 2), "access.log", 0, 7, b"no log\n", 0, True, False)
+    for _ in range(3):
+        assert choice.of(block).name == "combined"
+    head += b"no log either\n"
+    choice.of(block)
+    assert len(said) == 1
+    head = (line(0) * 50).encode()
+    assert choice.of(block).name == "combined"
+    assert said[1:] == ["access.log: format combined"]
+
+
+def test_a_lake_that_cannot_be_made_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file where a folder should be")
+    text = f"""
+[agent]
+name = "web1"
+state_dir = "{tmp_path}/state"
+[[source]]
+name = "access"
+path = "access.log"
+format = "combined"
+[[job]]
+name = "minutes"
+sql = "{BY_STATUS}"
+sinks = ["parquet:lake"]
+"""
+    with pytest.raises(ConfigError, match=r"elf.toml:11: job minutes: cannot make the lake's folder"):
+        serve(config.parse(text, tmp_path / "elf.toml", environ={}), print, Event())
