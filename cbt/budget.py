@@ -21,7 +21,7 @@ FRAGMENT_OVERHEAD_BYTES = 320
 """What a fragment costs beside its frame: the objects, lists and tables that point at it."""
 
 
-ALLOCATOR_SHARE = 8
+ALLOCATOR_SHARE = 6
 """One part in so many of the cap is left to what the allocator loses between fragments and passing arrays."""
 
 

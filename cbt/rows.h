@@ -120,8 +120,65 @@ static inline void elf_copy_key(uint8_t *to, const uint8_t *from, size_t n) {
     } else for (size_t i = 0; i < n; i++) to[i] = from[i];
 }
 
+/* ---- columns that hold one value: counts of 1, no members, one pane. Reading them in random order would cost as much as
+ * reading those that tell something ---- */
+
+enum { ELF_PANE = 1, ELF_SUB = 2, ELF_SPLIT = 4, ELF_LANE = 8, ELF_LANES_SEEN = 32 };
+
+typedef struct {
+    uint64_t columns; /* bits of the columns that are fixed: ELF_PANE, ELF_SUB, ELF_SPLIT, ELF_LANE << lane */
+    int64_t pane;
+    uint64_t sub;
+    uint32_t split;
+    int64_t lanes[ELF_LANES_SEEN];
+} elf_fixed;
+
+static int elf_all64(const void *column, uint64_t value, size_t start, size_t stop) {
+    const uint64_t *values = (const uint64_t *)column;
+    uint64_t differ = 0;
+    if (start < stop && values[stop - 1] != value) return 0;
+    for (size_t i = start; i < stop; i++) differ |= values[i] ^ value;
+    return !differ;
+}
+
+static int elf_all32(const uint32_t *values, uint32_t value, size_t start, size_t stop) {
+    uint32_t differ = 0;
+    for (size_t i = start; i < stop; i++) differ |= values[i] ^ value;
+    return !differ;
+}
+
+/* Which columns are the same in all rows [at, stop) of k runs. O(n). */
+static void elf_find_fixed(elf_fixed *fixed, const elf_rows *runs, const size_t *at, const size_t *stop, size_t k, size_t n_lanes) {
+    const size_t seen = n_lanes < ELF_LANES_SEEN ? n_lanes : ELF_LANES_SEEN;
+    size_t first = 0;
+    fixed->columns = 0;
+    while (first < k && at[first] == stop[first]) first++;
+    if (first == k) return;
+    const elf_rows *run = runs + first;
+    const size_t i = at[first];
+    fixed->pane = run->pane[i], fixed->sub = run->sub[i], fixed->split = run->split[i];
+    for (size_t lane = 0; lane < seen; lane++) fixed->lanes[lane] = run->lanes[lane * run->lane_step + i];
+    uint64_t columns = ((uint64_t)ELF_LANE << seen) - 1;
+    for (size_t r = first; r < k && columns; r++) {
+        run = runs + r;
+        if (columns & ELF_PANE && !elf_all64(run->pane, (uint64_t)fixed->pane, at[r], stop[r])) columns &= ~(uint64_t)ELF_PANE;
+        if (columns & ELF_SUB && !elf_all64(run->sub, fixed->sub, at[r], stop[r])) columns &= ~(uint64_t)ELF_SUB;
+        if (columns & ELF_SPLIT && !elf_all32(run->split, fixed->split, at[r], stop[r])) columns &= ~(uint64_t)ELF_SPLIT;
+        for (size_t lane = 0; lane < seen; lane++) {
+            const uint64_t bit = (uint64_t)ELF_LANE << lane;
+            if (columns & bit && !elf_all64(run->lanes + lane * run->lane_step, (uint64_t)fixed->lanes[lane], at[r], stop[r])) columns &= ~bit;
+        }
+    }
+    fixed->columns = columns;
+}
+
+static inline int elf_is_fixed_lane(const elf_fixed *fixed, size_t lane) {
+    return lane < ELF_LANES_SEEN && fixed->columns & (uint64_t)ELF_LANE << lane;
+}
+
 /* Append row i of `from`, or fold it into the last row of `out` when the keys are equal. */
-static inline void elf_emit(elf_rows *out, const elf_rows *from, size_t i, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+static inline void elf_emit(
+    elf_rows *out, const elf_rows *from, size_t i, const elf_fixed *fixed, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
     size_t n = out->n, length;
     if (n && out->hash[n - 1] == from->hash[i] && elf_compare(out, n - 1, from, i) == 0) {
         elf_fold_lanes(out->lanes + n - 1, out->lane_step, from->lanes + i, from->lane_step, ops, n_ops);
@@ -131,11 +188,12 @@ static inline void elf_emit(elf_rows *out, const elf_rows *from, size_t i, const
     uint64_t start = n ? out->ends[n - 1] : 0;
     elf_copy_key(out->keys + start, key, length);
     out->ends[n] = start + length;
-    out->pane[n] = from->pane[i];
     out->hash[n] = from->hash[i];
-    out->sub[n] = from->sub[i];
-    out->split[n] = from->split[i];
-    for (size_t lane = 0; lane < n_lanes; lane++) out->lanes[lane * out->lane_step + n] = from->lanes[lane * from->lane_step + i];
+    out->pane[n] = fixed->columns & ELF_PANE ? fixed->pane : from->pane[i];
+    out->sub[n] = fixed->columns & ELF_SUB ? fixed->sub : from->sub[i];
+    out->split[n] = fixed->columns & ELF_SPLIT ? fixed->split : from->split[i];
+    for (size_t lane = 0; lane < n_lanes; lane++)
+        out->lanes[lane * out->lane_step + n] = elf_is_fixed_lane(fixed, lane) ? fixed->lanes[lane] : from->lanes[lane * from->lane_step + i];
     out->n = n + 1;
 }
 
@@ -232,19 +290,21 @@ static void elf_sort_level(elf_item *items, elf_item *spare, size_t n, const elf
     elf_sort_keys(items, spare, n, runs);
 }
 
-static inline void elf_fetch_columns(const elf_rows *rows, size_t i, size_t n_lanes) {
+static inline void elf_fetch_columns(const elf_rows *rows, size_t i, const elf_fixed *fixed, size_t n_lanes) {
     __builtin_prefetch(rows->ends + i);
-    __builtin_prefetch(rows->pane + i);
     __builtin_prefetch(rows->hash + i);
-    __builtin_prefetch(rows->sub + i);
-    __builtin_prefetch(rows->split + i);
-    for (size_t lane = 0; lane < n_lanes; lane++) __builtin_prefetch(rows->lanes + lane * rows->lane_step + i);
+    if (!(fixed->columns & ELF_PANE)) __builtin_prefetch(rows->pane + i);
+    if (!(fixed->columns & ELF_SUB)) __builtin_prefetch(rows->sub + i);
+    if (!(fixed->columns & ELF_SPLIT)) __builtin_prefetch(rows->split + i);
+    for (size_t lane = 0; lane < n_lanes; lane++)
+        if (!elf_is_fixed_lane(fixed, lane)) __builtin_prefetch(rows->lanes + lane * rows->lane_step + i);
 }
 
 /* Append the rows of sorted items to `out`, equal keys folded. */
-static void elf_emit_items(elf_rows *out, const elf_item *items, size_t n, const elf_rows *runs, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
+static void elf_emit_items(
+    elf_rows *out, const elf_item *items, size_t n, const elf_rows *runs, const elf_fixed *fixed, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
     for (size_t i = 0; i < n; i++) {
-        if (i + 32 < n) elf_fetch_columns(runs + items[i + 32].run, items[i + 32].row, n_lanes);
+        if (i + 32 < n) elf_fetch_columns(runs + items[i + 32].run, items[i + 32].row, fixed, n_lanes);
         if (i + 12 < n) {
             const elf_rows *run = runs + items[i + 12].run;
             const uint32_t ahead = items[i + 12].row;
@@ -252,18 +312,20 @@ static void elf_emit_items(elf_rows *out, const elf_item *items, size_t n, const
             __builtin_prefetch(key);
             __builtin_prefetch(key + 64);
         }
-        elf_emit(out, runs + items[i].run, items[i].row, ops, n_ops, n_lanes);
+        elf_emit(out, runs + items[i].run, items[i].row, fixed, ops, n_ops, n_lanes);
     }
 }
 
 /* Rows of `from` into `out`, ordered and folded. -1 when memory is short. O(n) for spread hashes, O(n log n) at worst. */
 static int elf_sort(const elf_rows *from, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
-    size_t n = from->n;
+    const size_t n = from->n, start = 0;
+    elf_fixed fixed;
     elf_item *items = (elf_item *)malloc((2 * n + 1) * sizeof *items);
     if (!items) return -1;
     for (size_t i = 0; i < n; i++) items[i] = (elf_item){0, (uint32_t)i, 0};
     elf_sort_level(items, items + n, n, from, 0);
-    elf_emit_items(out, items, n, from, ops, n_ops, n_lanes);
+    elf_find_fixed(&fixed, from, &start, &n, 1, n_lanes);
+    elf_emit_items(out, items, n, from, &fixed, ops, n_ops, n_lanes);
     free(items);
     return 0;
 }
@@ -302,12 +364,12 @@ static inline int elf_head_before(const elf_merger *merger, const elf_head *a, c
 }
 
 /* Ask for the next lines of a run's columns: more streams than a processor follows by itself. */
-static inline void elf_fetch_run(const elf_rows *run, size_t i, size_t n_lanes) {
+static inline void elf_fetch_run(const elf_rows *run, size_t i, const elf_fixed *fixed, size_t n_lanes) {
     const size_t ahead = 16;
     if (i + ahead >= run->n) return;
     __builtin_prefetch(run->keys + run->ends[i] + 256);
     if (i % 8) return;
-    elf_fetch_columns(run, i + ahead, n_lanes);
+    elf_fetch_columns(run, i + ahead, fixed, n_lanes);
 }
 
 /* Stop every run before (pane, hash, sub, key), or at its end where key is NULL. Rows and key bytes up to there. */
@@ -326,6 +388,7 @@ static void elf_merger_until(
 /* Few runs: O(n log k), -1 when memory is short. */
 static int elf_merge_few(elf_merger *merger, elf_rows *out, const uint8_t *ops, size_t n_ops, size_t n_lanes) {
     const size_t k = merger->k;
+    const elf_fixed none = {0}; /* the columns are read in order */
     size_t left = 0;
     elf_head *losers = (elf_head *)malloc((k + 1) * sizeof *losers);
     elf_head *winners = (elf_head *)malloc((2 * k + 1) * sizeof *winners); /* at each node; leaves are k .. 2k-1 */
@@ -348,8 +411,8 @@ static int elf_merge_few(elf_merger *merger, elf_rows *out, const uint8_t *ops, 
     while (left--) {
         const elf_rows *run = merger->runs + winner.run;
         size_t i = merger->at[winner.run]++;
-        elf_emit(out, run, i, ops, n_ops, n_lanes);
-        elf_fetch_run(run, i, n_lanes);
+        elf_emit(out, run, i, &none, ops, n_ops, n_lanes);
+        elf_fetch_run(run, i, &none, n_lanes);
         elf_load_head(&winner, merger);
         for (size_t node = (winner.run + k) / 2; node >= 1; node /= 2) {
             elf_head *loser = losers + node;
@@ -373,7 +436,9 @@ static int elf_merge_many(elf_merger *merger, elf_rows *out, const uint8_t *ops,
     size_t left = 0, longest = 0, room = 0;
     size_t *last = (size_t *)malloc((k + 1) * sizeof *last);
     elf_item *items = NULL;
+    elf_fixed fixed;
     if (!last) return -1;
+    elf_find_fixed(&fixed, merger->runs, merger->at, merger->stop, k, n_lanes);
     for (size_t r = 0; r < k; r++) {
         last[r] = merger->stop[r];
         left += last[r] - merger->at[r];
@@ -399,7 +464,7 @@ static int elf_merge_many(elf_merger *merger, elf_rows *out, const uint8_t *ops,
         for (size_t r = 0; r < k; r++)
             for (; merger->at[r] < merger->stop[r]; merger->at[r]++) items[filled++] = (elf_item){0, (uint32_t)merger->at[r], (uint32_t)r};
         if (present > 1) elf_sort_level(items, items + n, n, merger->runs, 0);
-        elf_emit_items(out, items, n, merger->runs, ops, n_ops, n_lanes);
+        elf_emit_items(out, items, n, merger->runs, &fixed, ops, n_ops, n_lanes);
     }
     free(items);
     free(last);
