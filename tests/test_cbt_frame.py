@@ -12,8 +12,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.cbt.frame import MAGIC, pack, unpack
-from elf.cbt.rows import Op
+from elf.cbt.frame import MAGIC, pack, unpack, unpack_scattered
+from elf.cbt.rows import Op, concat
 from elf.errors import PeerError
 from tests.cbt_model import OPS, Record, model_of, read, records, rows_of
 
@@ -32,6 +32,15 @@ def test_round_trip(some: list[Record]) -> None:
     rows, ops = unpack(pack(rows_of(some), OPS))
     assert tuple(ops) == OPS
     assert read([rows]) == model_of(some)
+
+
+def test_only_who_asks_gets_rows_out_of_order() -> None:
+    runs = [rows_of([(0, b"%d" % i, (1, i, i, i)) for i in range(at, 90, 3)]) for at in range(3)]
+    frame = pack(concat(runs, 5), OPS)
+    rows = unpack_scattered(frame)
+    assert [read([rows.slice(at, at + 30)]) for at in (0, 30, 60)] == [read([run]) for run in runs]
+    with pytest.raises(PeerError, match="row 30 is out of order"):
+        unpack(frame)
 
 
 def test_old_frames_stay_readable() -> None:

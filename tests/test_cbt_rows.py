@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.cbt._kernel import first_disorder, fold, make_rows, merge
+from elf.cbt._kernel import Merger, first_disorder, fold, make_rows, merge
 from elf.cbt.rows import Op, Rows, concat
 from tests.cbt_model import OPS, Record, colliding_key, model_of, read, records, rows_of
 
@@ -73,6 +73,63 @@ def test_larger_pieces_of_every_shape(shape: str) -> None:
     assert read([rows]) == expected
     runs = [rows_of(some[at::7]) for at in range(7)]
     assert read([merge(runs, OPS)]) == expected
+
+
+@pytest.mark.parametrize("varying", [None, *range(8)])
+def test_columns_of_one_value_fold_too(varying: int | None) -> None:
+    """All columns hold one value but at most one of them; every other key occurs in two runs."""
+    rng = random.Random(varying)
+    n = 400
+
+    def record(i: int) -> Record:
+        key = b"%04d" % i + (b"+" * rng.randrange(1, 3) if varying == 1 else b"")
+        pane = rng.randrange(3) if varying == 0 else 3
+        if varying == 2:  # a part for a member or not; the lengths are equal
+            key = (b"2" if i % 2 else b"1") + key[1:]
+        lanes = [1, 5 << 64, 7, 9]
+        if varying is not None and varying >= 4:
+            lanes[varying - 4] += i
+        return pane, key, (lanes[0], lanes[1], lanes[2], lanes[3])
+
+    some = [record(i * step % n) for step in (1, 3, 7, 9, 11) for i in range(n // 2)]
+    expected = model_of(some)
+    parts = [some[at : at + n // 2] for at in range(0, len(some), n // 2)]
+    assert read([merge([rows_of(part) for part in parts], OPS)]) == expected
+    assert read([rows_of(some)]) == expected
+
+
+def test_more_lanes_than_are_looked_at() -> None:
+    keys, ends = np.frombuffer(b"abcabc", np.uint8), np.arange(1, 7, dtype=np.uint64)
+    ops = [Op.SUM64] * 70
+    lanes = np.repeat(np.arange(70, dtype=np.int64)[:, None], 6, axis=1)
+    rows = make_rows(0, keys, ends, None, lanes, ops)
+    assert (rows.lanes == 2 * np.arange(70)[:, None]).all()
+    assert (merge([rows] * 5, ops).lanes == 10 * np.arange(70)[:, None]).all()
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(st.lists(lists, max_size=6), st.lists(lists, max_size=3), st.data())
+def test_a_merger_reads_scattered_rows_from_and_up_to_any_place(
+    parts: list[list[Record]], more: list[list[Record]], data: st.DataObject
+) -> None:
+    everything = merge([rows_of(part) for part in (*parts, *more)], OPS)
+    whole = Merger([rows_of(part) for part in parts], OPS).gather()
+    assert read([fold(whole, OPS)]) == model_of(record for part in parts for record in part)
+    runs = [rows_of(part) for part in more]
+    start = data.draw(st.integers(0, len(everything)))
+    stop = data.draw(st.integers(start, len(everything)))
+
+    def place(i: int) -> tuple[int, int, int, bytes]:
+        if i == len(everything):
+            return (1 << 63) - 1, 0, 0, b""
+        return int(everything.pane[i]), int(everything.hash[i]), int(everything.sub[i]), everything.key(i)
+
+    merger = Merger(runs, OPS, [whole])
+    merger.skip(place(start))
+    assert merger.left() >= merger.left(place(stop)) >= stop - start
+    assert read([merger.read(place(stop))]) == read([everything.slice(start, stop)])
+    assert read([merger.read()]) == read([everything.slice(stop, len(everything))])
+    assert merger.left() == 0
 
 
 def test_wide_sums_stick_when_merged() -> None:
