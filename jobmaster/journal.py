@@ -66,6 +66,7 @@ class Journal:
         self.path, self._lock, self._file = path, lock, -1
         self._durable = 0  # bytes of the file that are whole frames, on disk
         self._pending: list[bytes] = []
+        self._renamed = False  # by `rewrite`, and the folder not synced since
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> tuple[Journal, list[bytes]]:
@@ -105,6 +106,7 @@ class Journal:
         Raises OSError if that fails (a full disk): then the file is as it was, the records are kept, and a later call tries
         again.
         """
+        self._sync_name()
         if not self._pending:
             return
         frame = _encode(self._pending, self._durable)
@@ -121,7 +123,8 @@ class Journal:
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace everything, also what was appended and not synced, by `records`, at once: a crash leaves old or new.
 
-        Raises OSError; then everything is as it was.
+        Raises OSError; then everything is as it was. Once the new file has taken the old one's place nothing is raised any
+        more, since the caller must not give these records again: a folder that cannot be synced is left to `sync`.
         """
         new = os.open(self._new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
@@ -135,8 +138,14 @@ class Journal:
             self._new_path.unlink(missing_ok=True)
             raise
         os.close(self._file)
-        self._file, self._durable, self._pending = new, size, []
-        _sync_folder(self.path.parent)
+        self._file, self._durable, self._pending, self._renamed = new, size, [], True
+        with contextlib.suppress(OSError):
+            self._sync_name()
+
+    def _sync_name(self) -> None:
+        if self._renamed:
+            _sync_folder(self.path.parent)
+            self._renamed = False
 
     def close(self) -> None:
         """Give the file and the lock back; records that were not synced are gone. Idempotent."""

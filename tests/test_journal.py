@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.errors import StateError
+from elf.jobmaster import journal
 from elf.jobmaster.journal import Journal
 
 
@@ -138,6 +139,30 @@ def test_rewrite_takes_many_records_one_by_one_and_failing_leaves_the_old(tmp_pa
     journal.sync()
     journal.close()
     assert records_of(path) == [*(bytes([n]) * 400_000 for n in range(8)), b"next"]
+
+
+def test_a_rewrite_that_took_place_is_never_told_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller would give the same rows again: they would count twice. The next `sync` tells, until the folder is synced."""
+    opened, _ = Journal.open(tmp_path / "journal")
+    opened.append(b"old")
+    opened.sync()
+
+    def refuse(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(journal, "_sync_folder", refuse)
+        opened.rewrite([b"all"])
+        opened.append(b"more")
+        with pytest.raises(OSError, match="Input/output error"):
+            opened.sync()
+    opened.sync()
+    opened.close()
+    again, records = Journal.open(tmp_path / "journal")
+    again.close()
+    assert records == [b"all", b"more"]
 
 
 def test_a_crash_while_rewriting_leaves_the_old_records(tmp_path: Path) -> None:
