@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from elf.agent.batch import Batch
 from elf.cbt import aggregates
-from elf.cbt._kernel import Front, concat_keys, encode_keys, make_rows
+from elf.cbt._front import Front
+from elf.cbt._kernel import make_rows
+from elf.cbt._keys import concat_keys, encode_keys
 from elf.cbt._strings import Strings
 from elf.cbt.rows import Rows
 from elf.jobmaster.functions import Cache, evaluate

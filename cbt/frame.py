@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from elf.cbt._kernel import OP_CODES, first_disorder, pack_columns, unpack_rows
+from elf.cbt._arrays import OP_CODES
+from elf.cbt._kernel import first_disorder, pack_columns, unpack_rows
 from elf.cbt.rows import Op, Rows
 from elf.errors import PeerError
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.cbt import aggregates
-from elf.cbt._kernel import decode_keys
+from elf.cbt._keys import decode_keys
 from elf.cbt.rows import Rows
 from elf.jobmaster._finish import group_index, sorted_members
 from elf.jobmaster.functions import Cache, evaluate
@@ -59,7 +59,7 @@ class Finisher:
         # The derived dictionaries of the result stage live no longer than their piece.
         self._cache.clear()
         groups = piece.groups
-        names = self._names(groups, piece.families)
+        names = self._names(groups, piece.families, piece.counts)
         starts = groups.pane
         rows = len(groups)
         if self.plan.having is not None:
@@ -80,13 +80,15 @@ class Finisher:
 
     def group_vectors(self, groups: Rows, families: Sequence[Rows]) -> dict[str, Vector]:
         """`#k…` and `#a…` of every group, before HAVING."""
-        return self._names(groups, families)
+        return self._names(groups, families, {})
 
-    def _names(self, groups: Rows, families: Sequence[Rows]) -> dict[str, Vector]:
+    def _names(
+        self, groups: Rows, families: Sequence[Rows], counts: Mapping[int, NDArray[np.int64]]
+    ) -> dict[str, Vector]:
         plan = self.plan
         types = [key.expression.type for key in plan.keys]
         names = {f"#k{i}": key for i, key in enumerate(key_vectors(groups, types))}
-        members = [Members(groups, rows) for rows in families]
+        members = [Members(groups, rows, counts.get(i)) for i, rows in enumerate(families)]
         for i, aggregate in enumerate(plan.aggregates):
             names[f"#a{i}"] = self._aggregate(aggregate, groups, members)
         if plan.window is not None:
@@ -237,11 +239,13 @@ class Finisher:
 
 
 class Members:
-    """A family's rows, ordered by their groups: those of group g are [bounds[g], bounds[g + 1])."""
+    """A family's rows, ordered by their groups: those of group g are [bounds[g], bounds[g + 1]). `counts`: how many rows each
+    group has, where they were counted before and are not here."""
 
-    def __init__(self, groups: Rows, rows: Rows) -> None:
+    def __init__(self, groups: Rows, rows: Rows, counts: NDArray[np.int64] | None = None) -> None:
         index, self.bounds, ascending = group_index(groups, rows)
         self.rows = rows if ascending else rows.take(np.argsort(index, kind="stable"))
+        self._counts = counts
         self._numbers: NDArray[np.int64] | None = None
         self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -257,7 +261,7 @@ class Members:
         return self._numbers
 
     def counts(self) -> NDArray[np.int64]:
-        return np.diff(self.bounds)
+        return np.diff(self.bounds) if self._counts is None else self._counts
 
     def distinct_estimates(self) -> NDArray[np.int64]:
         estimates = aggregates.estimates(self.bounds, self.numbers(), self.rows.lanes[0])

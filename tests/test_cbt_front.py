@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.cbt._kernel import Front
+from elf.cbt._front import Front
 from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, Op
 from tests.cbt_model import MASK, int64s
 

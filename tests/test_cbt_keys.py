@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.cbt._kernel import concat_keys, decode_keys, encode_keys, hash64, hash_keys
+from elf.cbt._keys import concat_keys, decode_keys, encode_keys, hash64, hash_keys
 from elf.cbt._strings import Strings
 from elf.cbt.rows import KeyColumn
 from elf.errors import PeerError

@@ -1,0 +1,1 @@
+OP_CODES: dict[str, int]
