@@ -156,7 +156,9 @@ class Live:
         self._next_sync = self._next_store = 0.0
         self._compaction = Compaction(lakes, time.monotonic())
         self._retry_at = 0.0
-        self._snapshot_bytes = journal.size if journal is not None else 0
+        self._snapshot_bytes = (
+            0  # how much of the journal is history is not known: a long one is rewritten at once
+        )
         self._recorded_lines = -1
         self._unsynced = False
         self._begun = journal is None  # whether this start is on record: its revisions may be given out

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from elf.agent import config
+from elf.agent import config, live
 from elf.agent.blocks import Block, FileKey
 from elf.agent.commands import validate
 from elf.agent.feed import Totals
@@ -386,3 +386,26 @@ sinks = ["parquet:lake"]
 """
     with pytest.raises(ConfigError, match=r"elf.toml:11: job minutes: cannot make the lake's folder"):
         serve(config.parse(text, tmp_path / "elf.toml", environ={}), print, Event())
+
+
+def test_a_long_journal_is_rewritten_at_the_next_start_and_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each start would allow it to double once more."""
+    lake = Lake()
+    agent = Agent(tmp_path, [lake])
+    for second in range(0, 40):
+        write(tmp_path, line(second), line(second, 404))
+        agent.step(second)
+    agent.kill()
+    long = (tmp_path / "journal").stat().st_size
+    monkeypatch.setattr(live, "JOURNAL_GROWTH", long // 2)
+    agent = Agent(tmp_path, [lake])
+    assert (tmp_path / "journal").stat().st_size < long // 2
+    agent.kill()
+    agent = Agent(tmp_path, [lake])
+    write(tmp_path, line(200))
+    agent.step(200)
+    assert lake.counts() == {0: 80}
+    assert agent.live.epoch == 2
+    agent.kill()
