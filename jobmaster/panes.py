@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from elf.cbt._kernel import merge
 from elf.cbt.budget import Budget
 from elf.cbt.rows import Op, Rows, concat
 from elf.cbt.tree import Tree
+from elf.jobmaster._finish import group_index
 from elf.jobmaster.lanes import LINE_OPS, family_ops, group_ops, lane_count
-from elf.jobmaster.plan import Plan
+from elf.jobmaster.plan import FamilyKind, Plan
 
 PIECE_BYTES = 16 << 20
 """Uncompressed rows that are finished at once: large enough that vector operations dominate, small beside a cap."""
@@ -27,12 +30,14 @@ WINDOW_BYTES = 256 << 20
 class Piece(msgspec.Struct):
     """Groups of one or more windows, `pane` holding the window's start, and each family's rows of just these groups.
 
-    `whole`: no later piece holds groups of the last window.
+    `whole`: no later piece holds groups of the last window. `counts`: where only the number of a family's rows is asked for,
+    that number for each group, int64; the family's rows are left out then, since one group may have any number of them.
     """
 
     groups: Rows
     families: list[Rows]
     whole: bool = True
+    counts: dict[int, NDArray[np.int64]] = {}
 
 
 class Panes:
@@ -85,19 +90,31 @@ class Panes:
             tree.check()
 
     def pieces(
-        self, start: int | None = None, stop: int | None = None, *, drain: bool = False
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        drain: bool = False,
+        members: bool = True,
     ) -> Iterator[Piece]:
-        """Each pane of [start, stop) as if it were a window, in pieces. With `drain` the panes are gone afterwards."""
+        """Each pane of [start, stop) as if it were a window, in pieces. With `drain` the panes are gone afterwards. Without
+        `members` the rows of DISTINCT families are only counted.
+        """
         read = [(tree.drain if drain else tree.flush)(start, stop) for tree in self._all_but_lines()]
-        return _align(read, self._ops_but_lines(), self._piece_bytes())
+        return self._aligned(read, members)
+
+    def _aligned(self, read: Sequence[Iterable[Rows]], members: bool) -> Iterator[Piece]:
+        families = enumerate(self.plan.families)
+        counted = {i for i, family in families if family.kind is FamilyKind.DISTINCT and not members}
+        return _align(read, self._ops_but_lines(), self._piece_bytes(), counted)
 
     def window(self, start: int, stop: int) -> Iterator[Piece]:
-        """The window [start, stop) merged over its panes, in pieces; the panes stay.
+        """The window [start, stop) merged over its panes, in pieces, with DISTINCT families counted; the panes stay.
 
         Panes are gathered in trees of their own, under the same budget, so a window of any size fits.
         """
         if self.plan.window is None or self.plan.window.pane_us == stop - start:
-            return self.pieces(start, stop if self.plan.window else None)
+            return self.pieces(start, stop if self.plan.window else None, members=False)
         return self._gathered(start, stop)
 
     def _gathered(self, start: int, stop: int) -> Iterator[Piece]:
@@ -106,9 +123,7 @@ class Panes:
             for tree, source in zip(trees, self._all_but_lines(), strict=True):
                 for rows in source.flush(start, stop):
                     tree.insert(_as_pane(rows, start, tree.ops))
-            yield from _align(
-                [tree.drain(None, None) for tree in trees], self._ops_but_lines(), self._piece_bytes()
-            )
+            yield from self._aligned([tree.drain(None, None) for tree in trees], members=False)
         finally:
             for tree in trees:
                 tree.close()
@@ -137,23 +152,26 @@ def _as_pane(rows: Rows, pane: int, ops: Sequence[Op]) -> Rows:
 
 
 def _align(
-    streams: Sequence[Iterable[Rows]], ops: Sequence[tuple[Op, ...]], sizes: tuple[int, int]
+    streams: Sequence[Iterable[Rows]],
+    ops: Sequence[tuple[Op, ...]],
+    sizes: tuple[int, int],
+    counted: AbstractSet[int],
 ) -> Iterator[Piece]:
     """Walk the groups and all families together, cutting each where the groups are cut, never within one hash."""
-    iterators = [iter(stream) for stream in streams]
-    left: list[Rows | None] = [None] * len(iterators)
-    ahead = _gather(iterators[0], lane_count(ops[0]), sizes)
+    members = [_Members(stream) for stream in streams[1:]]
+    ahead = _gather(iter(streams[0]), lane_count(ops[0]), sizes)
     current = next(ahead, None)
     while current is not None:
         following = next(ahead, None)
         while following is not None and _touch(current, following):
             current = concat([current, following], lane_count(ops[0]))
             following = next(ahead, None)
-        families = []
-        for i in range(1, len(iterators)):
-            rows, left[i] = _take_until(iterators[i], left[i], current, ops[i])
-            families.append(rows)
-        yield Piece(current, families, following is None or following.pane[0] != current.pane[-1])
+        counts = {i: _counts(members[i].of(current), current) for i in counted}
+        families = [
+            concat([] if i in counted else list(each.of(current)), lane_count(ops[i + 1]))
+            for i, each in enumerate(members)
+        ]
+        yield Piece(current, families, following is None or following.pane[0] != current.pane[-1], counts)
         current = following
 
 
@@ -184,26 +202,43 @@ def _touch(a: Rows, b: Rows) -> bool:
     return bool(a.pane[-1] == b.pane[0] and a.hash[-1] == b.hash[0])
 
 
-def _take_until(
-    stream: Iterator[Rows], left: Rows | None, groups: Rows, ops: tuple[Op, ...]
-) -> tuple[Rows, Rows | None]:
-    """The rows up to and with the last (pane, hash) of `groups`, and what was read beyond it."""
-    taken: list[Rows] = []
-    pane, hash_ = groups.pane[-1], groups.hash[-1]
-    while True:
-        rows = left if left is not None else next(stream, None)
-        left = None
-        if rows is None:
-            break
-        if not len(rows):
-            continue
-        end = _end_of(rows, pane, hash_)
-        if end:
-            taken.append(rows if end == len(rows) else rows.slice(0, end))
-        if end < len(rows):
-            left = rows.slice(end, len(rows))
-            break
-    return concat(taken, lane_count(ops)), left
+class _Members:
+    """The rows of one family, taken in step with the groups."""
+
+    def __init__(self, rows: Iterable[Rows]) -> None:
+        self._rows = iter(rows)
+        self._left: Rows | None = None  # read beyond the last groups
+
+    def of(self, groups: Rows) -> Iterator[Rows]:
+        """The rows up to and with the last (pane, hash) of `groups`."""
+        pane, hash_ = groups.pane[-1], groups.hash[-1]
+        while (rows := self._left if self._left is not None else next(self._rows, None)) is not None:
+            self._left = None
+            end = _end_of(rows, pane, hash_)
+            if end:
+                yield rows.slice(0, end)
+            if end < len(rows):
+                self._left = rows.slice(end, len(rows))
+                return
+
+
+def _counts(members: Iterable[Rows], groups: Rows) -> NDArray[np.int64]:
+    """How many of the family's rows each group has: O(members) time, and memory for one of their parts."""
+    counts = np.zeros(len(groups), dtype=np.int64)
+    for rows in members:
+        first, last = (
+            _start_of(groups, rows.pane[0], rows.hash[0]),
+            _end_of(groups, rows.pane[-1], rows.hash[-1]),
+        )
+        _, bounds, _ = group_index(groups.slice(first, last), rows)
+        counts[first:last] += np.diff(bounds)
+    return counts
+
+
+def _start_of(rows: Rows, pane: np.int64, hash_: np.uint64) -> int:
+    """How many rows are before (pane, hash)."""
+    low, high = np.searchsorted(rows.pane, pane, side="left"), np.searchsorted(rows.pane, pane, side="right")
+    return int(low + np.searchsorted(rows.hash[low:high], hash_, side="left"))
 
 
 def _end_of(rows: Rows, pane: np.int64, hash_: np.uint64) -> int:

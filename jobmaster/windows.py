@@ -111,11 +111,13 @@ def bounded(publisher: Publisher, panes: Panes) -> Iterator[Window]:
     plan = publisher.plan
     counters = panes.lines()
     if plan.window is None:
-        rows = publisher.one_window(_never_empty(plan, panes.pieces(drain=True)))
+        rows = publisher.one_window(_never_empty(plan, panes.pieces(drain=True, members=False)))
         yield publisher.window(None, rows, lines_of(counters), "final", (0, 0, 1))
         return
     if plan.window.size_us == plan.window.slide_us:
-        found: Iterator[tuple[int, Sequence[Row]]] = publisher.results(panes.pieces(drain=True))
+        found: Iterator[tuple[int, Sequence[Row]]] = publisher.results(
+            panes.pieces(drain=True, members=False)
+        )
     else:
         found = _sliding(publisher, panes, counters)
     yield from _with_empty(publisher, found, counters)
@@ -323,7 +325,7 @@ class LiveWindows:
     def _read(self, start: int, status: str, revision: Revision) -> Window:
         publisher = self.publisher
         if self._window is None:
-            rows = publisher.one_window(_never_empty(publisher.plan, self.panes.pieces()))
+            rows = publisher.one_window(_never_empty(publisher.plan, self.panes.pieces(members=False)))
             return publisher.window(None, rows, lines_of(self.panes.lines()), status, revision)
         stop = start + self._window[0]
         rows = publisher.one_window(self.panes.window(start, stop))
