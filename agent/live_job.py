@@ -37,20 +37,28 @@ class JobOptions(msgspec.Struct, frozen=True):
 class JobRecord(msgspec.Struct, array_like=True):
     """What the journal says of a job: rows merged since the record before, and the windows as they stand.
 
-    frames: per delta, one packed frame for each tree. acked: panes that every lake sink holds.
+    frames: per delta, one packed frame for each tree. acked: panes that every lake sink holds. lakes: which those are.
     """
 
     version: str
     frames: list[list[bytes]]
     windows: WindowsState
     acked: list[int]
+    lakes: list[str] = []
 
 
 class LiveJob:
-    """One job version on one source. `sinks` are its own."""
+    """One job version on one source. `sinks` are its own; `lakes` names those of them that take states."""
 
     def __init__(
-        self, name: str, plan: Plan, options: JobOptions, sinks: Sequence[Sink], budget: Budget, epoch: int
+        self,
+        name: str,
+        plan: Plan,
+        options: JobOptions,
+        sinks: Sequence[Sink],
+        budget: Budget,
+        epoch: int,
+        lakes: Sequence[str] = (),
     ) -> None:
         self.name, self.plan, self.options, self.sinks = name, plan, options, list(sinks)
         self.worker = Worker(plan)
@@ -71,6 +79,7 @@ class LiveJob:
         self._unrecorded: list[list[Rows]] = []
         self._unacked: set[int] = set()
         self._acked: set[int] = set()
+        self._lakes = list(lakes)
 
     @property
     def unrecorded_bytes(self) -> int:
@@ -198,7 +207,8 @@ class LiveJob:
                 yield number, rows
 
     def _record(self, frames: list[list[bytes]]) -> JobRecord:
-        return JobRecord(self.publisher.version, frames, self.windows.snapshot(), sorted(self._acked))
+        acked = sorted(self._acked)
+        return JobRecord(self.publisher.version, frames, self.windows.snapshot(), acked, self._lakes)
 
     def restore(self, records: Iterable[JobRecord]) -> None:
         """Go on from the journal's records, oldest first."""
@@ -211,7 +221,8 @@ class LiveJob:
                         self.panes.insert(tree, unpack(frame)[0])
         if last is None:
             return
-        self._acked = set(last.acked)
+        if set(self._lakes) <= set(last.lakes):  # a lake that is new takes all that is retained
+            self._acked = set(last.acked)
         bound = last.windows.dropped_until
         if bound is not None:
             self.panes.drop(bound)

@@ -164,7 +164,8 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
         sinks = [open_sink(spec) for spec in job.sinks]
     except UsageError as error:
         raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
-    live = LiveJob(job.name, plan, options, sinks, budget, history.epoch)
+    lakes = [str(spec.folder) for spec in job.sinks if spec.folder is not None]
+    live = LiveJob(job.name, plan, options, sinks, budget, history.epoch, lakes)
     records = history.jobs.pop(job.name, [])
     # Only what follows the last change of its query: it began anew there.
     same = list(takewhile(lambda record: record.version == live.publisher.version, reversed(records)))[::-1]

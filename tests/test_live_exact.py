@@ -101,7 +101,12 @@ class Agent:
     """One start of an agent on `folder`, moved by `step` alone; leaving it as it is is a kill -9."""
 
     def __init__(
-        self, folder: Path, sinks: Sequence[Any], patterns: Sequence[str] = ("access.log",), keep_s: int = 600
+        self,
+        folder: Path,
+        sinks: Sequence[Any],
+        patterns: Sequence[str] = ("access.log",),
+        keep_s: int = 600,
+        lakes: Sequence[str] = ("lake",),
     ) -> None:
         self.notices: list[str] = []
         journal, encoded = Journal.open(folder / "journal")
@@ -117,7 +122,7 @@ class Agent:
         plan = compile_query(BY_STATUS, {"access": column_types(resolve("combined"))})
         budget = Budget(64 << 20, folder)
         options = JobOptions(keep_us=keep_s * SECOND)
-        self.job = LiveJob("job", plan, options, sinks, budget, history.epoch)
+        self.job = LiveJob("job", plan, options, sinks, budget, history.epoch, lakes)
         self.job.restore(history.jobs.get("job", []))
         formats = FormatChoice("combined", self.notices.append, lenient=True)
         self.source: LiveSource = _wire(source, formats, [self.job], "UTC", "web1", saved)
@@ -408,4 +413,23 @@ def test_a_long_journal_is_rewritten_at_the_next_start_and_says_the_same(
     agent.step(200)
     assert lake.counts() == {0: 80}
     assert agent.live.epoch == 2
+    agent.kill()
+
+
+def test_a_lake_that_is_added_takes_what_is_retained(tmp_path: Path) -> None:
+    first, second = Lake(), Lake()
+    agent = Agent(tmp_path, [first])
+    write(tmp_path, line(0), line(60), line(300))
+    agent.step(300)
+    agent.step(301)
+    agent.kill()
+    agent = Agent(tmp_path, [first, second], lakes=["lake", "other"])
+    agent.step(302)
+    agent.step(303)
+    assert first.counts() == second.counts() == {0: 1, 60: 1}
+    agent.kill()
+    again = Lake()
+    agent = Agent(tmp_path, [again], lakes=["other"])
+    agent.step(304)
+    assert again.counts() == {}  # it holds them
     agent.kill()
