@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import defaultdict
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
@@ -14,11 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elf
+from elf.agent.formats import resolve
+from elf.agent.parser import Parser
+from elf.agent.worker import Worker
 from elf.cbt._strings import Strings
+from elf.cbt.budget import Budget
 from elf.cbt.rows import Rows
 from elf.jobmaster._finish import group_index, sorted_members
 from elf.jobmaster.finish import Members, _order_of, _sort_keys
-from elf.jobmaster.vector import BIGINT, DOUBLE, STRING, SqlType, Vector
+from elf.jobmaster.panes import Panes, _counts
+from elf.jobmaster.query import compile as compile_query
+from elf.jobmaster.vector import BIGINT, DOUBLE, STRING, TIMESTAMP, SqlType, Vector
 
 Key = tuple[int, int, bytes]  # pane, hash, group's key
 bounded = settings(derandomize=True, max_examples=200, deadline=None)
@@ -68,6 +75,33 @@ def test_family_rows_find_their_groups_even_under_one_hash(keys: set[Key], rng: 
         (at, number) for at, number in zip(lined_up.index().tolist(), lined_up.rows.lanes[0], strict=True)
     ]
     assert found == sorted((at, number) for number, at in enumerate(expected))
+
+    counted = _counts((family.slice(at, min(at + 3, len(family))) for at in range(0, len(family), 3)), beside)
+    assert counted.tolist() == lined_up.counts().tolist()
+
+
+def test_members_of_one_group_are_counted_without_being_held(tmp_path: Path) -> None:
+    schema = {"path": STRING, "status": BIGINT, "time": TIMESTAMP}
+    plan = compile_query(
+        "SELECT status, count(DISTINCT path) AS n FROM access GROUP BY status", {"access": schema}
+    )
+    worker, panes = Worker(plan), Panes(plan, Budget(4 << 20, tmp_path))
+    parser = Parser(resolve("combined"), schema)
+    head, tail = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /', b' HTTP/1.1" 200 5 "-" "-"'
+    for first in range(0, 60_000, 10_000):
+        lines = [b"%s%032d%s\n" % (head, n, tail) for n in range(first, first + 10_000)]
+        worker.add(parser.parse(b"".join(lines)))
+        for delta in worker.cut():
+            panes.merge(delta.rows)
+    tracemalloc.start()
+    (piece,) = panes.pieces(members=False)
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert piece.counts[0].tolist() == [60_000]
+    assert held < 2 << 20  # the members' keys alone are more
+    (whole,) = panes.pieces()
+    assert len(whole.families[0]) == 60_000
+    panes.close()
 
 
 def test_a_family_row_without_a_group_is_refused() -> None:
