@@ -72,11 +72,13 @@ def _open_live(config: Config, notices: Notices) -> Live:
 
 
 class History:
-    """What the journal's records say: the newest positions, and each job's records in order. `epoch` is this start's."""
+    """What the journal's records say: the newest positions, and each job's records in order. `epoch` is this start's;
+    `present`: the jobs that there were at the end."""
 
     def __init__(self, encoded: Sequence[bytes]) -> None:
         self.sources: dict[str, SourceRecord] = {}
         self.jobs: dict[str, list[JobRecord]] = {}
+        self.present: set[str] = set()
         self.epoch = 0
         for data in encoded:
             try:
@@ -87,6 +89,7 @@ class History:
                 ) from error
             self.epoch = max(self.epoch, record.epoch + 1)
             self.sources.update(record.sources)
+            self.present = set(record.jobs)
             for name, job in record.jobs.items():
                 self.jobs.setdefault(name, []).append(job)
 
@@ -171,6 +174,10 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
     same = list(takewhile(lambda record: record.version == live.publisher.version, reversed(records)))[::-1]
     if records and not same:
         notices(f"job {job.name}: its query changed since the last start; windows begin anew from here")
+    elif same and job.name not in history.present:
+        notices(
+            f"job {job.name}: goes on from where it was left out; it lacks the lines that were read meanwhile"
+        )
     live.restore(same)
     return live
 

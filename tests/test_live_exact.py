@@ -433,3 +433,29 @@ def test_a_lake_that_is_added_takes_what_is_retained(tmp_path: Path) -> None:
     agent.step(304)
     assert again.counts() == {}  # it holds them
     agent.kill()
+
+
+def test_a_job_that_was_left_out_for_a_while_says_so_once(tmp_path: Path) -> None:
+    def notices(names: str) -> list[str]:
+        said: list[str] = []
+        text = f"""
+[agent]
+name = "web1"
+state_dir = "{tmp_path}/state"
+[[source]]
+name = "access"
+path = "access.log"
+format = "combined"
+"""
+        for name in names:
+            text += f'[[job]]\nname = "{name}"\nsql = "{BY_STATUS}"\nsinks = []\n'
+        stop = Event()
+        stop.set()
+        serve(config.parse(text, tmp_path / "elf.toml", environ={}), said.append, stop)
+        return said
+
+    assert notices("ab") == []
+    assert notices("b") == []
+    (said,) = notices("ab")
+    assert said.startswith("job a: goes on from where it was left out")
+    assert notices("ab") == []
