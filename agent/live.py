@@ -181,9 +181,9 @@ class Live:
         if not self._is_choked():
             for source in self.sources:
                 source.source.scan(now_us / 1e6)
+                self._tell(source, now_us)  # what was found comes before what is said of its lines
                 more |= source.read(now_us, deadline)
-                for notice in source.take_notices(now_us):
-                    self._notices(notice)
+                self._tell(source, now_us)
         self._is_full = not self._guarded("memory", self._keep_within_budget)
         if self._begun:
             self.publish(now_us)
@@ -194,6 +194,10 @@ class Live:
         if self._on_progress is not None:
             self._on_progress(sum(source.feed.totals.lines for source in self.sources))
         return more
+
+    def _tell(self, source: LiveSource, now_us: int) -> None:
+        for notice in source.take_notices(now_us):
+            self._notices(notice)
 
     def _wait(self, stop: Event) -> None:
         # Waiting first for the time in which lines are gathered, then for news: an idle agent sleeps for a second.

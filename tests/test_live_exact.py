@@ -6,7 +6,7 @@ import errno
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from typing import Any
 
 import msgspec
@@ -459,3 +459,38 @@ format = "combined"
     (said,) = notices("ab")
     assert said.startswith("job a: goes on from where it was left out")
     assert notices("ab") == []
+
+
+def test_notices_come_in_the_order_of_what_happened(tmp_path: Path) -> None:
+    said: list[str] = []
+    stop = Event()
+    settings = config.parse(
+        f"""
+[agent]
+name = "web1"
+state_dir = "{tmp_path}/state"
+[[source]]
+name = "access"
+path = "access.log"
+start = "beginning"
+[[job]]
+name = "minutes"
+sql = "{BY_STATUS}"
+sinks = []
+""",
+        tmp_path / "elf.toml",
+        environ={},
+    )
+
+    def hear(text: str) -> None:
+        said.append(text)
+        if "waiting for it" in text:
+            write(tmp_path, line(0))
+        if "format combined" in text:
+            stop.set()
+
+    limit = Timer(30.0, stop.set)
+    limit.start()
+    serve(settings, hear, stop)
+    limit.cancel()
+    assert ["waiting for it" in text for text in said] == [True, False]
