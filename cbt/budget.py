@@ -68,6 +68,7 @@ class Budget:
         self._spill = SpillFile(spill_dir)
         self._trees: WeakSet[Buffered] = WeakSet()
         self._settling = False
+        self._freed = 0
         self.spilled_total = 0
 
     @property
@@ -131,9 +132,11 @@ class Budget:
         finally:
             self._settling = False
 
-    def give_back(self) -> None:
-        """After much has been freed: where memory is short, do not leave it to the allocator, in holes between fragments."""
-        if self.short:
+    def give_back(self, freed: int) -> None:
+        """After `freed` bytes were let go of: where memory is or was short, do not leave them to the allocator, in holes."""
+        self._freed += freed
+        if self._freed > self.cap_bytes and (self.short or self.spilled):
+            self._freed = 0
             trim_memory()
 
     def _compress_until(self, buffers_bytes_max: int) -> None:

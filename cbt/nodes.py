@@ -14,7 +14,7 @@ LOWEST: Bound = (-(1 << 63), 0, 0, b"")
 
 
 class Leaf:
-    """Fragments of one key range, each ordered; any two may share keys."""
+    """Fragments of one key range, each one or several ordered runs; any two may share keys."""
 
     __slots__ = ("fragments",)
 

@@ -1,10 +1,11 @@
 """The compressed buffer tree: a group-by of rows within a memory budget.
 
 After Amur et al., "Memory-Efficient GroupBy-Aggregate using Compressed Buffer Trees" (SoCC 2013), and Arge's buffer tree
-underneath. Inserted runs gather uncompressed at the root. When the root's buffer is full it is merged, equal keys folded,
-and, unless folding has made room enough, handed out to the children by key range; inner nodes and leaves hold packed
-fragments. A full inner buffer is unpacked, merged and handed on; a full leaf is merged and splits into several. Ranges are
-over the whole order (pane, hash, sub, key): panes that are read and dropped first lie together, and a leaf can always be
+underneath. Inserted runs gather uncompressed at the root. When the root's buffer is full, a sample says whether its keys
+repeat. If they do, it is merged, equal keys folded; unless that has made room enough, it is handed out to the children by key
+range, and where few keys repeat, without a merge, since readers merge anyway. Inner nodes and leaves hold packed fragments of
+one or several ordered runs. A full inner buffer is unpacked, merged and handed on; a full leaf is merged and splits into
+several. Ranges are over the whole order (pane, hash, sub, key): panes that are read and dropped first lie together, and a leaf can always be
 split, even among rows that a hostile log gave equal hashes.
 
 Two facts of the authors' prototype avoided: keys are compared, never only their hashes, and reading without removing (`flush`)
@@ -135,8 +136,9 @@ class Tree:
         merger = Merger(self._runs, self.ops)
         gathers = len(self._runs) <= GATHERED_RUNS_MAX and share > 0.9
         self._pour_top(merger.gather if gathers else merger.read)
+        freed = self.buffer_bytes
         self._set_runs([])
-        self._budget.give_back()
+        self._budget.give_back(freed)
 
     def _share_left(self) -> float:
         """The share of the root's rows that merging would leave, by a sixteenth of its keys."""
@@ -316,6 +318,8 @@ class Tree:
                     yield from self._chunks(merger, parts, low, high)
                 finally:
                     self.insert(merger.read(high).copy())
+            del merger, parts, taken
+            self._budget.give_back(size)
         self._budget.settle()
 
     def _take_first(self, low: Bound, high: Bound | None) -> Taken | None:
