@@ -5,8 +5,8 @@ underneath. Inserted runs gather uncompressed at the root. When the root's buffe
 repeat. If they do, it is merged, equal keys folded; unless that has made room enough, it is handed out to the children by key
 range, and where few keys repeat, without a merge, since readers merge anyway. Inner nodes and leaves hold packed fragments of
 one or several ordered runs. A full inner buffer is unpacked, merged and handed on; a full leaf is merged and splits into
-several. Ranges are over the whole order (pane, hash, sub, key): panes that are read and dropped first lie together, and a leaf can always be
-split, even among rows that a hostile log gave equal hashes.
+several. Ranges are over the whole order (pane, hash, sub, key): panes that are read and dropped first lie together, and a
+leaf can always be split, even among rows that a hostile log gave equal hashes.
 
 Two facts of the authors' prototype avoided: keys are compared, never only their hashes, and reading without removing (`flush`)
 is another operation than reading and removing (`drain`).
