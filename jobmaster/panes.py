@@ -6,6 +6,7 @@ Pure bookkeeping above `cbt.tree`: deltas go in, whole windows come out, in time
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -157,7 +158,9 @@ def _align(
     sizes: tuple[int, int],
     counted: AbstractSet[int],
 ) -> Iterator[Piece]:
-    """Walk the groups and all families together, cutting each where the groups are cut, never within one hash."""
+    """Walk the groups and all families together, cutting each where the groups are cut, never within one hash; and the groups
+    once more where a family has more than sizes[1] bytes of rows for them.
+    """
     members = [_Members(stream) for stream in streams[1:]]
     ahead = _gather(iter(streams[0]), lane_count(ops[0]), sizes)
     current = next(ahead, None)
@@ -166,12 +169,19 @@ def _align(
         while following is not None and _touch(current, following):
             current = concat([current, following], lane_count(ops[0]))
             following = next(ahead, None)
-        counts = {i: _counts(members[i].of(current), current) for i in counted}
-        families = [
-            concat([] if i in counted else list(each.of(current)), lane_count(ops[i + 1]))
-            for i, each in enumerate(members)
-        ]
-        yield Piece(current, families, following is None or following.pane[0] != current.pane[-1], counts)
+        begin = 0
+        while begin < len(current):
+            groups = current.slice(begin, len(current))
+            reach = [each.reach(groups, sizes[1]) for i, each in enumerate(members) if i not in counted]
+            groups = groups.slice(0, min(reach, default=len(groups)))
+            begin += len(groups)
+            counts = {i: _counts(members[i].of(groups), groups) for i in counted}
+            families = [
+                concat([] if i in counted else list(each.of(groups)), lane_count(ops[i + 1]))
+                for i, each in enumerate(members)
+            ]
+            rest = current.pane[begin:] if begin < len(current) or following is None else following.pane
+            yield Piece(groups, families, not len(rest) or rest[0] != groups.pane[-1], counts)
         current = following
 
 
@@ -207,19 +217,38 @@ class _Members:
 
     def __init__(self, rows: Iterable[Rows]) -> None:
         self._rows = iter(rows)
-        self._left: Rows | None = None  # read beyond the last groups
+        self._ahead: deque[Rows] = deque()  # read, and not yet taken
+
+    def reach(self, groups: Rows, bytes_max: int) -> int:
+        """For how many of the groups, at least those of the first hash, the rows are about `bytes_max`; they are read then."""
+        size = sum(rows.nbytes for rows in self._ahead)
+        while True:
+            if self._ahead:
+                last = self._ahead[-1]
+                at = _start_of(groups, last.pane[-1], last.hash[-1])
+                if at == len(groups) or (at and size >= bytes_max):
+                    return at
+            if not self._read():
+                return len(groups)
+            size += self._ahead[-1].nbytes
 
     def of(self, groups: Rows) -> Iterator[Rows]:
         """The rows up to and with the last (pane, hash) of `groups`."""
         pane, hash_ = groups.pane[-1], groups.hash[-1]
-        while (rows := self._left if self._left is not None else next(self._rows, None)) is not None:
-            self._left = None
+        while self._ahead or self._read():
+            rows = self._ahead.popleft()
             end = _end_of(rows, pane, hash_)
             if end:
                 yield rows.slice(0, end)
             if end < len(rows):
-                self._left = rows.slice(end, len(rows))
+                self._ahead.appendleft(rows.slice(end, len(rows)))
                 return
+
+    def _read(self) -> bool:
+        rows = next((rows for rows in self._rows if len(rows)), None)
+        if rows is not None:
+            self._ahead.append(rows)
+        return rows is not None
 
 
 def _counts(members: Iterable[Rows], groups: Rows) -> NDArray[np.int64]:

@@ -104,6 +104,34 @@ def test_members_of_one_group_are_counted_without_being_held(tmp_path: Path) -> 
     panes.close()
 
 
+def test_a_piece_ends_where_its_families_are_large(tmp_path: Path) -> None:
+    """The groups alone would be one piece; each has about a thousand registers beside it."""
+    schema = {"path": STRING, "client_ip": STRING, "time": TIMESTAMP}
+    plan = compile_query(
+        "SELECT path, approx_count_distinct(client_ip) AS n FROM access GROUP BY path", {"access": schema}
+    )
+    worker, panes = Worker(plan), Panes(plan, Budget(8 << 20, tmp_path))
+    parser = Parser(resolve("combined"), schema)
+    for first in range(0, 60_000, 10_000):
+        lines = [
+            b'%d.0.0.%d - - [17/May/2015:10:05:03 +0000] "GET /%d HTTP/1.1" 200 5 "-" "-"\n'
+            % (n // 40, n, n % 40)
+            for n in range(first, first + 10_000)
+        ]
+        worker.add(parser.parse(b"".join(lines)))
+        for delta in worker.cut():
+            panes.merge(delta.rows)
+    pieces = list(panes.pieces())
+    assert [piece.whole for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert sum(len(piece.groups) for piece in pieces) == 40
+    assert len(pieces) > 3
+    for piece in pieces:
+        group_index(piece.groups, piece.families[0])  # refuses rows of other groups
+        assert piece.families[0].nbytes < 2 << 20
+    assert sum(len(piece.families[0]) for piece in pieces) == sum(len(rows) for rows in panes.rows()[2])
+    panes.close()
+
+
 def test_a_family_row_without_a_group_is_refused() -> None:
     groups = rows_of([(0, 1, 0, b"a", 1), (0, 3, 0, b"b", 1)])
     for stray in ((0, 2, 0, b"a", 1), (1, 1, 0, b"a", 1), (0, 0, 0, b"a", 1)):
