@@ -137,6 +137,10 @@ class TestUsage:
             (["run", QUERY, ODD, __file__], f"elf: {ODD}: format auto: none of "),
             (["run", QUERY], "elf: no file to read; name one, or - for stdin"),
             (["run", QUERY, "x", "--memory-max", "lots"], "elf: --memory-max: expected a size like"),
+            (
+                ["run", QUERY, "x", "--memory-max", "64"],
+                "elf: --memory-max: expected at least 1MiB, found '64'",
+            ),
             (["run", QUERY, "x", "--since", "noon"], "elf: --since: expected a time like"),
             (["run", QUERY, "x", "--timezone", "Mars/Base"], "elf: --timezone: expected a name like"),
             (

@@ -11,6 +11,9 @@ from elf.errors import UsageError
 from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
 
+MEMORY_MIN = 1 << 20
+"""Less is surely a forgotten unit: the run would spill every few lines."""
+
 
 def checked_timezone(name: str) -> str:
     """The name of a time zone that exists. Raises `UsageError`."""
@@ -42,9 +45,12 @@ def memory(text: str | None) -> int:
     if text is None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     try:
-        return units.size(text)
+        size = units.size(text)
     except ValueError as error:
         raise UsageError(f"--memory-max: expected {error}, found {text!r}") from error
+    if size < MEMORY_MIN:
+        raise UsageError(f"--memory-max: expected at least 1MiB, found {text!r}; a bare number means bytes")
+    return size
 
 
 def sink_specs(texts: Sequence[str]) -> list[SinkSpec]:
