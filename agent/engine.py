@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
+from typing import cast
 
 import msgspec
 
@@ -26,7 +27,7 @@ from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.vector import SqlType
 from elf.jobmaster.windows import Publisher, bounded
-from elf.sinks.result import ColumnInfo, Sink, Window
+from elf.sinks.result import ColumnInfo, Sink, StateSink, Window
 
 MEMORY_MAX = 256 << 20
 STORE_GROUPS = 200_000
@@ -114,14 +115,15 @@ class OneShot:
             self.panes.merge(delta.rows)
             self.overflows += delta.overflows
 
-    def store(self, sinks: Sequence[Sink]) -> None:
+    def store(self, sinks: Sequence[StateSink]) -> None:
         """Give every pane's state to the sinks that want it. The panes stay."""
         from elf.jobmaster.state import StateMaker
 
         self.feed.empty_dictionaries()
         maker = StateMaker(self.publisher.job, self.publisher.version, self.publisher.plan)
+        epoch = max(sink.next_epoch(self.publisher.job) for sink in sinks)
         held = 0
-        for state in maker.states(self.panes.pieces(), self.panes.lines(), "final", (0, 0, 1)):
+        for state in maker.states(self.panes.pieces(), self.panes.lines(), "final", (epoch, 0, 1)):
             held += 1 + len(state.values[0]) if state.values else 1
             for sink in sinks:
                 sink.put_state(state)
@@ -173,7 +175,7 @@ def run(
                 on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
             if stop is not None and stop.is_set():
                 break
-        stores = [sink for sink in sinks if sink.wants_state]
+        stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
         if stores:
             shot.store(stores)
         for window in shot.windows():

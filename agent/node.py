@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from threading import Event
+from typing import cast
 
 import msgspec
 
@@ -21,7 +22,7 @@ from elf.errors import ConfigError, QueryError, StateError, UsageError
 from elf.jobmaster.journal import Journal
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.vector import SqlType
-from elf.sinks.result import Sink
+from elf.sinks.result import Sink, StateSink
 from elf.sinks.spec import SinkSpec
 
 Notices = Callable[[str], None]
@@ -168,7 +169,7 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
     except UsageError as error:
         raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
     lakes = [str(spec.folder) for spec in job.sinks if spec.folder is not None]
-    live = LiveJob(job.name, plan, options, sinks, budget, history.epoch, lakes)
+    live = LiveJob(job.name, plan, options, sinks, budget, _epoch(job.name, sinks, history.epoch), lakes)
     records = history.jobs.pop(job.name, [])
     # Only what follows the last change of its query: it began anew there.
     same = list(takewhile(lambda record: record.version == live.publisher.version, reversed(records)))[::-1]
@@ -180,6 +181,12 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
         )
     live.restore(same)
     return live
+
+
+def _epoch(job: str, sinks: Sequence[Sink], least: int) -> int:
+    """This start's epoch: above what the journal knows, and above what a lake holds from a state_dir that was lost."""
+    stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
+    return max([least, *(sink.next_epoch(job) for sink in stores)])
 
 
 def open_sink(spec: SinkSpec) -> Sink:
@@ -210,8 +217,12 @@ def follow(
     source.scan(time.time())
     formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
     plan = compile_plan(options.query, formats.schema({"access": source.head()}))
+    if plan.window is None and any(sink.wants_state for sink in sinks):
+        raise UsageError(
+            "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
+        )
     budget = Budget(options.memory_max, options.state_dir)
-    job = LiveJob(options.job, plan, JobOptions(), sinks, budget, 0)
+    job = LiveJob(options.job, plan, JobOptions(), sinks, budget, _epoch(options.job, sinks, 0))
     bounds = (options.since_us, options.until_us)
     live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)
 

@@ -18,6 +18,7 @@ from typing import IO
 import msgspec
 
 from elf.errors import ElfError, UsageError
+from elf.sinks.lake import ledger
 from elf.sinks.lake_frames import (
     Answer,
     CompactFrame,
@@ -120,6 +121,10 @@ class ParquetSink:
     def pending_bytes(self) -> int:
         """What the next flush will send: for the caller to bound."""
         return sum(len(body) for _, _, body in self._pending.values())
+
+    def next_epoch(self, job: str) -> int:
+        """One more than the highest epoch in the lake, 0 where it holds nothing of the job. O(files of the job)."""
+        return 1 + max((revision[0] for revision in ledger(self.directory, job).values()), default=-1)
 
     def put(self, window: Window) -> None:
         """Windows for people are not stored: the lake takes states."""

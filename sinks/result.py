@@ -131,3 +131,6 @@ class StateSink(Sink, Protocol):
     @property
     def pending_bytes(self) -> int:
         """Memory held by what was put and is not durable yet."""
+
+    def next_epoch(self, job: str) -> int:
+        """The first epoch above all that is stored of the job: a new run's results count, whatever ran before."""

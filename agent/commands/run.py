@@ -49,7 +49,7 @@ def run_command(arguments: Arguments) -> int:
     if options.memory_max >= KEEP_FROM:
         keep_freed_memory()
     bar = ProgressBar(time.monotonic)
-    sinks = [_AfterBar(sink, bar) for sink in _sinks(arguments)]
+    sinks = [sink if sink.wants_state else _AfterBar(sink, bar) for sink in _sinks(arguments)]
     show = _shower(bar) if not (arguments.quiet or arguments.follow) else None
     with (
         stop_on_signals() as stop,
@@ -127,7 +127,7 @@ class _AfterBar:
         self._sink.put(window)
 
     def put_state(self, state: PaneState) -> None:
-        self._sink.put_state(state)
+        raise AssertionError("only sinks that print are wrapped")
 
     def flush(self) -> None:
         self._sink.flush()
