@@ -164,6 +164,7 @@ class Live:
         self._begun = journal is None  # whether this start is on record: its revisions may be given out
         self._is_full = False
         self._said: dict[str, str] = {}
+        self._told_late: set[str] = set()
 
     def run(self, stop: Event, until: Callable[[], bool] | None = None) -> None:
         """Until `stop` is set (or `until` says so, asked after each round)."""
@@ -252,6 +253,12 @@ class Live:
             for sink in job.sinks:
                 if not sink.wants_state:
                     sink.flush()
+        if job.late and job.name not in self._told_late:
+            self._told_late.add(job.name)
+            self._notices(
+                f"job {job.name}: lines came that are older than the windows it keeps; they are counted as late in the window "
+                "that was current, and not added; lateness and keep say how long it waits"
+            )
 
     def store(self, *, now: bool = False) -> None:
         """Offer finished panes to the lakes and make them durable, every `STORE_S` or `now`."""

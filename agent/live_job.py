@@ -12,7 +12,7 @@ from typing import cast
 
 import msgspec
 
-from elf.agent.worker import Worker
+from elf.agent.worker import LATE, Worker
 from elf.cbt.budget import Budget
 from elf.cbt.frame import pack, unpack
 from elf.cbt.rows import Rows
@@ -72,6 +72,7 @@ class LiveJob:
             epoch=epoch,
         )
         self.overflows = 0
+        self.late = 0
         self._state = StateMaker(name, self.publisher.version, plan)
         self._stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
         self._streams = [sink for sink in sinks if not sink.wants_state]
@@ -105,6 +106,7 @@ class LiveJob:
         """
         for delta in self.worker.cut():
             self.overflows += delta.overflows
+            self.late += int(delta.rows[1].lanes[LATE].sum())
             self._unrecorded.append(delta.rows)
             with suppress(OSError):
                 self.windows.merge(delta.rows)

@@ -170,6 +170,25 @@ def test_lines_from_the_future_are_rejected_as_such(tmp_path: Path, monkeypatch:
     assert (last.lines.read, last.lines.parsed, last.lines.rejected) == (4, 3, 1)
 
 
+def test_late_lines_are_counted_and_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(time: datetime) -> str:
+        return f'10.0.0.1 - - [{time:%d/%b/%Y:%H:%M:%S +0000}] "GET / HTTP/1.1" 200 5 "-" "-"\n'
+
+    now = datetime.now(UTC)
+    access = tmp_path / "access.log"
+    access.write_text(at(now))
+    query = "SELECT count(*) AS n FROM access GROUP BY window(time, '1 day')"
+    with Agent(tmp_path, monkeypatch, tmp_path / "state", query) as agent:
+        agent.wait(lambda: agent.console.total() == 1)
+        with access.open("a") as file:
+            file.write(at(now - timedelta(days=40)) * 3)
+        agent.wait(lambda: any("older than the windows" in notice for notice in agent.notices))
+        agent.wait(lambda: agent.console.windows[-1].lines.late == 3)
+    assert agent.console.windows[-1].lines.parsed == 4
+    assert agent.console.total() == 1
+    assert sum("older than the windows" in notice for notice in agent.notices) == 1
+
+
 def test_a_changed_query_begins_anew_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = [f"{line}\n" for line in lines(200, 42, with_time=False)]
     (tmp_path / "access.log").write_text("".join(log[:150]))
