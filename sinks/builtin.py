@@ -1,7 +1,8 @@
 """The built-in reports: what any operator asks first, answered from whichever stored job can.
 
 A report needs state of all lines (a job with a WHERE cannot tell the traffic), and a key that is a plain column of the log. One
-that no job can answer is left out, with a line that says which job would provide it.
+that no job can answer is left out, with a line that says which job would provide it. Of a lake too short for hours and days the
+reports are in shorter steps (`in_steps`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 
 DAY_US = 24 * lake.HOUR_US
 TOP_PATHS = 20
+SHORT_US = 3 * lake.HOUR_US
+"""Lakes that span less than this are not told by hour and day: that is a bar or two."""
+POINTS_MIN = 5
+STEPS = (
+    (lake.HOUR_US, "hour"),
+    (600_000_000, "10 minutes"),
+    (60_000_000, "minute"),
+    (10_000_000, "10 seconds"),
+    (5_000_000, "5 seconds"),
+    (1_000_000, "second"),
+)
+"""The steps of a short lake, longest first, as titles name them."""
 ROWS_MAX = 100_000
 """Ten years of hours. With a limit Spark sorts in one pass; without, it first samples for a sort across machines."""
 
@@ -122,6 +135,32 @@ def chosen(report: Report, versions: Sequence[Stored]) -> list[Stored]:
         return []
     best = min(able, key=lambda s: (len(s.keys), s.job))
     return [stored for stored in able if stored.job == best.job]
+
+
+def in_steps(report: Report, versions: Sequence[Stored], start: int, end: int) -> Report | None:
+    """The report in steps that suit panes of these versions from `start` to `end` (microseconds).
+
+    Of a lake shorter than `SHORT_US` a report by hour is in the longest of `STEPS` that is made of whole panes and gives
+    `POINTS_MIN` points, or in the shortest there is; its column `hour` is then `time`. One by day is None: it would be one point.
+    """
+    steps = [step for step in STEPS if all(every_fits(stored, step[0]) for stored in versions)]
+    if report.every_us is None or end - start >= SHORT_US or not steps:
+        return report
+    if report.every_us == DAY_US:
+        return None
+    enough = (step for step in steps if (end - 1) // step[0] - start // step[0] + 1 >= POINTS_MIN)
+    every_us, words = next(enough, steps[-1])
+    if every_us == report.every_us:
+        return report
+    return msgspec.structs.replace(
+        report,
+        name=report.name.replace("hour", words.replace(" ", "_")),
+        title=report.title.replace("hour", words),
+        every_us=every_us,
+        by=tuple(sql.replace("hour", "time") for sql in report.by),
+        select=tuple(sql.replace("hour", "time") for sql in report.select),
+        order=report.order.replace("hour", "time"),
+    )
 
 
 def frame(report: Report, parts: Iterable[tuple[Stored, DataFrame]]) -> DataFrame:

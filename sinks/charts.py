@@ -6,7 +6,7 @@ All text from logs is escaped here. Sizes are in SVG units of one pixel; the pag
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from html import escape
 from math import ceil, floor, log2, log10
 
@@ -175,7 +175,9 @@ def _y_axis(scale: Sequence[float], tall: float, show: Format) -> str:
     return "".join(parts)
 
 
-_STEPS_US = [hours * 3_600_000_000 for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720, 1440, 2880)]
+_SECOND_US, _MINUTE_US, _HOUR_US, _DAY_US = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
+_STEPS_US = [unit * n for unit in (_SECOND_US, _MINUTE_US) for n in (1, 2, 5, 10, 20, 30)]
+_STEPS_US += [_HOUR_US * n for n in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720, 1440, 2880)]
 
 
 def _x_axis(first: int, step_us: int, count: int, wide: float) -> str:
@@ -187,9 +189,9 @@ def _x_axis(first: int, step_us: int, count: int, wide: float) -> str:
         if at % label_us == 0 or count == 1:
             x = LEFT + (slot + 0.5) * wide
             when = moment(at)
-            text = f"{when:%H:%M}" if step_us < 86_400_000_000 else f"{when:%d %b}"
+            text = _clock(when, step_us) if step_us < _DAY_US else f"{when:%d %b}"
             parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" class="axis mid">{text}</text>')
-            if step_us < 86_400_000_000 and (not dated or when.hour == 0):
+            if step_us < _DAY_US and (not dated or at % _DAY_US == 0):
                 dated = True
                 text = f"{when:%d %b %Y}"
                 parts.append(
@@ -199,9 +201,13 @@ def _x_axis(first: int, step_us: int, count: int, wide: float) -> str:
 
 
 def _when(at: int, step_us: int) -> str:
-    return f"{moment(at).astimezone(UTC):%Y-%m-%d}" + (
-        f" {moment(at):%H:%M}" if step_us < 86_400_000_000 else ""
-    )
+    when = moment(at)
+    return f"{when:%Y-%m-%d}" + (f" {_clock(when, step_us)}" if step_us < _DAY_US else "")
+
+
+def _clock(when: datetime, step_us: int) -> str:
+    """The time of day, with seconds where steps are shorter than a minute."""
+    return f"{when:%H:%M:%S}" if step_us < _MINUTE_US else f"{when:%H:%M}"
 
 
 def _svg(height: int, body: str, series: Sequence[Series]) -> str:

@@ -78,6 +78,7 @@ class Run:
         self.stored = lake_spark.stored_jobs(spark, lake)
         self.notes: list[str] = []
         self._panes: dict[tuple[str, str], DataFrame] = {}
+        self._counted: dict[tuple[str, str], tuple[Any, ...]] = {}
 
     def note(self, text: str) -> None:
         """Say a line, and keep it for the HTML."""
@@ -131,6 +132,13 @@ class Run:
         return Section("lake", "What is stored", columns, rows)
 
     def _counters(self, stored: Stored) -> tuple[Any, ...]:
+        """Panes, from, until, line counters and incomplete panes of a version, counted once."""
+        key = (stored.job, stored.version)
+        if key not in self._counted:
+            self._counted[key] = self._count(stored)
+        return self._counted[key]
+
+    def _count(self, stored: Stored) -> tuple[Any, ...]:
         names = [f"_lines_{name}" for name in Lines.__struct_fields__]
         once = self.panes(stored).dropDuplicates(["_pane_start"])
         row = once.selectExpr(
@@ -147,6 +155,13 @@ class Run:
         if not versions:
             self.note(f"no stored job of {source} can answer {each.title!r}; this one would: {each.would}")
             return
+        if each.every_us is not None:
+            counted = [self._counters(stored) for stored in versions]
+            start, end = min(row[1] for row in counted), max(row[2] for row in counted)
+            stepped = builtin.in_steps(each, versions, start, end)
+            if stepped is None:
+                return
+            each = stepped
         several = len({stored.recipe["source"] for stored in self.stored}) > 1
         frame = builtin.frame(each, [(stored, self.panes(stored)) for stored in versions])
         yield section(

@@ -24,6 +24,7 @@ from elf.sinks.result import ColumnInfo, Lines, Window
 TABLE_LINES = 100
 """Rows of one table as text; CSV and JSON have no bound."""
 BLOCK_ROWS = 10_000
+MINUTE_US = 60_000_000
 
 
 def html_file(output: str) -> str | None:
@@ -104,10 +105,8 @@ def _cards(sections: Sequence[Section]) -> list[tuple[str, str]]:
     if not held:
         return []
     _, _, _, start, end, read, parsed, rejected, late, _ = max(held, key=lambda row: row[5])
-    span = (
-        [("from", iso(start)[:16].replace("T", " ")), ("until", iso(end)[:16].replace("T", " "))]
-        if end
-        else []
-    )
+    whole_minutes = all((at or 0) % MINUTE_US == 0 for at in (start, end))
+    shown = len("2026-09-21T00:00") if whole_minutes else len("2026-09-21T00:00:00")
+    span = [(name, iso(at)[:shown].replace("T", " ")) for name, at in (("from", start), ("until", end)) if at]
     counted = {"lines read": read, "parsed": parsed, "rejected": rejected, "late": late}
     return [*span, *((name, f"{lines:,}") for name, lines in counted.items())]

@@ -15,7 +15,7 @@ import pytest
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan import Call, Column, Literal, WindowSpec
 from elf.jobmaster.vector import BIGINT, BOOLEAN, INT, STRING
-from elf.sinks import lake, lake_spark
+from elf.sinks import builtin, lake, lake_spark
 from elf.sinks.cells import iso
 from elf.sinks.parquet import ParquetSink
 from elf.sinks.report import report
@@ -257,9 +257,98 @@ def test_a_job_without_windows(spark: Any, tmp_path: Path) -> None:
     assert "traffic_by_hour" not in {r["report"] for r in rows}
 
 
+SECOND = MINUTE // 60
+
+
+def a_version(pane: int) -> lake_spark.Stored:
+    return lake_spark.Stored("traffic", "0123456789ab", "", "", [], {"pane_us": pane * SECOND})
+
+
+@pytest.mark.parametrize(
+    ("pane", "panes", "words"),
+    [
+        (5, 6, "5 seconds"),
+        (5, 2, "5 seconds"),  # too few points in any step: the shortest
+        (5, 9, "10 seconds"),
+        (1, 6, "second"),
+        (2, 200, "minute"),
+        (60, 40, "minute"),
+        (60, 41, "10 minutes"),
+        (60, 179, "10 minutes"),
+        (60, 180, "hour"),
+        (900, 4, "hour"),  # ten minutes are not whole panes
+        (7, 4, "hour"),
+    ],
+)
+def test_steps_suit_the_panes(pane: int, panes: int, words: str) -> None:
+    by_hour, by_day = builtin.REPORTS[:2]
+    start, versions = START + 23 * HOUR, [a_version(pane)]
+    stepped = builtin.in_steps(by_hour, versions, start, start + panes * pane * SECOND)
+    assert stepped is not None
+    assert stepped.title == f"Traffic by {words}"
+    told_by_day = builtin.in_steps(by_day, versions, start, start + panes * pane * SECOND)
+    assert (told_by_day is None) == (pane != 7 and pane * panes < 3 * 3600)
+
+
+@pytest.mark.parametrize(
+    ("pane", "panes", "step", "words"), [(5, 6, 5, "5 seconds"), (60, 45, 600, "10 minutes")]
+)
+def test_a_short_lake_is_told_in_short_steps(
+    spark: Any, tmp_path: Path, pane: int, panes: int, step: int, words: str
+) -> None:
+    first, length = START + 23 * HOUR, pane * SECOND
+    stored: Any = {
+        first + i * length: {("/a", 200): (i + 1, 10 * i), ("/b", 500): (1, 7)} for i in range(panes)
+    }
+    put(tmp_path, traffic_plan(window=WindowSpec(length, length)), stored)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in ask(spark, tmp_path):
+        found.setdefault(row.pop("report"), []).append(row)
+    name = words.replace(" ", "_")
+    assert not {"traffic_by_hour", "traffic_by_day", "bytes_by_hour"} & set(found)
+    sums = totals(stored, step * SECOND, lambda *_: None)
+    times = [iso(at) for at, _ in sums]
+    assert found[f"traffic_by_{name}"] == [
+        {"time": at, "requests": hits} for at, (hits, _, _) in zip(times, sums.values(), strict=True)
+    ]
+    assert found[f"bytes_by_{name}"] == [
+        {"time": at, "bytes": sent} for at, (_, sent, _) in zip(times, sums.values(), strict=True)
+    ]
+    wrong_ones = totals(stored, step * SECOND, lambda _, status: status)
+    assert [(row["time"], row["server_errors"]) for row in found["error_rate"]] == [
+        (iso(at), hits) for (at, status), (hits, _, _) in wrong_ones.items() if status == 500
+    ]
+    assert {row["time"] for row in found["status_classes"]} == set(times)
+
+
+def test_steps_are_whole_panes_of_all_versions(spark: Any, tmp_path: Path) -> None:
+    five, minute = WindowSpec(5 * SECOND, 5 * SECOND), WindowSpec(MINUTE, MINUTE)
+    put(tmp_path, traffic_plan(window=five), {START: {("/a", 200): (1, 1)}}, version="aaaaaaaaaaaa")
+    put(
+        tmp_path, traffic_plan(window=minute), {START + MINUTE: {("/a", 200): (2, 2)}}, version="bbbbbbbbbbbb"
+    )
+    rows = ask(spark, tmp_path)
+    assert [r["requests"] for r in rows if r["report"] == "traffic_by_minute"] == [1, 2]
+
+
+def test_the_page_of_half_a_minute_shows_seconds(spark: Any, tmp_path: Path) -> None:
+    first, five = START + 23 * HOUR, 5 * SECOND
+    panes = {first + i * five: {("/a", 200): (i + 1, 10 * i)} for i in range(6)}
+    put(tmp_path / "lake", traffic_plan(window=WindowSpec(five, five)), panes)
+    target = tmp_path / "report.html"
+    report(str(tmp_path / "lake"), output=f"html:{target}", notices=io.StringIO())
+    text = target.read_text()
+    assert "<h2>Traffic by 5 seconds</h2>" in text
+    assert "<h2>Traffic by day</h2>" not in text
+    assert "<b>2026-09-21 23:00:00</b>" in text
+    assert "<b>2026-09-21 23:00:30</b>" in text
+    assert "2026-09-21 23:00:25  requests: 6<" in text
+    assert ">23:00:25</text>" in text
+
+
 def test_versions_of_a_job_are_kept_apart_and_seen_together(spark: Any, tmp_path: Path) -> None:
     put(tmp_path, traffic_plan(), {START: {("/a", 200): (1, 1)}}, version="aaaaaaaaaaaa")
-    put(tmp_path, traffic_plan(limit=5), {START + HOUR: {("/a", 200): (2, 2)}}, version="1e5000000000")
+    put(tmp_path, traffic_plan(limit=5), {START + 3 * HOUR: {("/a", 200): (2, 2)}}, version="1e5000000000")
     assert ask(spark, tmp_path, sql="SELECT sum(hits) AS n FROM traffic") == [{"n": 3}]
     assert [(row["report"], row["hits"]) for row in ask(spark, tmp_path, every="1d")] == [
         ("traffic", 1),

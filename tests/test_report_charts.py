@@ -94,6 +94,27 @@ def test_of_years_of_hours_the_last_two_weeks_are_drawn() -> None:
     assert len(parsed(svg).findall("text")) < 40
 
 
+@pytest.mark.parametrize(
+    ("step", "count", "first", "second", "labels"),
+    [
+        (5_000_000, 7, "00:00:00", "00:00:05", 7),
+        (10_000_000, 30, "00:00:00", "00:00:30", 10),
+        (60_000_000, 40, "00:00", "00:05", 8),
+        (600_000_000, 17, "00:00", "00:20", 9),
+        (HOUR, 24, "00:00", "02:00", 12),
+    ],
+)
+def test_labels_are_few_at_round_times_with_seconds_where_steps_are_short(
+    step: int, count: int, first: str, second: str, labels: int
+) -> None:
+    times = [START + i * step for i in range(count)]
+    svg = charts.over_time(times, step, [Series("x", "main", [1.0] * count)], charts.compact)
+    texts = [(t.get("class"), t.text) for t in parsed(svg).findall("text")]
+    assert [text for kind, text in texts if kind == "axis mid"][:2] == [first, second]
+    assert [kind for kind, _ in texts].count("axis mid") == labels
+    assert [text for kind, text in texts if kind == "axis mid day"] == ["21 Sep 2026"]
+
+
 @settings(max_examples=100, derandomize=True)
 @given(st.text(max_size=200), st.integers(0, 10**12))
 def test_any_path_is_text_and_the_drawing_well_formed(path: str, value: int) -> None:
