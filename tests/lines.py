@@ -19,8 +19,24 @@ NGINX_FORMAT = (
 )
 
 START = 1_431_857_103  # 17/May/2015:10:05:03 +0000
-PATHS = ["/", "/a", "/api/items", "/api/items/7", "/API/Mixed", "/über", "/a b".replace(" ", "%20"), "/x.png", "/static/app.js"]
-AGENTS = ["Mozilla/5.0 (X11; Linux)", "curl/8.0", "-", 'odd \\"quoted\\" agent', "bot/1.0 (+http://bot.example)"]
+PATHS = [
+    "/",
+    "/a",
+    "/api/items",
+    "/api/items/7",
+    "/API/Mixed",
+    "/über",
+    "/a b".replace(" ", "%20"),
+    "/x.png",
+    "/static/app.js",
+]
+AGENTS = [
+    "Mozilla/5.0 (X11; Linux)",
+    "curl/8.0",
+    "-",
+    'odd \\"quoted\\" agent',
+    "bot/1.0 (+http://bot.example)",
+]
 
 
 def line(rng: random.Random, second: int, *, with_time: bool = True) -> str:
@@ -44,7 +60,8 @@ def lines(n: int, seed: int, *, seconds: int = 120, disorder: int = 5, with_time
     """`n` lines over `seconds`, neighbours out of order by up to `disorder` seconds."""
     rng = random.Random(seed)
     return [
-        line(rng, START + i * seconds // n - rng.randrange(disorder + 1), with_time=with_time) for i in range(n)
+        line(rng, START + i * seconds // n - rng.randrange(disorder + 1), with_time=with_time)
+        for i in range(n)
     ]
 
 
