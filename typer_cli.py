@@ -334,6 +334,11 @@ def _take_debug(argv: list[str]) -> bool:
     return found
 
 
+def _drop_output() -> None:
+    """What is still buffered for standard output can go nowhere: without this, Python complains when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def _exit_code(error: BaseException) -> int:
     """Say what went wrong in one line, and give the code to exit with. Bugs of ours say how to see more."""
     from elf.errors import ElfError
@@ -342,14 +347,17 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
         return error.code if isinstance(error.code, int) else 1
     if isinstance(error, (StreamClosed, BrokenPipeError, SystemExit)):  # click makes an exit of a broken pipe
-        # What is still buffered has no reader: without this, Python complains when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_output()
         return 0
     if isinstance(error, ElfError):
         return _say(str(error), error.exit_code)
     if _is_click(error):
         return _usage(error)
     if isinstance(error, OSError):
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
         place = f"{error.filename}: " if error.filename else ""
         return _say(f"{place}{error.strerror or error}", 1)
     if isinstance(error, MemoryError):
