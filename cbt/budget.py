@@ -8,13 +8,15 @@ the coldest compressed fragments go to the spill file. One thread at a time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakSet
 
 from elf.cbt._kernel import trim_memory
+from elf.cbt.frame import FAST, SMALL, pack, unpack_scattered
+from elf.cbt.rows import Op, Rows
 from elf.cbt.spill import Extent, SpillFile
 
 FRAGMENT_OVERHEAD_BYTES = 320
@@ -23,6 +25,10 @@ FRAGMENT_OVERHEAD_BYTES = 320
 
 ALLOCATOR_SHARE = 6
 """One part in so many of the cap is left to what the allocator loses between fragments and passing arrays."""
+
+
+PLENTY = 4
+"""While less than one part in so many of the cap is used, fragments are not packed: that would cost time for nothing."""
 
 
 class Buffered(Protocol):
@@ -35,19 +41,23 @@ class Buffered(Protocol):
 
 
 class Fragment:
-    """A frame of packed rows, in memory or in the spill file. Made by `Budget.keep`."""
+    """Rows of a node: as they are while memory is plentiful, then packed in a frame, then in the spill file. Made by
+    `Budget.keep`."""
 
-    __slots__ = ("count", "extent", "frame", "raw_bytes")
+    __slots__ = ("count", "extent", "frame", "ops", "raw_bytes", "rows")
 
-    def __init__(self, frame: bytes, count: int, raw_bytes: int) -> None:
-        self.frame: bytes | None = frame
+    def __init__(self, rows: Rows, ops: Sequence[Op]) -> None:
+        self.rows: Rows | None = rows
+        self.ops = ops
+        self.frame: bytes | None = None
         self.extent: Extent | None = None
-        self.count, self.raw_bytes = count, raw_bytes
+        self.count, self.raw_bytes = len(rows), rows.nbytes
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        return FRAGMENT_OVERHEAD_BYTES + (len(self.frame) if self.frame is not None else 0)
+        held = self.raw_bytes if self.rows is not None else len(self.frame) if self.frame is not None else 0
+        return FRAGMENT_OVERHEAD_BYTES + held
 
     @property
     def spilled_bytes(self) -> int:
@@ -65,6 +75,7 @@ class Budget:
         self._charged = 0
         self._reserved: dict[str, int] = {}
         self._in_memory: OrderedDict[Fragment, None] = OrderedDict()  # coldest first
+        self._raw: OrderedDict[Fragment, None] = OrderedDict()  # those of them that are not packed
         self._spill = SpillFile(spill_dir)
         self._trees: WeakSet[Buffered] = WeakSet()
         self._settling = False
@@ -145,7 +156,20 @@ class Budget:
                 return
             tree.compress()
 
+    def _pack_until(self, used_bytes_max: int) -> None:
+        while self._raw and self.used > used_bytes_max:
+            self._pack(next(iter(self._raw)))
+
+    def _pack(self, fragment: Fragment) -> None:
+        assert fragment.rows is not None
+        self._raw.pop(fragment, None)
+        self._charged -= fragment.nbytes
+        fragment.frame = pack(fragment.rows, fragment.ops, SMALL if self.short else FAST)
+        fragment.rows = None
+        self._charged += fragment.nbytes
+
     def _spill_until(self, used_bytes_max: int) -> None:
+        self._pack_until(used_bytes_max)
         while self._in_memory and self.used > used_bytes_max:
             fragment = next(iter(self._in_memory))
             assert fragment.frame is not None
@@ -155,19 +179,29 @@ class Budget:
             self.spilled_total += len(fragment.frame)
             fragment.frame = None
 
-    def keep(self, frame: bytes, count: int, raw_bytes: int) -> Fragment:
-        """Hold a frame of `count` rows that take `raw_bytes` unpacked. Never spills by itself: see `settle`."""
-        fragment = Fragment(frame, count, raw_bytes)
+    def keep(self, rows: Rows, ops: Sequence[Op]) -> Fragment:
+        """Hold rows, which may be several ordered runs; packed at once unless memory is plentiful. Never spills: see `settle`."""
+        plentiful = self.used + rows.nbytes <= self.cap_bytes // PLENTY
+        if plentiful and rows.pane.base is not None:
+            rows = rows.copy()  # of what they are a view of, the rest would stay as well
+        fragment = Fragment(rows, ops)
         self._charged += fragment.nbytes
         self._in_memory[fragment] = None
+        if plentiful:
+            self._raw[fragment] = None
+        else:
+            self._pack(fragment)
         return fragment
 
-    def read(self, fragment: Fragment) -> bytes:
-        """The fragment's frame, from wherever it is. Raises OSError."""
-        if fragment.extent is not None:
-            return self._spill.read(fragment.extent)
-        assert fragment.frame is not None
-        return fragment.frame
+    def read(self, fragment: Fragment) -> Rows:
+        """The fragment's rows, from wherever they are: not to be written to. Raises OSError."""
+        if fragment.rows is not None:
+            return fragment.rows
+        frame = fragment.frame
+        if frame is None:
+            assert fragment.extent is not None
+            frame = self._spill.read(fragment.extent)
+        return unpack_scattered(frame, 2 * fragment.raw_bytes)
 
     def free(self, fragment: Fragment) -> None:
         """Let go of a fragment."""
@@ -176,6 +210,7 @@ class Budget:
             self._spill.free(fragment.extent)
         else:
             del self._in_memory[fragment]
+            self._raw.pop(fragment, None)
 
     def close(self) -> None:
         """Remove the spill file. The trees must be closed before."""
@@ -184,5 +219,7 @@ class Budget:
     def check(self) -> None:
         """Raise AssertionError unless the books are right."""
         assert self._charged >= sum(fragment.nbytes for fragment in self._in_memory)
-        assert all(fragment.frame is not None and fragment.extent is None for fragment in self._in_memory)
+        for fragment in self._in_memory:
+            assert fragment.extent is None
+            assert (fragment.rows is None) == (fragment.frame is not None) == (fragment not in self._raw)
         self._spill.check()

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from elf.cbt._kernel import Merger, first_disorder, merge
 from elf.cbt.budget import Budget, Fragment
-from elf.cbt.frame import FAST, SMALL, pack, unpack_scattered
 from elf.cbt.nodes import LOWEST, Bound, Inner, Leaf, Ranged, between, cut, quantiles
 from elf.cbt.rows import Op, Rows
 
@@ -224,17 +223,16 @@ class Tree:
     # ---- fragments ----
 
     def _store(self, node: Leaf, rows: Rows) -> None:
-        """Pack rows into a node, in pieces that a reader's bounds allow."""
+        """Put rows into a node, in pieces that a reader's bounds allow."""
         pieces = -(-rows.nbytes // (4 * self._sizes.node_bytes)) or 1
         each = -(-len(rows) // pieces) or 1
         for start in range(0, len(rows), each):
             piece = rows.slice(start, min(start + each, len(rows)))
-            frame = pack(piece, self.ops, SMALL if self._budget.short else FAST)
-            node.fragments.append(self._budget.keep(frame, len(piece), piece.nbytes))
+            node.fragments.append(self._budget.keep(piece, self.ops))
 
     def _unpack(self, fragment: Fragment) -> Rows:
         """A fragment's rows: one or several ordered runs one after the other ("scattered")."""
-        return unpack_scattered(self._budget.read(fragment), 2 * fragment.raw_bytes)
+        return self._budget.read(fragment)
 
     def _take(self, node: Leaf) -> list[Rows]:
         """Remove a node's fragments; returns them unpacked, scattered. Raises OSError when the spill file cannot be read."""

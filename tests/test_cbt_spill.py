@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elf.cbt._kernel import make_rows
 from elf.cbt.budget import Budget
+from elf.cbt.rows import Op, Rows
 from elf.cbt.spill import Extent, SpillFile
 
 
@@ -68,16 +72,29 @@ def test_a_folder_that_is_not_there() -> None:
         SpillFile(Path("/nonexistent/elf")).write(b"x")
 
 
-def test_reservations_make_fragments_give_way() -> None:
-    budget = Budget(12_600)
-    fragments = [budget.keep(bytes([i]) * 1000, 1, 1000) for i in range(7)]
-    assert (budget.used, budget.spilled) == (7 * 1320, 0)
-    budget.reserve("front", 4_000)
-    assert budget.used <= budget.cap_bytes == 10_500, "a sixth of 12,600 is the allocator's"
-    assert [fragment.extent is None for fragment in fragments] == [False] * 3 + [True] * 4, "the coldest go"
-    assert [budget.read(fragment) for fragment in fragments] == [bytes([i]) * 1000 for i in range(7)]
-    budget.reserve("front", 0)
+def random_row(seed: int) -> Rows:
+    keys = np.frombuffer(random.Random(seed).randbytes(1000), dtype=np.uint8).copy()
+    return make_rows(
+        0, keys, np.array([1000], dtype=np.uint64), None, np.ones((1, 1), dtype=np.int64), [Op.SUM64]
+    )
+
+
+def test_fragments_are_packed_when_memory_is_not_plentiful_and_spilled_when_it_is_short() -> None:
+    budget = Budget(24_000)  # a sixth is the allocator's; up to a quarter of the rest nothing is packed
+    fragments = [budget.keep(random_row(i), [Op.SUM64]) for i in range(9)]
+    assert [fragment.rows is not None for fragment in fragments] == [True] * 3 + [False] * 6
+    assert budget.spilled == 0
     budget.check()
+    budget.reserve("front", 14_000)
+    assert budget.used <= budget.cap_bytes == 20_000
+    assert [fragment.rows for fragment in fragments] == [None] * 9
+    spilled = [fragment.extent is not None for fragment in fragments]
+    assert spilled == sorted(spilled, reverse=True), "the coldest go first"
+    assert 0 < sum(spilled) < 9
+    budget.check()
+    for i, fragment in enumerate(fragments):
+        assert budget.read(fragment).keys.tobytes() == random_row(i).keys.tobytes()
+    budget.reserve("front", 0)
     for fragment in fragments:
         budget.free(fragment)
     assert (budget.used, budget.spilled) == (0, 0)
