@@ -144,6 +144,9 @@ def compare(file: Path, folder: Path, runs: int) -> bool:
             measure.run, command, stdout=out[name], env={"LC_ALL": "C"}
         )  # mawk's fastest
     found = measure.alternate(contenders, runs)
+    empty = folder / "empty.log"
+    empty.write_bytes(b"")
+    start = measure.median([measure.run_elf(QUERY, empty, folder / "empty.out") for _ in range(runs)])
     ours = list(csv_rows(out["elf"]))
     whole, statuses = measure.digest(ours), measure.digest(by_status(ours))
     print(measure.line("elf", found["elf"], f", result {whole}, by status {statuses}"))
@@ -157,6 +160,9 @@ def compare(file: Path, folder: Path, runs: int) -> bool:
         ratio = measure.median(found[name]) / measure.median(found["elf"])
         what = f"speed / {name} ({peer.version()})"
         print(measure.target(what, ratio, peer.wanted) if peer.wanted else f"  {what:46} {ratio:7.2f}")
+        ratio = measure.median(found[name]) / (measure.median(found["elf"]) - start)
+        print(f"  {'the same less the start-up of elf':46} {ratio:7.2f}")
+    print(f"  {'start-up of elf, s':46} {start:7.2f}")
     return same
 
 

@@ -27,8 +27,9 @@ ALLOCATOR_SHARE = 6
 """One part in so many of the cap is left to what the allocator loses between fragments and passing arrays."""
 
 
-PLENTY = 4
-"""While less than one part in so many of the cap is used, fragments are not packed: that would cost time for nothing."""
+RAW_SHARE, RAW_BYTES_MAX = 4, 64 << 20
+"""The newest fragments are not packed, up to one part in so many of the cap and this many bytes: those are about to be split
+or merged again, and packing them each time would cost more than all else."""
 
 
 class Buffered(Protocol):
@@ -41,7 +42,7 @@ class Buffered(Protocol):
 
 
 class Fragment:
-    """Rows of a node: as they are while memory is plentiful, then packed in a frame, then in the spill file. Made by
+    """Rows of a node: as they are while they are new, then packed in a frame, then in the spill file. Made by
     `Budget.keep`."""
 
     __slots__ = ("count", "extent", "frame", "ops", "raw_bytes", "rows")
@@ -76,6 +77,7 @@ class Budget:
         self._reserved: dict[str, int] = {}
         self._in_memory: OrderedDict[Fragment, None] = OrderedDict()  # coldest first
         self._raw: OrderedDict[Fragment, None] = OrderedDict()  # those of them that are not packed
+        self._raw_bytes = 0
         self._spill = SpillFile(spill_dir)
         self._trees: WeakSet[Buffered] = WeakSet()
         self._settling = False
@@ -162,11 +164,15 @@ class Budget:
 
     def _pack(self, fragment: Fragment) -> None:
         assert fragment.rows is not None
-        self._raw.pop(fragment, None)
+        self._let_raw_go(fragment)
         self._charged -= fragment.nbytes
         fragment.frame = pack(fragment.rows, fragment.ops, SMALL if self.short else FAST)
         fragment.rows = None
         self._charged += fragment.nbytes
+
+    def _let_raw_go(self, fragment: Fragment) -> None:
+        del self._raw[fragment]
+        self._raw_bytes -= fragment.raw_bytes
 
     def _spill_until(self, used_bytes_max: int) -> None:
         self._pack_until(used_bytes_max)
@@ -180,17 +186,17 @@ class Budget:
             fragment.frame = None
 
     def keep(self, rows: Rows, ops: Sequence[Op]) -> Fragment:
-        """Hold rows, which may be several ordered runs; packed at once unless memory is plentiful. Never spills: see `settle`."""
-        plentiful = self.used + rows.nbytes <= self.cap_bytes // PLENTY
-        if plentiful and rows.pane.base is not None:
+        """Hold rows, which may be several ordered runs. Packs the coldest of those that are not packed; never spills: see
+        `settle`."""
+        if rows.pane.base is not None:
             rows = rows.copy()  # of what they are a view of, the rest would stay as well
         fragment = Fragment(rows, ops)
         self._charged += fragment.nbytes
         self._in_memory[fragment] = None
-        if plentiful:
-            self._raw[fragment] = None
-        else:
-            self._pack(fragment)
+        self._raw[fragment] = None
+        self._raw_bytes += fragment.raw_bytes
+        while self._raw_bytes > min(self.cap_bytes // RAW_SHARE, RAW_BYTES_MAX):
+            self._pack(next(iter(self._raw)))
         return fragment
 
     def read(self, fragment: Fragment) -> Rows:
@@ -210,7 +216,8 @@ class Budget:
             self._spill.free(fragment.extent)
         else:
             del self._in_memory[fragment]
-            self._raw.pop(fragment, None)
+            if fragment in self._raw:
+                self._let_raw_go(fragment)
 
     def close(self) -> None:
         """Remove the spill file. The trees must be closed before."""
@@ -222,4 +229,5 @@ class Budget:
         for fragment in self._in_memory:
             assert fragment.extent is None
             assert (fragment.rows is None) == (fragment.frame is not None) == (fragment not in self._raw)
+        assert self._raw_bytes == sum(fragment.raw_bytes for fragment in self._raw)
         self._spill.check()
