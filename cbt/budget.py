@@ -27,7 +27,7 @@ ALLOCATOR_SHARE = 6
 """One part in so many of the cap is left to what the allocator loses between fragments and passing arrays."""
 
 
-RAW_SHARE, RAW_BYTES_MAX = 4, 64 << 20
+RAW_SHARE, RAW_BYTES_MAX = 16, 64 << 20
 """The newest fragments are not packed, up to one part in so many of the cap and this many bytes: those are about to be split
 or merged again, and packing them each time would cost more than all else."""
 

@@ -82,9 +82,9 @@ def random_row(seed: int) -> Rows:
 def test_fragments_are_packed_when_they_are_no_longer_new_and_spilled_when_memory_is_short() -> None:
     budget = Budget(
         24_000
-    )  # a sixth is the allocator's; the newest stay as they are, up to a quarter of the rest
+    )  # a sixth is the allocator's; the newest stay as they are, up to a sixteenth of the rest
     fragments = [budget.keep(random_row(i), [Op.SUM64]) for i in range(9)]
-    assert [fragment.rows is not None for fragment in fragments] == [False] * 5 + [True] * 4
+    assert [fragment.rows is not None for fragment in fragments] == [False] * 8 + [True]
     assert budget.spilled == 0
     budget.check()
     budget.reserve("front", 14_000)
