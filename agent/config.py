@@ -82,6 +82,22 @@ def check_sinks(job: JobSection, *, has_window: bool) -> None:
         )
 
 
+def check_folders(job: JobSection) -> None:
+    """Try the folders that the job's sinks write to, and leave nothing there. Raises ConfigError for the first that refuses."""
+    from elf.sinks.lake_folder import try_folder
+
+    for sink in job.sinks:
+        if sink.folder is not None:
+            try:
+                try_folder(sink.folder)
+            except OSError as error:
+                place = "" if error.filename == str(sink.folder.absolute()) else f"{error.filename}: "
+                raise ConfigError(
+                    f"{job.where}: job {job.name}: sink {sink}: {place}{error.strerror}; "
+                    "name another folder, or make it writable"
+                ) from error
+
+
 def load(path: Path, *, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Config:
     """Read and check `path`. `flags` are keys of [agent] from the command line. Raises `ConfigError`."""
     try:

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 from elf.sinks.cells import WINDOW_TYPE, chunks
 from elf.sinks.grid import Grid, Style, span
-from elf.sinks.jsonlines import flush, write
 from elf.sinks.result import ColumnInfo, PaneState, Window
+from elf.sinks.row_stream import flush, write
 
 HELD_WINDOWS = 1_000
 """Windows of one row that are laid out together; beyond it they are printed as they are."""

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
-from elf.sinks.cells import (
-    WINDOW_TYPE,
-    Changes,
-    Convert,
-    chunks,
-    convert_columns,
-    escape_lines,
-    iso,
-    text_cell,
-    unique_names,
-)
+from elf.sinks.cells import WINDOW_TYPE, Convert, convert_columns, iso, text_cell, unique_names
 from elf.sinks.column_text import csv_block
-from elf.sinks.columns import ColumnRows
-from elf.sinks.jsonlines import flush, write
-from elf.sinks.result import ColumnInfo, PaneState, Window
+from elf.sinks.columns import CellColumn
+from elf.sinks.result import ColumnInfo, Window
+from elf.sinks.row_stream import Rows, RowStream
 
 META = (
     "elf_status",
@@ -37,37 +26,34 @@ META = (
 )
 
 
-class Csv:
+class Csv(RowStream):
     """Writes windows to a binary stream as RFC 4180 CSV with '\\n' line ends.
 
     Open windows give the rows that changed, final ones all. `meta` adds the columns `META` at the end. The header comes with
-    the first window, or again where the columns change (another job on the same stream).
+    the first window (or with `begin`), and again where the columns change (another job on the same stream).
     """
 
-    wants_open = True
-    wants_state = False
-
     def __init__(self, stream: BinaryIO | None = None, *, meta: bool = False) -> None:
-        self._stream = stream if stream is not None else sys.stdout.buffer
-        self._meta = meta
-        self._terminal = self._stream.isatty()
-        self._changes = Changes()
+        super().__init__(stream, meta=meta)
         self._columns: tuple[ColumnInfo, ...] = ()
         self._converts: list[Convert | None] = []
         self._windows: list[int] = []  # where windows stand among the columns, last first
+        self._tail: tuple[Any, ...] = ()
 
-    def put(self, window: Window) -> None:
-        if window.columns != self._columns:
-            self._start(window.columns)
-        tail = meta_cells(window) if self._meta else ()
-        rows = self._changes.rows(window)
-        if isinstance(rows, ColumnRows):
-            end = b"," + csv_lines([tail])[:-1] if tail else b""
-            for part in rows.chunks():
-                self._write(csv_block(part.cells, end))
-        else:
-            for chunk in chunks(rows):
-                self._write(csv_lines(self._ready(chunk, tail)))
+    def begin(self, columns: tuple[ColumnInfo, ...]) -> None:
+        """Write the header, unless it stands there: also a result without any window has its columns."""
+        if columns != self._columns:
+            self._start(columns)
+
+    def lay_out(self, window: Window) -> None:
+        self.begin(window.columns)
+        self._tail = meta_cells(window) if self._meta else ()
+
+    def column_block(self, columns: Sequence[CellColumn]) -> bytes:
+        return csv_block(columns, b"," + csv_lines([self._tail])[:-1] if self._tail else b"")
+
+    def row_block(self, rows: Rows) -> bytes:
+        return csv_lines(self._ready(rows))
 
     def _start(self, columns: tuple[ColumnInfo, ...]) -> None:
         """Lay out `columns` and write their header."""
@@ -78,28 +64,14 @@ class Csv:
         for at in self._windows:
             self._converts[at : at + 1] = [iso_or_none, iso_or_none]
             names[at : at + 1] = [f"{names[at]}_start", f"{names[at]}_end"]
-        self._write(csv_lines([(*names, *(META if self._meta else ()))]))
+        self.write(csv_lines([(*names, *(META if self._meta else ()))]))
 
-    def _ready(self, rows: Sequence[tuple[Any, ...]], tail: tuple[Any, ...]) -> Iterable[tuple[Any, ...]]:
-        """`rows` as cells of text: the window split in two, conversions applied, `tail` added."""
+    def _ready(self, rows: Rows) -> Iterable[tuple[Any, ...]]:
+        """`rows` as cells of text: the window split in two, conversions applied, `_tail` added."""
         for at in self._windows:
             rows = [(*row[:at], *(row[at] or (None, None)), *row[at + 1 :]) for row in rows]
-        ready = convert_columns(rows, self._converts)
+        ready, tail = convert_columns(rows, self._converts), self._tail
         return (row + tail for row in ready) if tail else ready
-
-    def _write(self, block: bytes) -> None:
-        if self._terminal:
-            block = escape_lines(block.decode("utf-8", "replace")).encode()
-        write(self._stream, block)
-
-    def put_state(self, state: PaneState) -> None:
-        """Nothing: this sink does not want state."""
-
-    def flush(self) -> None:
-        flush(self._stream)
-
-    def close(self) -> None:
-        self.flush()
 
 
 def csv_lines(rows: Iterable[tuple[Any, ...]]) -> bytes:

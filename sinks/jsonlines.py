@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from itertools import starmap
 from typing import Any, BinaryIO
 
 import msgspec
 
-from elf.sinks.cells import (
-    Changes,
-    Convert,
-    chunks,
-    convert_columns,
-    escape_lines,
-    json_cell,
-    unique_names,
-    window_json,
-)
+from elf.sinks.cells import Convert, convert_columns, json_cell, unique_names, window_json
 from elf.sinks.column_text import json_block
-from elf.sinks.columns import ColumnRows
-from elf.sinks.result import ColumnInfo, PaneState, StreamClosed, Window
+from elf.sinks.columns import CellColumn
+from elf.sinks.result import ColumnInfo, Window
+from elf.sinks.row_stream import Rows, RowStream
 
 
 class _Layout:
@@ -42,55 +33,35 @@ class _Layout:
         self.converts: list[Convert | None] = [json_cell(column.type) for column in columns]
 
 
-class JsonLines:
+class JsonLines(RowStream):
     """Writes windows to a binary stream. Open windows give the rows that changed, final ones all.
 
     With `meta`, each row also holds `_elf`: the window's job, version, bounds, status, revision, coverage and line
     counters. On a terminal, characters that it might obey are written as \\u escapes, which JSON reads back as they were.
     """
 
-    wants_open = True
-    wants_state = False
-
     def __init__(self, stream: BinaryIO | None = None, *, meta: bool = False) -> None:
-        self._stream = stream if stream is not None else sys.stdout.buffer
-        self._meta = meta
-        self._terminal = self._stream.isatty()
-        self._changes = Changes()
+        super().__init__(stream, meta=meta)
         self._layouts: dict[tuple[ColumnInfo, ...], _Layout] = {}
+        self._tail = b""  # the `_elf` object of the window at hand
         self._encode_lines = msgspec.json.Encoder(decimal_format="number").encode_lines
 
-    def put(self, window: Window) -> None:
+    def lay_out(self, window: Window) -> None:
         layout = self._layouts.get(window.columns)
         if layout is None:
             layout = self._layouts[window.columns] = _Layout(window.columns, self._meta)
-        meta = meta_json(window) if self._meta else b""
-        rows = self._changes.rows(window)
-        if isinstance(rows, ColumnRows):
-            end = b',"_elf":' + meta if meta else b""
-            for part in rows.chunks():
-                self._write(json_block(layout.names, part.cells, end))
-            return
-        tail = (msgspec.Raw(meta),) if meta else ()
-        for chunk in chunks(rows):
-            ready: Iterable[tuple[Any, ...]] = convert_columns(chunk, layout.converts)
-            if tail:
-                ready = (row + tail for row in ready)
-            self._write(self._encode_lines(list(starmap(layout.row, ready))))
+        self._layout = layout
+        self._tail = meta_json(window) if self._meta else b""
 
-    def _write(self, block: bytes) -> None:
-        if self._terminal:
-            block = escape_lines(block.decode("utf-8", "replace")).encode()
-        write(self._stream, block)
+    def column_block(self, columns: Sequence[CellColumn]) -> bytes:
+        return json_block(self._layout.names, columns, b',"_elf":' + self._tail if self._meta else b"")
 
-    def put_state(self, state: PaneState) -> None:
-        """Nothing: this sink does not want state."""
-
-    def flush(self) -> None:
-        flush(self._stream)
-
-    def close(self) -> None:
-        self.flush()
+    def row_block(self, rows: Rows) -> bytes:
+        ready: Iterable[tuple[Any, ...]] = convert_columns(rows, self._layout.converts)
+        if self._meta:
+            tail = (msgspec.Raw(self._tail),)
+            ready = (row + tail for row in ready)
+        return self._encode_lines(list(starmap(self._layout.row, ready)))
 
 
 def meta_json(window: Window) -> bytes:
@@ -111,24 +82,3 @@ def meta_json(window: Window) -> bytes:
             "lines_late": window.lines.late,
         }
     )
-
-
-def write(stream: BinaryIO, block: bytes) -> None:
-    """Write all of `block`. Raises `StreamClosed` when nobody reads any more, OSError that names standard output."""
-    try:
-        stream.write(block)
-    except OSError as error:
-        raise _told(error) from error
-
-
-def flush(stream: BinaryIO) -> None:
-    try:
-        stream.flush()
-    except OSError as error:
-        raise _told(error) from error
-
-
-def _told(error: OSError) -> Exception:
-    if isinstance(error, BrokenPipeError):
-        return StreamClosed()
-    return OSError(error.errno, error.strerror, "standard output")

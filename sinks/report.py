@@ -32,7 +32,8 @@ def report(
 
     sql: the user's own, over one view per job. every: a length such as "1h": each job's result in windows of that length.
     Neither: the built-in reports. What could not be answered is said on `notices` (stderr), one line each.
-    Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged), ElfError (no Spark).
+    Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged, no job that --every
+    can merge), ElfError (no Spark).
     """
     every_us = lake_spark.interval_us(every) if every is not None else None
     target = html_file(output)
@@ -44,8 +45,8 @@ def report(
         run = Run(spark, lake, every_us, lambda text: print(f"elf: {text}", file=said))
         if sql is not None:
             sections = iter([run.of_sql(sql)])
-        elif every_us is not None and target is None:
-            sections = run.of_jobs()
+        elif every is not None and target is None:
+            sections = run.of_jobs_alone(every)
         else:
             sections = run.of_lake()
         if target is not None:
@@ -107,6 +108,18 @@ class Run:
                 yield section(
                     stored.job, f"{stored.job} ({stored.version})", lake_spark.results(groups, stored)
                 )
+
+    def of_jobs_alone(self, every: str) -> Iterator[Section]:
+        """As `of_jobs`, where nothing else is reported. Raises UsageError when every one of them is left out."""
+        answered = False
+        for each in self.of_jobs():
+            answered = True
+            yield each
+        if not answered:
+            jobs = ", ".join(sorted({stored.job for stored in self.stored}))
+            raise UsageError(
+                f"--every {every}: no job of {self.lake} can be merged, all are left out: {jobs}"
+            )
 
     def of_lake(self) -> Iterator[Section]:
         """The built-in reports, each job in longer windows where they are asked for, and what is stored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -123,6 +123,14 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Flush, then release. Idempotent."""
+
+
+@runtime_checkable
+class HeadedSink(Protocol):
+    """A sink whose output begins with the names of its columns."""
+
+    def begin(self, columns: tuple[ColumnInfo, ...]) -> None:
+        """Write them, unless they are written: called at a run's end too, for a result without any window."""
 
 
 class StateSink(Sink, Protocol):

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,6 +195,16 @@ class TestRun:
             {"status": 404, "hits": 10, "bytes": sum(n for n in range(40) if not n % 4)},
         ]
         assert "elf: 1 file, 40 lines, 0 rejected, 0 late, 0 B spilled, " in err
+
+    def test_csv_without_rows_has_a_header(
+        self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path
+    ) -> None:
+        query = "SELECT window, status, count(*) AS n FROM access GROUP BY window(time, '1 minute'), status"
+        empty = tmp_path / "empty.log"
+        empty.touch()
+        for more in ([log, "--since", "2016-01-01T00:00:00Z"], [empty, "--format", "combined"]):
+            code, out, _ = elf(capfd, "run", query, *more, "--output", "csv", "-q")
+            assert (code, out) == (0, "window_start,window_end,status,n\n")
 
     def test_forms(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
         _, out, err = elf(capfd, "run", QUERY, log, "--output", "csv", "-q")
@@ -467,9 +478,37 @@ sql = "SELECT window, count(*) AS n FROM access GROUP BY window(time, '10 second
         assert f"source access: {tmp_path}/access.log" in out
         assert "job errors: of access, windows of 10s" in out
 
-    def test_the_example_is_valid(self, capfd: pytest.CaptureFixture[str]) -> None:
-        example = Path(__file__).parent.parent / "examples" / "elf.toml"
-        assert elf(capfd, "validate", "-c", example)[0] == 0
+    def test_the_example_is_valid(self, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        examples = Path(__file__).parent.parent / "examples"
+        shutil.copytree(examples, tmp_path / "etc")
+        example, path = examples / "elf.toml", tmp_path / "etc" / "elf.toml"
+        path.write_text(example.read_text().replace("/var/lib/elf", str(tmp_path / "elf")))
+        assert elf(capfd, "validate", "-c", path)[0] == 0
+
+    def test_validate_tries_the_lake_and_leaves_nothing(
+        self, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        path = tmp_path / "elf.toml"
+        path.write_text(f'{self.TEXT}sinks = ["parquet:to/lake"]\n')
+        assert elf(capfd, "validate", "-c", path)[0] == 0
+        assert os.listdir(tmp_path) == ["elf.toml"]
+        (tmp_path / "to").write_text("a file")
+        code, out, err = elf(capfd, "validate", "-c", path)
+        assert (code, out) == (78, "")
+        assert err == (
+            f"elf: {path}:7: job errors: sink parquet:{tmp_path}/to/lake: {tmp_path}/to: Not a directory; "
+            "name another folder, or make it writable\n"
+        )
+
+    def test_validate_refuses_a_lake_that_cannot_be_written(
+        self, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        path = tmp_path / "elf.toml"
+        path.write_text(f'{self.TEXT}sinks = ["parquet:/proc/lake"]\n')
+        code, _, err = elf(capfd, "validate", "-c", path)
+        assert code == 78
+        assert err.startswith(f"elf: {path}:7: job errors: sink parquet:/proc/lake: /proc: ")
+        assert err.count("\n") == 1
 
     @pytest.mark.parametrize("command", [["validate"], ["agent", "run"]])
     @pytest.mark.parametrize(

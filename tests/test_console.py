@@ -152,6 +152,18 @@ class TestJson:
 
 
 class TestCsv:
+    def test_header_comes_without_any_window_and_once_with_one(self) -> None:
+        stream = io.BytesIO()
+        sink = Csv(stream, meta=True)
+        sink.begin(COLUMNS)
+        header = f"window_start,window_end,path,hits,took,at,{','.join(META)}\n"
+        assert stream.getvalue().decode() == header
+        sink.put(window([row("/a", 3)]))
+        sink.begin(COLUMNS)
+        first, second = stream.getvalue().decode().splitlines()
+        assert first + "\n" == header
+        assert second.startswith("1970-01-01T00:00:00Z,1970-01-01T00:00:10Z,/a,3,")
+
     def test_header_once_and_window_in_two_columns(self) -> None:
         text = as_csv([window([row("/a", 3)]), window([row('say "hi", you', None, TEN)], start=TEN)])
         assert text == (

@@ -62,6 +62,15 @@ def notices(directory: Path, **how: Any) -> str:
     return said.getvalue()
 
 
+def refused(directory: Path, every: str) -> tuple[str, str]:
+    """The notices, and the error (of exit code 2), of a report that can tell nothing."""
+    said, out = io.StringIO(), io.BytesIO()
+    with pytest.raises(UsageError) as error:
+        report(str(directory), every=every, stdout=out, notices=said)
+    assert (out.getvalue(), error.value.exit_code) == (b"", 2)
+    return said.getvalue(), str(error.value)
+
+
 def totals(
     expected: Lake, every: int, key: Callable[[str | None, int], Any]
 ) -> dict[Any, tuple[int, int | None, int]]:
@@ -248,7 +257,10 @@ def test_a_filtered_job_cannot_tell_the_traffic(spark: Any, tmp_path: Path) -> N
 
 def test_a_job_without_windows(spark: Any, tmp_path: Path) -> None:
     put(tmp_path, traffic_plan(window=None), {0: {("/a", 200): (7, 70), ("/b", 200): (9, 90)}})
-    assert "job traffic has no windows" in notices(tmp_path, every="1h")
+    assert refused(tmp_path, "1h") == (
+        "elf: job traffic has no windows, so no longer ones\n",
+        f"--every 1h: no job of {tmp_path} can be merged, all are left out: traffic",
+    )
     assert ask(spark, tmp_path, sql="SELECT window_start, sum(hits) AS n FROM traffic GROUP BY 1") == [
         {"window_start": None, "n": 16}
     ]
@@ -447,7 +459,10 @@ def test_wrong_sql(spark: Any, stored: tuple[Path, Lake]) -> None:
     )  # it prints stack traces
     assert "syntax" in wrong(directory, sql="SELEC 1").lower()
     assert "must be a multiple of 60 s" in wrong(directory, sql="SELECT 1 FROM traffic", every="90s")
-    assert "--every must be a multiple of 60 s" in notices(directory, every="90s")
+    assert refused(directory, "90s") == (
+        "elf: job traffic left out: --every must be a multiple of 60 s, its stored pane\n",
+        f"--every 90s: no job of {directory} can be merged, all are left out: traffic",
+    )
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:

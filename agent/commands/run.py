@@ -19,7 +19,7 @@ from elf.agent.engine import Progress, RunOptions, Summary
 from elf.agent.engine import run as run_engine
 from elf.agent.progress import ProgressBar, count
 from elf.errors import UsageError
-from elf.sinks.result import PaneState, Sink, Window
+from elf.sinks.result import HeadedSink, PaneState, Sink, Window
 from elf.sinks.terminal import new_console
 
 
@@ -31,7 +31,7 @@ class Arguments(msgspec.Struct, frozen=True):
     format: str = "auto"
     report: str | None = None
     output: str | None = None
-    sinks: tuple[str, ...] = ()
+    sink: tuple[str, ...] = ()
     follow: bool = False
     since: str | None = None
     until: str | None = None
@@ -49,7 +49,8 @@ def run_command(arguments: Arguments) -> int:
     if options.memory_max >= KEEP_FROM:
         keep_freed_memory()
     bar = ProgressBar(time.monotonic)
-    sinks = [sink if sink.wants_state else _AfterBar(sink, bar) for sink in _sinks(arguments)]
+    opened = _sinks(arguments)
+    sinks = [sink if sink.wants_state else _AfterBar(sink, bar) for sink in opened]
     show = _shower(bar) if not (arguments.quiet or arguments.follow) else None
     with (
         stop_on_signals() as stop,
@@ -59,6 +60,10 @@ def run_command(arguments: Arguments) -> int:
             summary = run_engine(
                 options, sinks, on_progress=show, notices=_notices(arguments.quiet, bar), stop=stop.event
             )
+            bar.clear()
+            for sink in opened:
+                if isinstance(sink, HeadedSink):
+                    sink.begin(summary.columns)
         finally:
             bar.clear()
             for sink in sinks:
@@ -102,7 +107,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
 
 def _sinks(arguments: Arguments) -> list[Sink]:
     """The console unless other sinks are named; it too, then, where it is named or --output is given."""
-    specs = sink_specs(arguments.sinks)
+    specs = sink_specs(arguments.sink)
     forms = [one.output for one in specs if one.kind == "console"]
     sinks: list[Sink] = []
     if not specs or arguments.output or forms:

@@ -21,6 +21,8 @@ def validate_command(path: Path) -> None:
     """Print what the configuration means. Raises `ConfigError`."""
     settings = config.load(path, environ=os.environ)
     plans = check(settings)
+    for job in settings.jobs:
+        config.check_folders(job)
     for line in described(settings, plans):
         print(line)
 

@@ -1,0 +1,25 @@
+"""Whether a lake's folder can be used, found out without leaving anything there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+
+def try_folder(folder: Path) -> None:
+    """Write a nameless file in `folder`, or where it is still to be made, in the nearest folder above that exists.
+
+    Raises OSError, with `filename` set to the place that refuses.
+    """
+    place = folder.absolute()
+    while not (place.exists() or place.is_symlink()):
+        place = place.parent
+    if not place.is_dir():
+        raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(place)) from error
