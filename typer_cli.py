@@ -6,16 +6,16 @@ on Ctrl-C. Everything beyond typer is imported by the command that needs it, so 
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import typer.main
 
+from elf.agent.commands.exits import ended
 from elf.agent.commands.plain_types import use_plain_types
 
 CONFIG = "/etc/elf/elf.toml"
@@ -76,6 +76,48 @@ Timezone = Annotated[
     ),
 ]
 
+# What `elf run` takes; `agent.commands.run_line` reads the same.
+Query = Annotated[str | None, typer.Argument(metavar="QUERY", help="Spark SQL (left out with --report).")]
+Files = Annotated[
+    list[str] | None, typer.Argument(metavar="FILE", help="Names, globs, .gz, .zst, or - for stdin.")
+]
+UsualQuestion = Annotated[
+    str | None,
+    typer.Option(
+        "--report",
+        metavar="NAME",
+        help="A usual question instead of QUERY: traffic, paths, errors, clients, latency.",
+    ),
+]
+RunOutput = Annotated[
+    Output | None,
+    typer.Option("--output", help="The result's form.", show_default="table on a terminal, json in a pipe"),
+]
+Sinks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink",
+        metavar="SINK",
+        help="Where results go, repeatable: parquet:DIR, or console (the default).",
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with lines that are appended, live.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only lines from then on: ISO 8601, or 1h for an hour ago."),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only lines before then.")]
+MemoryMax = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-max",
+        metavar="SIZE",
+        help="Cap on memory; beyond it, spill to TMPDIR.",
+        show_default="half of memory",
+    ),
+]
+Meta = Annotated[bool, typer.Option("--meta", help="Add status, revision and line counters to each row.")]
+
 
 def _version(asked: bool) -> None:
     if asked:
@@ -97,48 +139,18 @@ def elf(
 
 @app.command()
 def run(
-    query: Annotated[
-        str | None, typer.Argument(metavar="QUERY", help="Spark SQL (left out with --report).")
-    ] = None,
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE", help="Names, globs, .gz, .zst, or - for stdin.")
-    ] = None,
+    query: Query = None,
+    files: Files = None,
     format: LogFormat = "auto",
-    report: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A usual question instead of QUERY: traffic, paths, errors, clients, latency.",
-        ),
-    ] = None,
-    output: Annotated[
-        Output | None,
-        typer.Option(help="The result's form.", show_default="table on a terminal, json in a pipe"),
-    ] = None,
-    sink: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SINK", help="Where results go, repeatable: parquet:DIR, or console (the default)."
-        ),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with lines that are appended, live.")
-    ] = False,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Only lines from then on: ISO 8601, or 1h for an hour ago."),
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only lines before then.")] = None,
-    memory_max: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", help="Cap on memory; beyond it, spill to TMPDIR.", show_default="half of memory"
-        ),
-    ] = None,
+    report: UsualQuestion = None,
+    output: RunOutput = None,
+    sink: Sinks = None,
+    follow: Follow = False,
+    since: Since = None,
+    until: Until = None,
+    memory_max: MemoryMax = None,
     timezone: Timezone = "UTC",
-    meta: Annotated[
-        bool, typer.Option("--meta", help="Add status, revision and line counters to each row.")
-    ] = False,
+    meta: Meta = False,
     color: ColorWhen = Color.auto,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -147,9 +159,9 @@ def run(
 
     elf run "SELECT status, count(*) AS hits FROM access GROUP BY status" access.log
     """
-    from elf.agent.allocator import without_openssl
+    from elf.agent.startup import light_imports
 
-    without_openssl()
+    light_imports()
     from elf.agent.commands.run import Arguments, run_command
 
     raise typer.Exit(
@@ -160,7 +172,7 @@ def run(
                 format=format,
                 report=report,
                 output=output.value if output else None,
-                sinks=tuple(sink or ()),
+                sink=tuple(sink or ()),
                 follow=follow,
                 since=since,
                 until=until,
@@ -231,9 +243,10 @@ def agent_run(
     quiet: Quiet = False,
 ) -> None:
     """Follow sources and run jobs until SIGTERM or Ctrl-C."""
-    from elf.agent.allocator import stay_small, without_openssl
+    from elf.agent.allocator import stay_small
+    from elf.agent.startup import light_imports
 
-    without_openssl()
+    light_imports()
     stay_small()
     from elf.agent.commands.agent import agent_command
 
@@ -293,99 +306,15 @@ def demo(
     raise typer.Exit(demo_command(folder, seconds, seed))
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run `elf` with `argv` (default: the process's). Returns the exit code; errors are one line on stderr."""
-    # Imports make many objects and no garbage: looking for it every 700 objects costs a tenth of the start.
-    gc.set_threshold(20_000)
-    argv = list(sys.argv[1:] if argv is None else argv)
-    _open_missing_streams()
-    debug = _take_debug(argv)
-    try:
-        command = typer.main.get_command(app)
-        use_plain_types(command)
-        code = command(args=argv, prog_name="elf", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except KeyboardInterrupt:
-        return 130
-    except BaseException as error:
-        if debug and not isinstance(error, (SystemExit, BrokenPipeError)):
-            import traceback
-
-            traceback.print_exc()
-        return _exit_code(error)
+    return ended(command, sys.argv[1:] if argv is None else argv)
 
 
-def _open_missing_streams() -> None:
-    """Standard streams that the caller closed become /dev/null, so that no file that is opened later takes their place."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(descriptor)
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - for as long as the process lives
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
-
-
-def _take_debug(argv: list[str]) -> bool:
-    """Whether --debug stands anywhere before `--`; it is taken out."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    found = "--debug" in argv[:end]
-    if found:
-        argv.remove("--debug")
-    return found
-
-
-def _drop_output() -> None:
-    """What is still buffered for standard output can go nowhere: without this, Python complains when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _exit_code(error: BaseException) -> int:
-    """Say what went wrong in one line, and give the code to exit with. Bugs of ours say how to see more."""
-    from elf.errors import ElfError
-    from elf.sinks.result import StreamClosed
-
-    if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-        return error.code if isinstance(error.code, int) else 1
-    if isinstance(error, (StreamClosed, BrokenPipeError, SystemExit)):  # click makes an exit of a broken pipe
-        _drop_output()
-        return 0
-    if isinstance(error, ElfError):
-        return _say(str(error), error.exit_code)
-    if _is_click(error):
-        return _usage(error)
-    if isinstance(error, OSError):
-        try:
-            sys.stdout.flush()
-        except OSError:
-            _drop_output()
-        place = f"{error.filename}: " if error.filename else ""
-        return _say(f"{place}{error.strerror or error}", 1)
-    if isinstance(error, MemoryError):
-        return _say("out of memory; give --memory-max, to spill to disk instead", 1)
-    kind = type(error).__name__
-    return _say(f"internal error: {kind}: {error}; please report it, with what --debug shows", 1)
-
-
-def _is_click(error: BaseException) -> bool:
-    # typer carries its own click under a private name, or uses the package, depending on its version.
-    return hasattr(error, "format_message") and hasattr(error, "exit_code")
-
-
-def _usage(error: Any) -> int:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else "elf"
-    if type(error).__name__ == "NoArgsIsHelpError":  # a bare `elf` or `elf agent`
-        print(error.format_message(), file=sys.stderr)
-        return 2
-    message = " ".join(error.format_message().split()).rstrip(".")
-    return _say(f"{message[:1].lower()}{message[1:]}; see {command} --help", error.exit_code)
-
-
-def _say(message: str, code: int) -> int:
-    from elf.sinks.cells import escape
-
-    print(f"elf: {escape(message)}", file=sys.stderr)
-    return code
+def command(argv: list[str]) -> object:
+    made = typer.main.get_command(app)
+    use_plain_types(made)
+    return made(args=argv, prog_name="elf", standalone_mode=False)
 
 
 if __name__ == "__main__":

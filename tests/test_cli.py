@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from elf.typer_cli import main
+from elf.__main__ import main
 
-ELF = [sys.executable, "-m", "elf.typer_cli"]
+ELF = [sys.executable, "-m", "elf"]
 HEAD = "192.0.2.{0} - - [17/May/2015:10:05:{1:02} +0000]"
 LINES = [
     f'{HEAD.format(n % 7, n)} "GET /{n % 3} HTTP/1.1" {200 if n % 4 else 404} {n} "-" "curl/8"\n'
@@ -56,7 +56,7 @@ def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[st
 class TestHelp:
     def test_answers_at_once_and_imports_nothing_heavy(self) -> None:
         program = (
-            "import sys; from elf.typer_cli import main; code = main(['--help']); "
+            "import sys; from elf.__main__ import main; code = main(['--help']); "
             "heavy = {'numpy', 'rich', 'sqlglot', 'pyarrow', 'pyspark', 'msgspec', 'zstandard'} & set(sys.modules); "
             "sys.exit(code or (f'imported {heavy}' if heavy else 0))"
         )
@@ -91,7 +91,7 @@ class TestTypes:
     def test_no_command_imports_pydantic(self, log: Path) -> None:
         """Some typers do, when a command runs: 20 MB that an agent would carry for ever."""
         program = (
-            "import sys; from elf.typer_cli import main; code = main(['parse', sys.argv[1], '--limit', '1']); "
+            "import sys; from elf.__main__ import main; code = main(['parse', sys.argv[1], '--limit', '1']); "
             "sys.exit(code or ('pydantic' in sys.modules or 'rich' in sys.modules))"
         )
         assert (
@@ -312,7 +312,7 @@ class TestRun:
 
     @pytest.mark.parametrize("closing", [">&-", "2>&-", "<&- >&- 2>&-"])
     def test_streams_that_are_closed(self, log: Path, closing: str) -> None:
-        command = [sys.executable, "-m", "elf.typer_cli", "run", QUERY, str(log)]
+        command = [sys.executable, "-m", "elf", "run", QUERY, str(log)]
         done = subprocess.run(
             ["bash", "-c", f'"$@" {closing}', "-", *command], capture_output=True, check=False
         )
