@@ -1,0 +1,50 @@
+"""Ids on the ring: 128 bits, as 16 bytes, so that order of bytes is order of numbers and a dict finds them fast."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+NodeId = bytes
+JobId = bytes
+ID_BYTES = 16
+RING = 1 << (8 * ID_BYTES)
+DIGITS = 2 * ID_BYTES
+"""Hexadecimal digits of an id: Pastry with base 16."""
+
+
+def node_id(public_key: bytes) -> NodeId:
+    """The id of the node that holds this key (CURVE, 32 bytes)."""
+    return blake2b(public_key, digest_size=ID_BYTES).digest()
+
+
+def job_id(name: str) -> JobId:
+    """Where on the ring the master of a job belongs."""
+    return blake2b(name.encode(), digest_size=ID_BYTES).digest()
+
+
+def distance(a: bytes, b: bytes) -> int:
+    """Steps between two ids along the shorter way round the ring."""
+    gap = (int.from_bytes(a) - int.from_bytes(b)) % RING
+    return min(gap, RING - gap)
+
+
+def closeness(target: bytes, node: NodeId) -> tuple[int, NodeId]:
+    """Sorts nodes by distance from `target`; of two equally far the smaller id comes first, so that one node is the closest."""
+    return distance(target, node), node
+
+
+def shared_digits(a: bytes, b: bytes) -> int:
+    """How many leading hexadecimal digits two ids have in common."""
+    different = int.from_bytes(a) ^ int.from_bytes(b)
+    return (RING.bit_length() - 1 - different.bit_length()) // 4
+
+
+def digit(node: bytes, at: int) -> int:
+    """The hexadecimal digit at position `at`, 0 the highest."""
+    byte = node[at >> 1]
+    return byte & 15 if at & 1 else byte >> 4
+
+
+def short(node: bytes) -> str:
+    """How transcripts and messages call an id."""
+    return node.hex()[:6]

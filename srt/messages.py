@@ -1,0 +1,441 @@
+"""Every message between nodes, typed. `srt/wire.py` turns them into bytes and back; the simulator passes them as they are.
+
+By what carries them: datagrams (`Ping` … `Tell`, and what is routed), which may be lost, repeated or overtaken; and messages on
+a link (`Adopt` … ), which arrive once and in order between two lives of two nodes. Whoever sends a datagram that matters
+sends it again until it is answered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from elf.srt.ids import JobId, NodeId
+from elf.srt.partial import Part
+
+Micros = int
+"""Microseconds: event times since 1970 UTC, or spans."""
+Ballot = tuple[int, NodeId]
+"""(epoch, node id), compared in order: which master's word counts."""
+NO_BALLOT: Ballot = (0, b"")
+BundleId = tuple[NodeId, int, int]
+"""(sender, its incarnation, count)."""
+Slot = tuple[NodeId, int, int]
+"""A file of a worker in one lane: (worker, file, lane). `file` is the hash64 of its identity; lane 0 is the live one, others are
+numbers of CONTROL. File 0 stands for a source without any file: its offset is always 0."""
+Span = tuple[int, int, int]
+"""(from, to, flags): the bytes of a file that a contribution covers."""
+FIRST = 1
+"""Span flag: nothing before `from` belongs to the job. Only such a span may open a file that the master does not know."""
+CLOSED = 2
+"""Span flag: `to` is the file's length, and no more will come."""
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a file is committed; `closed`: to its end."""
+
+    offset: int
+    closed: bool = False
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A control line: from event time `from_us` on, version `version` of the job is in force. `plan`: the encoded plan."""
+
+    number: int
+    version: str
+    from_us: Micros
+    plan: bytes
+
+
+Schedule = tuple[Line, ...]
+"""Ordered by number and by `from_us`. Its number is that of its last line."""
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of all."""
+
+
+# Overlay: failure detection (SWIM), leaf sets, routing, join. Datagrams.
+
+
+class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A node and which life of it; `address` is where the transport finds it."""
+
+    id: NodeId
+    incarnation: int
+    address: str = ""
+
+
+class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A claim about a member, spread on pings: status "alive", "suspect", "dead" or "left", of that incarnation."""
+
+    contact: Contact
+    status: str
+
+
+class Ping(Message, frozen=True, array_like=True, gc=False):
+    sender: Contact
+    number: int
+    news: tuple[News, ...] = ()
+    leaves_digest: int = 0
+
+
+class Pong(Message, frozen=True, array_like=True, gc=False):
+    """`about`: whom an indirect probe asked for; the sender itself otherwise."""
+
+    sender: Contact
+    number: int
+    about: NodeId
+    news: tuple[News, ...] = ()
+    leaves_digest: int = 0
+
+
+class ProbeFor(Message, frozen=True, array_like=True, gc=False):
+    """Please ping `target`, and send me its Pong."""
+
+    sender: Contact
+    number: int
+    target: Contact
+
+
+class LeavesAsk(Message, frozen=True, array_like=True, gc=False):
+    """Your leaf set, and if `row` >= 0 that row of your routing table."""
+
+    sender: Contact
+    row: int = -1
+
+
+class LeavesTell(Message, frozen=True, array_like=True, gc=False):
+    sender: Contact
+    leaves: tuple[Contact, ...]
+    row: tuple[Contact, ...] = ()
+
+
+class JoinMesh(Message, frozen=True, array_like=True, gc=False):
+    """Routed towards the joiner's own id; each hop adds its contact and what of its routing table serves the joiner."""
+
+    joiner: Contact
+    known: tuple[Contact, ...] = ()
+
+
+class JoinTell(Message, frozen=True, array_like=True, gc=False):
+    """From the closest node to the joiner: everyone it needs to begin with."""
+
+    sender: Contact
+    known: tuple[Contact, ...]
+
+
+class Routed(Message, frozen=True, array_like=True, gc=False):
+    """A datagram on its way to the node closest to `key`. `hops` bounds it."""
+
+    key: bytes
+    origin: NodeId
+    message: Message
+    hops: int = 0
+
+
+# The directory, by anti-entropy. Datagrams.
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An entry of the directory. kind: "job", "agent", "ballot", "revoked"; of two with one key the higher (stamp, digest of
+    body) stays."""
+
+    kind: str
+    name: bytes
+    stamp: tuple[int, ...]
+    body: bytes
+    signature: bytes = b""
+
+
+class GossipDigest(Message, frozen=True, array_like=True, gc=False):
+    """`root`: digest of all I hold. When `buckets` is given, it is each bucket's; `want`: send me these buckets' items."""
+
+    root: int
+    buckets: tuple[int, ...] = ()
+    want: tuple[int, ...] = ()
+
+
+class GossipItems(Message, frozen=True, array_like=True, gc=False):
+    """Items of one bucket; `reply`: send me yours of it too."""
+
+    bucket: int
+    items: tuple[Item, ...]
+    reply: bool = False
+
+
+# A job's master and its workers, outside the tree: routed to the job's id, answered directly. Datagrams.
+
+
+class Hello(Message, frozen=True, array_like=True, gc=False):
+    """A worker that does not know where to go on asks for its positions; again until a Welcome comes."""
+
+    job: JobId
+    worker: NodeId
+    incarnation: int
+
+
+class Welcome(Message, frozen=True, array_like=True, gc=False):
+    """`positions`: of each file of the worker that is known, in all lanes; others begin at `since_us`. `lanes`: number of each
+    CONTROL that waits for this worker's lane, and from which event time."""
+
+    job: JobId
+    ballot: Ballot
+    incarnation: int
+    schedule: Schedule
+    since_us: Micros
+    positions: tuple[tuple[Slot, Position], ...]
+    lanes: tuple[tuple[int, Micros], ...] = ()
+
+
+class Goodbye(Message, frozen=True, array_like=True, gc=False):
+    """The worker leaves for good, its last line committed; `until_us`: no line at or after this will come from it."""
+
+    job: JobId
+    worker: NodeId
+    until_us: Micros
+
+
+class Farewell(Message, frozen=True, array_like=True, gc=False):
+    """The master's answer: LEAVE is in the log."""
+
+    job: JobId
+    worker: NodeId
+
+
+# The tree. TreeJoin is routed or sent, the rest is posted on links.
+
+
+class TreeJoin(Message, frozen=True, array_like=True, gc=False):
+    """`child` looks for a parent in the job's tree. `size`, `height`: of its subtree. `attempt` tells answers apart."""
+
+    job: JobId
+    child: NodeId
+    incarnation: int
+    attempt: int
+    size: int
+    height: int
+
+
+class Adopt(Message, frozen=True, array_like=True, gc=False):
+    """`path`: the parent, its parent, … up to the root. `ballot`: of the master as far as the parent knows."""
+
+    job: JobId
+    attempt: int
+    path: tuple[NodeId, ...]
+    ballot: Ballot = NO_BALLOT
+
+
+class Path(Message, frozen=True, array_like=True, gc=False):
+    """To children, when it has changed, and now and then as a sign of life. () means: I have no way to the root any more."""
+
+    job: JobId
+    path: tuple[NodeId, ...]
+    ballot: Ballot = NO_BALLOT
+
+
+class Refuse(Message, frozen=True, array_like=True, gc=False):
+    """Not my child (any more). `instead`: ask there."""
+
+    job: JobId
+    attempt: int
+    instead: NodeId = b""
+
+
+class Size(Message, frozen=True, array_like=True, gc=False):
+    """To the parent, when it has changed enough to matter: nodes below and including me, and levels."""
+
+    job: JobId
+    size: int
+    height: int
+
+
+class Leave(Message, frozen=True, array_like=True, gc=False):
+    """To the parent: I have another one now. To a child: look for another."""
+
+    job: JobId
+
+
+class Bundle(Message, frozen=True, array_like=True):
+    """What a subtree adds.
+
+    contributions: no slot twice. watermark: the lowest of the workers in it, except those in `lagging`, which are told one by
+    one (a joiner's backlog must not hold the others). schedule: number of the schedule that cut the rows. again: it was
+    sent once before; forward it, never merge it.
+    """
+
+    job: JobId
+    id: BundleId
+    schedule: int
+    contributions: dict[Slot, Span]
+    watermark: Micros
+    lagging: dict[NodeId, Micros]
+    parts: dict[str, Part]
+    again: bool = False
+
+
+class Commit(Message, frozen=True, array_like=True, gc=False):
+    """Down, hop by hop: these bundles are in the log, or were there already. Forget them."""
+
+    job: JobId
+    ballot: Ballot
+    ids: tuple[BundleId, ...]
+
+
+class Split(Message, frozen=True, array_like=True, gc=False):
+    """Down, hop by hop: that bundle cannot be accepted as one. Resend what went into it apart; a lone worker reads again.
+
+    positions: the committed ones of the slots that did not fit (absent: the master knows no such file).
+    """
+
+    job: JobId
+    ballot: Ballot
+    id: BundleId
+    schedule: Schedule
+    positions: tuple[tuple[Slot, Position], ...]
+
+
+class Control(Message, frozen=True, array_like=True, gc=False):
+    """Multicast: the schedule as logged, and the lane that its last line opened: rows at or past `lane_us` again, for each file
+    up to where it was committed (`Welcome` and `Split` name the places). `ends` is empty for workers without any."""
+
+    job: JobId
+    ballot: Ballot
+    schedule: Schedule
+    lane_us: Micros = 0
+
+
+class Stop(Message, frozen=True, array_like=True, gc=False):
+    """Multicast: the job has ended."""
+
+    job: JobId
+    ballot: Ballot
+
+
+# The master's log, on links to replicas; and taking over, by datagrams.
+
+
+class Append(Message, frozen=True, array_like=True):
+    """Entries `first`, `first` + 1, … of the log under `ballot`; `committed`: index up to which all replicas hold it."""
+
+    job: JobId
+    ballot: Ballot
+    first: int
+    entries: tuple[Any, ...]
+    committed: int
+
+
+class Install(Message, frozen=True, array_like=True):
+    """The whole state after entry `index`, in place of whatever the replica holds; `previous`: under which ballot it was."""
+
+    job: JobId
+    ballot: Ballot
+    index: int
+    state: Any
+    previous: Ballot = NO_BALLOT
+
+
+class Held(Message, frozen=True, array_like=True, gc=False):
+    """I hold, durably, every entry of this ballot up to `index` (or a snapshot and the rest). `ballot` above the asker's: refused."""
+
+    job: JobId
+    ballot: Ballot
+    index: int
+    refused: bool = False
+
+
+class StateAsk(Message, frozen=True, array_like=True, gc=False):
+    """Who wants to serve asks around (datagram, again until answered)."""
+
+    job: JobId
+    ballot: Ballot
+
+
+class StateTell(Message, frozen=True, array_like=True, gc=False):
+    """What I hold: entries up to `index` under `held`; `highest`: ballot I have promised; `serving`: I am the master."""
+
+    job: JobId
+    asked: Ballot
+    highest: Ballot
+    held: Ballot
+    index: int
+    serving: bool = False
+
+
+class Fetch(Message, frozen=True, array_like=True, gc=False):
+    """Datagram, again until answered by `Install`: give me what you hold, I am about to serve under `ballot`."""
+
+    job: JobId
+    ballot: Ballot
+
+
+class Handover(Message, frozen=True, array_like=True, gc=False):
+    """On the link, behind the last Append: the log is yours, I serve no more."""
+
+    job: JobId
+    ballot: Ballot
+    index: int
+
+
+# Sinks that keep a ledger. Datagrams between a master and a sink, again until answered.
+
+
+class LedgerAsk(Message, frozen=True, array_like=True, gc=False):
+    """A new master's first word to a sink; it raises the fence."""
+
+    job: JobId
+    ballot: Ballot
+    number: int = 0
+
+
+class LedgerTell(Message, frozen=True, array_like=True, gc=False):
+    """`entries`: ((version, window start), revision, digest); `fence` above the asker's ballot: refused."""
+
+    job: JobId
+    fence: Ballot
+    number: int
+    entries: tuple[tuple[tuple[str, Micros], tuple[int, NodeId, int], int], ...]
+
+
+class Put(Message, frozen=True, array_like=True):
+    """One whole window. revision: (epoch, node, n). digest: of its rows. covers: event times it speaks for (a control line may
+    cut it). status "open", "final", "revised"."""
+
+    job: JobId
+    ballot: Ballot
+    version: str
+    start: Micros
+    end: Micros
+    covers: tuple[Micros, Micros]
+    status: str
+    revision: tuple[int, NodeId, int]
+    digest: int
+    agents_reporting: int
+    agents_expected: int
+    lines: tuple[int, int, int, int]
+    rows: Any = ()
+
+
+class PutTell(Message, frozen=True, array_like=True, gc=False):
+    """`fence` above the master's ballot: refused, step down."""
+
+    job: JobId
+    fence: Ballot
+    version: str
+    start: Micros
+    revision: tuple[int, NodeId, int]
+
+
+# Links.
+
+
+class Frame(Message, frozen=True, array_like=True, gc=False):
+    """A link's datagram. session: (sender's incarnation, receiver's as the sender knows it, or 0). sequence: of `message`, from 1;
+    0 is none, only an acknowledgement. acknowledged: highest in order; credit: bytes the sender of this may still take."""
+
+    session: tuple[int, int]
+    sequence: int
+    acknowledged: int
+    credit: int
+    message: Message | None = None

@@ -1,0 +1,52 @@
+"""Rows on their way up: one delta's or bundle's partial aggregates of one version of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from elf.cbt._kernel import merge
+from elf.cbt.rows import Op, Rows
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Ordered, folded rows of each of a plan's trees (groups, line counters, families), with the operations that merge them.
+
+    The operations travel along, so a reducer merges jobs that it has never heard of.
+    """
+
+    ops: tuple[tuple[Op, ...], ...]
+    rows: tuple[Rows, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(rows.nbytes for rows in self.rows)
+
+
+Parts = Mapping[str, Part]
+"""Version digest -> its rows. Rows of different versions never meet."""
+
+
+def merge_parts(parts: Sequence[Parts]) -> dict[str, Part]:
+    """All of them as one, version by version. Raises PeerError where two disagree about a version's operations."""
+    from elf.errors import PeerError
+
+    found: dict[str, list[Part]] = {}
+    for each in parts:
+        for version, part in each.items():
+            found.setdefault(version, []).append(part)
+    out: dict[str, Part] = {}
+    for version, alike in found.items():
+        first = alike[0]
+        if len(alike) == 1:
+            out[version] = first
+            continue
+        if any(part.ops != first.ops for part in alike):
+            raise PeerError(f"bundle: two shapes of rows for version {version}")
+        rows = tuple(
+            merge([part.rows[tree] for part in alike if len(part.rows[tree])] or [first.rows[tree]], ops)
+            for tree, ops in enumerate(first.ops)
+        )
+        out[version] = Part(first.ops, rows)
+    return out
