@@ -13,8 +13,12 @@ from elf.agent import units
 from elf.agent.engine import MEMORY_MAX, RunOptions, Summary
 from elf.agent.engine import run as run_engine
 from elf.errors import SourceError, UsageError
+from elf.sinks.cells import WINDOW_TYPE
+from elf.sinks.columns import CellColumn, ColumnRows, Texts
 from elf.sinks.result import ColumnInfo, PaneState, Window
 
+TEXTS_MAX = 32 << 20
+"""Bytes of dictionaries kept for a result's columns of text; rows beyond that are kept as tuples, with just their own texts."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -55,21 +59,10 @@ class Result:
     def to_arrow(self) -> Any:
         """A `pyarrow.Table` of all rows."""
         try:
-            import pyarrow as pa
+            from elf.agent import arrow
         except ImportError as error:
             raise UsageError("Arrow needs pyarrow: pip install 'elf-mesh[lake]'") from error
-        arrays = []
-        for i, column in enumerate(self.columns):
-            type = _arrow_type(pa, column.type)
-            values = [row[i] for window in self.windows for row in window.rows]
-            if column.type == WINDOW_TYPE:
-                values = [{"start": start, "end": end} for start, end in values]
-            arrays.append(pa.array(values, type=type))
-        fields = [pa.field(c.name, a.type) for c, a in zip(self.columns, arrays, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-
-WINDOW_TYPE = "struct<start:timestamp,end:timestamp>"
+        return arrow.table(self.columns, [window.rows for window in self.windows])
 
 
 def _aware(value: Any) -> Any:
@@ -80,25 +73,6 @@ def _aware(value: Any) -> Any:
     return EPOCH + timedelta(microseconds=value)
 
 
-def _arrow_type(pa: Any, name: str) -> Any:
-    time = pa.timestamp("us", tz="UTC")
-    if name.startswith("decimal("):
-        precision, scale = name[8:-1].split(",")
-        return pa.decimal128(int(precision), int(scale))
-    if name.startswith("array<"):
-        return pa.list_(_arrow_type(pa, name[6:-1]))
-    return {
-        "void": pa.null(),
-        "boolean": pa.bool_(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "timestamp": time,
-        WINDOW_TYPE: pa.struct([("start", time), ("end", time)]),
-    }[name]
-
-
 class _Collect:
     """A sink that keeps every window."""
 
@@ -107,11 +81,26 @@ class _Collect:
 
     def __init__(self) -> None:
         self.windows: list[Window] = []
+        self._texts: dict[int, Texts] = {}
+        self._texts_bytes = 0
 
     def put(self, window: Window) -> None:
         # A large window's rows are read from disk while they are offered, so they are taken now.
-        rows = window.rows if isinstance(window.rows, list) else list(window.rows)
-        self.windows.append(msgspec.structs.replace(window, rows=rows))
+        self.windows.append(msgspec.structs.replace(window, rows=self._kept(window.rows)))
+
+    def _kept(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+        if not isinstance(rows, ColumnRows):
+            return list(rows)
+        cells = rows.cells
+        fresh = {id(each.texts): each.texts for each in cells if each.texts is not None}
+        fresh = {key: texts for key, texts in fresh.items() if key not in self._texts}
+        held = self._texts_bytes + sum(texts.text.nbytes + texts.ends.nbytes for texts in fresh.values())
+        if held > TEXTS_MAX:
+            return list(rows)
+        self._texts_bytes = held
+        self._texts |= fresh
+        # Copies: what a LIMIT left of a large result must not keep all of it.
+        return ColumnRows([_copied(column) for column in cells], 0, len(rows))
 
     def put_state(self, state: PaneState) -> None:
         raise AssertionError("not asked for: wants_state is False")
@@ -119,6 +108,11 @@ class _Collect:
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+def _copied(column: CellColumn) -> CellColumn:
+    valid = None if column.valid is None else column.valid.copy()
+    return CellColumn(column.type, column.values.copy(), valid, column.texts)
 
 
 def run(

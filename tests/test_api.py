@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import elf
+from elf.agent import arrow
+from elf.sinks.columns import CellColumn, ColumnRows, Texts
+from elf.sinks.result import ColumnInfo
 from tests.lines import NGINX_FORMAT, lines, records
 
 
@@ -152,3 +158,88 @@ def test_sums_of_decimals_beyond_64_bits_are_exact_or_null(tmp_path: Path) -> No
     assert rows["b"]["a"] == Decimal("1.6667")
     assert rows["c"]["a"] is rows["d"]["a"] is None
     assert result.summary.overflows == 4
+
+
+KINDS = {
+    "window": "struct<start:timestamp,end:timestamp>",
+    "text": "string",
+    "whole": "bigint",
+    "small": "int",
+    "yes": "boolean",
+    "real": "double",
+    "at": "timestamp",
+    "money": "decimal(18,6)",
+    "wide": "decimal(38,20)",
+    "list": "array<double>",
+    "none": "void",
+}
+HELD: dict[str, list[Any]] = {
+    "window": [(0, 60_000_000), (-5, 7), (2**52, 2**52 + 1)],
+    "text": ["é", None, ""],
+    "whole": [2**63 - 1, None, -(2**63)],
+    "small": [2**31 - 1, -(2**31), None],
+    "yes": [True, None, False],
+    "real": [math.nan, None, -0.0],
+    "at": [-1, None, 1_790_000_000_000_001],
+    "money": [Decimal("-0.000001"), Decimal("9223372036854.775807"), None],
+    "wide": [Decimal(10**38 - 1).scaleb(-20, Context(prec=40)), None, Decimal("-1E-20")],
+    "list": [[1.5, None], None, []],
+    "none": [None, None, None],
+}
+
+
+def as_cells(kind: str, values: list[Any]) -> CellColumn:
+    """The column as the engine holds it."""
+    valid = np.array([value is not None for value in values])
+    if kind == "string":
+        text = "".join(value or "" for value in values).encode()
+        ends = np.cumsum([len((value or "").encode()) for value in values], dtype=np.uint32)
+        codes = [-1 if value is None else i for i, value in enumerate(values)]
+        texts = Texts(np.frombuffer(text, dtype=np.uint8), ends)
+        return CellColumn(kind, np.array(codes, dtype=np.int32), None, texts)
+    if kind.startswith("struct"):
+        return CellColumn(kind, np.array(values, dtype=np.int64))
+    if kind.startswith("decimal"):
+        scale = int(kind[:-1].rpartition(",")[2])
+        values = [0 if value is None else int(value.scaleb(scale, Context(prec=40))) for value in values]
+    dtype = {"boolean": np.bool_, "double": np.float64, "void": np.bool_, "decimal(38,20)": object}
+    if kind.startswith("array"):
+        held = np.empty(len(values), dtype=object)
+        held[:] = values
+    else:
+        held = np.array([0 if value is None else value for value in values], dtype=dtype.get(kind, np.int64))
+    return CellColumn(kind, held, valid)
+
+
+def test_columns_become_the_same_arrow_as_tuples() -> None:
+    """Of every type, with NULL, cut out of the middle, in several windows, one of which is tuples."""
+    columns = tuple(ColumnInfo(name, kind) for name, kind in KINDS.items())
+    cells = [as_cells(kind, HELD[name]) for name, kind in KINDS.items()]
+    rows = ColumnRows(cells, 0, 3)
+    tuples = list(zip(*HELD.values(), strict=True))
+    assert [repr(row) for row in rows] == [repr(row) for row in tuples]
+    for windows in ([rows], [rows[1:], rows[:0], tuples, rows[:2]], [tuples], []):
+        found = arrow.table(columns, windows)
+        wanted = arrow.table(columns, [list(window) for window in windows])
+        found.validate(full=True)
+        assert found.schema == wanted.schema
+        assert repr(found.to_pylist()) == repr(wanted.to_pylist())
+        assert found.num_rows == sum(map(len, windows))
+    for name, got in arrow.table(columns, [rows]).to_pydict().items():
+        if name not in ("window", "at"):
+            assert repr(got) == repr(HELD[name])
+    assert arrow.table(columns, [rows])["at"].cast(pa.int64()).to_pylist() == HELD["at"]
+
+
+def test_a_result_keeps_columns_and_only_its_own_rows(log: Path) -> None:
+    query = "SELECT path, count(*) AS n FROM access GROUP BY path ORDER BY n DESC, path LIMIT 2"
+    result = elf.run(query, log, format=NGINX_FORMAT)
+    rows = result.windows[0].rows
+    assert isinstance(rows, ColumnRows)
+    assert [
+        len(column.values.base if column.values.base is not None else column.values) for column in rows.cells
+    ] == [2, 2]
+    counts = Counter(record["path"] for record in records(log.read_text().splitlines()))
+    best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:2]
+    assert list(rows) == best
+    assert pa.table(result).to_pylist() == [{"path": path, "n": n} for path, n in best]
