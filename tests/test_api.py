@@ -181,7 +181,7 @@ HELD: dict[str, list[Any]] = {
     "yes": [True, None, False],
     "real": [math.nan, None, -0.0],
     "at": [-1, None, 1_790_000_000_000_001],
-    "money": [Decimal("-0.000001"), Decimal("9223372036854.775807"), None],
+    "money": [Decimal("-0.000001"), Decimal("999999999999.999999"), None],
     "wide": [Decimal(10**38 - 1).scaleb(-20, Context(prec=40)), None, Decimal("-1E-20")],
     "list": [[1.5, None], None, []],
     "none": [None, None, None],
