@@ -337,7 +337,10 @@ class Install(Message, frozen=True, array_like=True):
 
 
 class Held(Message, frozen=True, array_like=True, gc=False):
-    """I hold, durably, every entry of this ballot up to `index` (or a snapshot and the rest). `ballot` above the asker's: refused."""
+    """I hold, durably, every entry of this ballot up to `index` (or a snapshot and the rest).
+
+    refused: `ballot` is the higher one that I have promised.
+    """
 
     job: JobId
     ballot: Ballot
@@ -431,7 +434,7 @@ class PutTell(Message, frozen=True, array_like=True, gc=False):
 
 
 class Frame(Message, frozen=True, array_like=True, gc=False):
-    """A link's datagram. session: (sender's incarnation, receiver's as the sender knows it, or 0). sequence: of `message`, from 1;
+    """A link's datagram. session: (sender's incarnation, receiver's as known, or 0). sequence: of `message`, from 1;
     0 is none, only an acknowledgement. acknowledged: highest in order; credit: bytes the sender of this may still take."""
 
     session: tuple[int, int]
