@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -55,6 +54,8 @@ def _keep(path: Path, encoded: bytes) -> None:
     known = sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime)
     for one in known[: max(0, len(known) - PLANS_MAX + 1)]:
         one.unlink()
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "wb") as file:
         file.write(encoded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable
 from typing import TextIO
@@ -32,6 +31,8 @@ class ProgressBar:
             return
         self._next = now + REDRAW_SECONDS
         text = bar_text(bytes_done, bytes_total, lines, now - self._started)
+        import shutil
+
         width = shutil.get_terminal_size((80, 24)).columns
         self._stream.write(f"\r\x1b[K{text[: width - 1]}")
         self._stream.flush()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING
 
 from elf.errors import UsageError
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 EPOCH = datetime(1970, 1, 1)
 QUARTER_SECONDS = 900
@@ -22,6 +25,8 @@ def zone_offsets(name: str) -> Callable[[int], int]:
     """
     if name == "UTC":
         return lambda quarter: 0
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     try:
         zone = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

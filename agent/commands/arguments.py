@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from zoneinfo import ZoneInfo
 
 from elf.agent import units
 from elf.errors import UsageError
@@ -17,6 +16,10 @@ MEMORY_MIN = 1 << 20
 
 def checked_timezone(name: str) -> str:
     """The name of a time zone that exists. Raises `UsageError`."""
+    if name == "UTC":
+        return name
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name).key
     except (KeyError, ValueError, OSError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -190,6 +189,8 @@ def _reasons(summary: Summary) -> str:
 
 
 def _example(summary: Summary, options: RunOptions) -> str:
+    import shlex
+
     format = "" if options.format == "auto" else f" --format {shlex.quote(options.format)}"
     file = summary.rejected_in or options.files[0]
     return ("FILE" if file == "-" else shlex.quote(file)) + format
