@@ -83,9 +83,7 @@ class OneShot:
         self.budget = Budget(options.memory_max, options.state_dir)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
-        self.publisher = Publisher(
-            options.job, plan, options.state_dir, max(1 << 16, options.memory_max // 8)
-        )
+        self.publisher = Publisher(options.job, plan, self.budget)
         bounds = (options.since_us, options.until_us)
         has_bounds = bounds != (None, None)
         self.feed = Feed(
@@ -216,7 +214,7 @@ def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -
         lines=totals.lines,
         parsed=totals.parsed,
         rejected=totals.rejected,
-        spilled_bytes=shot.budget.spilled_total + shot.publisher.spilled_bytes,
+        spilled_bytes=shot.budget.spilled_total,
         overflows=shot.overflows,
         invalid_utf8=totals.invalid_utf8,
         seconds=seconds,

@@ -62,7 +62,7 @@ class LiveJob:
     ) -> None:
         self.name, self.plan, self.options, self.sinks = name, plan, options, list(sinks)
         self.worker = Worker(plan)
-        self.publisher = Publisher(name, plan, budget.spill_dir)
+        self.publisher = Publisher(name, plan, budget)
         self.panes = Panes(plan, budget)
         self.windows = LiveWindows(
             self.publisher,

@@ -43,16 +43,14 @@ class Buffered(Protocol):
 
 class Fragment:
     """Rows of a node: as they are while they are new, then packed in a frame, then in the spill file. Made by
-    `Budget.keep`."""
+    `Budget.keep`, or of bytes that are packed already by `Budget.keep_packed`."""
 
     __slots__ = ("count", "extent", "frame", "ops", "raw_bytes", "rows")
 
-    def __init__(self, rows: Rows, ops: Sequence[Op]) -> None:
-        self.rows: Rows | None = rows
-        self.ops = ops
-        self.frame: bytes | None = None
+    def __init__(self, rows: Rows | None, ops: Sequence[Op], frame: bytes | None = None) -> None:
+        self.rows, self.ops, self.frame = rows, ops, frame
         self.extent: Extent | None = None
-        self.count, self.raw_bytes = len(rows), rows.nbytes
+        self.count, self.raw_bytes = (len(rows), rows.nbytes) if rows is not None else (0, 0)
 
     @property
     def nbytes(self) -> int:
@@ -199,15 +197,26 @@ class Budget:
             self._pack(next(iter(self._raw)))
         return fragment
 
+    def keep_packed(self, frame: bytes) -> Fragment:
+        """Hold bytes that somebody else has packed; the oldest fragments go to disk for them. Raises OSError; nothing is held then."""
+        self._spill_until(self.cap_bytes - len(frame) - FRAGMENT_OVERHEAD_BYTES)
+        fragment = Fragment(None, (), frame)
+        self._charged += fragment.nbytes
+        self._in_memory[fragment] = None
+        return fragment
+
     def read(self, fragment: Fragment) -> Rows:
         """The fragment's rows, from wherever they are: not to be written to. Raises OSError."""
         if fragment.rows is not None:
             return fragment.rows
-        frame = fragment.frame
-        if frame is None:
-            assert fragment.extent is not None
-            frame = self._spill.read(fragment.extent)
-        return unpack_scattered(frame, 2 * fragment.raw_bytes)
+        return unpack_scattered(self.read_packed(fragment), 2 * fragment.raw_bytes)
+
+    def read_packed(self, fragment: Fragment) -> bytes:
+        """The bytes that a fragment is packed in. Raises OSError."""
+        if fragment.frame is not None:
+            return fragment.frame
+        assert fragment.extent is not None
+        return self._spill.read(fragment.extent)
 
     def free(self, fragment: Fragment) -> None:
         """Let go of a fragment."""

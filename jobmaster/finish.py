@@ -18,6 +18,7 @@ from elf.cbt import aggregates
 from elf.cbt._keys import decode_keys
 from elf.cbt.rows import Rows
 from elf.jobmaster._finish import group_index, sorted_members
+from elf.jobmaster._order import join_texts, sorted_index
 from elf.jobmaster.functions import Cache, evaluate
 from elf.jobmaster.lanes import group_ops, lane_starts
 from elf.jobmaster.panes import Piece
@@ -401,12 +402,14 @@ def _string_ranks(vector: Vector) -> NDArray[np.int64]:
     """Rank of each value by its UTF-8 bytes; -1 for NULL."""
     strings = vector.strings
     assert strings is not None
-    # All of a dictionary that is about as large as the column, else only what the column holds.
-    needed = range(len(strings)) if len(strings) <= len(vector) else np.unique(vector.values).tolist()
-    codes = [code for code in needed if code >= 0]
-    codes.sort(key=strings.__getitem__)
+    text, ends = strings.buffers()
+    codes = np.arange(len(ends), dtype=np.int32)
+    if len(ends) > len(vector):  # only what the column holds, of a dictionary that is larger
+        codes = distinct(vector.values).astype(np.int32)
+        codes = codes[codes >= 0]
+        text, ends = join_texts([(codes, text, ends)])
     ranks = np.full(len(strings) + 1, -1, dtype=np.int64)  # the last one is that of code -1
-    ranks[codes] = np.arange(len(codes))
+    ranks[codes[sorted_index(text, ends)]] = np.arange(len(codes))
     return np.asarray(ranks[vector.values], dtype=np.int64)
 
 

@@ -40,6 +40,10 @@ class Piece(msgspec.Struct):
     whole: bool = True
     counts: dict[int, NDArray[np.int64]] = {}
 
+    @property
+    def nbytes(self) -> int:
+        return self.groups.nbytes + sum(rows.nbytes for rows in self.families)
+
 
 class Panes:
     """Merged panes of one plan."""

@@ -8,36 +8,38 @@ has passed their end plus the lateness, and `revised` when a line comes after th
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, Op, Rows, concat
+from elf.cbt.budget import Budget
+from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, Op, Rows, concat, distinct
 from elf.jobmaster.finish import Finished, Finisher
 from elf.jobmaster.lanes import family_ops, group_ops, lane_count
-from elf.jobmaster.order import Row, Spool, order_bytes
+from elf.jobmaster.order import Spool, layout_of
 from elf.jobmaster.panes import Panes, Piece
 from elf.jobmaster.plan import Plan, digest
 from elf.jobmaster.vector import Vector
-from elf.sinks.columns import CellColumn, ColumnRows, Texts
+from elf.sinks.columns import CellColumn, ColumnRows, Row, Texts
 from elf.sinks.result import ColumnInfo, Lines, Revision, Window
 
-ORDER_BYTES_MAX = 32 << 20
-"""Memory for a window's rows that come in several pieces, compressed; the rest waits on disk."""
+
+FINISH_FACTOR = 6
+"""What finishing a piece takes, in sizes of the piece: its keys as columns, dictionaries, values, and their copies in order."""
+INT64_MAX = np.iinfo(np.int64).max
 
 
 class Publisher:
     """Makes `Window`s of one job version out of pieces."""
 
-    def __init__(
-        self, job: str, plan: Plan, spill_dir: Path | None = None, order_max: int = ORDER_BYTES_MAX
-    ) -> None:
+    def __init__(self, job: str, plan: Plan, budget: Budget) -> None:
         self.job, self.plan, self.version = job, plan, digest(plan)
         self.finisher = Finisher(plan)
         self.columns = tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
-        self.spilled_bytes = 0
-        self._spill_dir, self._order_max = spill_dir, order_max
+        self._budget = budget
+        self._layout = layout_of(
+            plan.order, {item.expression: i for i, item in enumerate(plan.select)}, len(plan.select)
+        )
 
     def window(
         self, start: int | None, rows: Sequence[Row], lines: Lines, status: str, revision: Revision
@@ -49,40 +51,39 @@ class Publisher:
     def results(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]]]:
         """(window start, ordered and limited rows) of each window that has a group, in time order."""
         spool: Spool | None = None
-        spool_start = 0
         for piece in pieces:
-            finished = self.finisher.finish(piece)
-            starts = np.unique(piece.groups.pane)
-            bounds = np.searchsorted(finished.starts, [*starts.tolist(), np.iinfo(np.int64).max]).tolist()
-            rows = _rows(finished)
+            with self._budget.scratch(FINISH_FACTOR * piece.nbytes):
+                finished = self.finisher.finish(piece)
+                cells = self._cells(finished)
+            width = len(self.columns)
+            starts = distinct(piece.groups.pane)
+            bounds = np.searchsorted(finished.starts, [*starts.tolist(), INT64_MAX]).tolist()
             for number, start in enumerate(starts.tolist()):
                 low, high = bounds[number], bounds[number + 1]
                 goes_on = number == len(starts) - 1 and not piece.whole
                 if spool is None and not goes_on:
-                    yield start, rows[low:high][: self.plan.limit]
+                    yield start, ColumnRows(cells[:width], low, high)[: self.plan.limit]
                     continue
                 if spool is None:
-                    spool, spool_start = Spool(self._order_max, self._spill_dir, self.plan.limit), start
-                assert start == spool_start
-                spool.add(_keys(self.plan, finished, low, high), list(rows[low:high]))
+                    spool = Spool(self._layout, self._budget, self.plan.limit)
+                spool.add([cell.slice(low, high) for cell in cells])
                 if not goes_on:
-                    self.spilled_bytes += spool.spilled_bytes
-                    yield start, spool  # type: ignore[misc]  # sized and iterable again and again, as sinks need it
-                    spool.close()
+                    yield start, spool
                     spool = None
+
+    def _cells(self, finished: Finished) -> list[CellColumn]:
+        """The result's columns, and behind them those that only order it. They need no dictionary of the engine: its texts
+        are copied, once for all columns."""
+        copies: dict[int, Texts] = {}
+        width = len(self.columns)
+        extra = [v for v, at in zip(finished.order, self._layout.places, strict=True) if at >= width]
+        return [_cells(vector, copies) for vector in (*finished.columns, *extra)]
 
     def one_window(self, pieces: Iterable[Piece]) -> Sequence[Row]:
         """The rows of the only window that the pieces hold."""
         for _, rows in self.results(pieces):
             return rows
         return []
-
-
-def _rows(finished: Finished) -> Sequence[Row]:
-    """The rows as columns that need no dictionary of the engine; its texts are copied, once for all columns."""
-    copies: dict[int, Texts] = {}
-    columns = [_cells(vector, copies) for vector in finished.columns]
-    return ColumnRows(columns, 0, len(finished))
 
 
 def _cells(vector: Vector, copies: dict[int, Texts]) -> CellColumn:
@@ -92,11 +93,6 @@ def _cells(vector: Vector, copies: dict[int, Texts]) -> CellColumn:
     if id(strings) not in copies:
         copies[id(strings)] = Texts(*strings.buffers())
     return CellColumn(str(vector.type), vector.values, None, copies[id(strings)])
-
-
-def _keys(plan: Plan, finished: Finished, low: int, high: int) -> list[bytes]:
-    index = np.arange(low, high)
-    return order_bytes(plan.order, [vector.take(index) for vector in finished.order], high - low)
 
 
 def starts_of(pane: int, size_us: int, slide_us: int) -> range:
@@ -247,7 +243,7 @@ class LiveWindows:
 
     def merge(self, rows: Sequence[Rows]) -> None:
         """Add a delta (`Delta.rows`). Raises OSError as `Panes.merge` does, with everything added."""
-        self.touch(np.unique(rows[1].pane).tolist())
+        self.touch(distinct(rows[1].pane).tolist())
         self.panes.merge(rows)
 
     def touch(self, panes: Iterable[int]) -> None:

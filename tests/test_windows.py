@@ -67,8 +67,9 @@ class Bench:
     """A parser, a worker and panes: the engine without files."""
 
     def __init__(self, plan: Plan, cap: int = 64 << 20) -> None:
-        self.worker, self.panes = Worker(plan), Panes(plan, Budget(cap))
-        self.publisher = Publisher("test", plan)
+        budget = Budget(cap)
+        self.worker, self.panes = Worker(plan), Panes(plan, budget)
+        self.publisher = Publisher("test", plan, budget)
         columns = {column.name for column in plan.columns} | {"time"}
         self.parsers = [Parser(FORMAT, columns), Parser(FORMAT, columns)]
 
