@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.cbt._kernel import Merger, first_disorder, fold, make_rows, merge
-from elf.cbt.rows import Op, Rows, concat
+from elf.cbt.rows import Op, Rows, concat, distinct
 from tests.cbt_model import OPS, Record, colliding_key, model_of, read, records, rows_of
 
 lists = st.lists(records, max_size=60)
@@ -175,3 +175,9 @@ def test_wrong_use_is_refused() -> None:
     short = Rows(good.pane, good.hash, good.sub, good.split, good.ends, good.keys[:0], good.lanes)
     with pytest.raises(ValueError, match="beyond"):
         merge([short, good], OPS)
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(st.lists(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), max_size=40))
+def test_distinct_is_the_sorted_set(values: list[int]) -> None:
+    assert distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))
