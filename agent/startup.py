@@ -1,16 +1,39 @@
-"""What keeps the start of a process short and small. To be called before anything imports hashlib or numpy."""
+"""What keeps the start of a process short and small: parts of libraries that no command of ours uses are left out."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+
+_NUMPY_DOCUMENTATION = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
 
 
 def light_imports() -> None:
-    """Leave out of the libraries what no command of ours uses.
+    """Import what every job needs. To be called before anything else imports hashlib, msgspec or numpy.
 
-    OpenSSL: hashlib has the same hashes from Python itself, 4 MB smaller and 5 ms sooner. Threads for linear algebra: numpy's
-    BLAS starts one per core as it loads, which costs 30 ms and memory for each.
+    - OpenSSL: hashlib has the same hashes from Python itself, 4 MB smaller and 5 ms sooner.
+    - Threads for linear algebra: numpy's BLAS starts one per core as it loads, 30 ms and memory for each.
+    - The documentation of numpy's compiled functions: 1 MB of text, attached line by line in 10 ms.
+    - typing_extensions: msgspec takes the same from typing where it is not installed, 3 ms sooner.
     """
     sys.modules.setdefault("_hashlib", None)  # type: ignore[arg-type]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with _in_place({"typing_extensions": None}):
+        import msgspec  # noqa: F401
+    with _in_place({name: ModuleType(name) for name in _NUMPY_DOCUMENTATION}):
+        import numpy as np  # noqa: F401
+
+
+@contextmanager
+def _in_place(modules: Mapping[str, ModuleType | None]) -> Iterator[None]:
+    """Within, these stand for modules that were not imported yet (None: not installed). After it they are as before."""
+    new = {name: module for name, module in modules.items() if name not in sys.modules}
+    sys.modules.update(new)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in new:
+            del sys.modules[name]
