@@ -219,20 +219,25 @@ class TreeJoin(Message, frozen=True, array_like=True, gc=False):
 
 
 class Adopt(Message, frozen=True, array_like=True, gc=False):
-    """`path`: the parent, its parent, … up to the root. `ballot`: of the master as far as the parent knows."""
+    """`path`: the parent, its parent, … as far as known. `ballot`: of the master as far as the parent knows. `rooted`: the path
+    ends in the root (else in a node that looks for a parent itself). `total`: nodes in the whole tree as the root counts them."""
 
     job: JobId
     attempt: int
     path: tuple[NodeId, ...]
     ballot: Ballot = NO_BALLOT
+    rooted: bool = True
+    total: int = 0
 
 
 class Path(Message, frozen=True, array_like=True, gc=False):
-    """To children, when it has changed, and now and then as a sign of life. () means: I have no way to the root any more."""
+    """To children, when it has changed, and now and then as a sign of life. Fields as in `Adopt`."""
 
     job: JobId
     path: tuple[NodeId, ...]
     ballot: Ballot = NO_BALLOT
+    rooted: bool = True
+    total: int = 0
 
 
 class Refuse(Message, frozen=True, array_like=True, gc=False):
@@ -385,11 +390,12 @@ class Handover(Message, frozen=True, array_like=True, gc=False):
 
 
 class LedgerAsk(Message, frozen=True, array_like=True, gc=False):
-    """A new master's first word to a sink; it raises the fence."""
+    """A new master's first word to a sink; it raises the fence. `since_us`: tell windows that start there or later."""
 
     job: JobId
     ballot: Ballot
     number: int = 0
+    since_us: Micros = 0
 
 
 class LedgerTell(Message, frozen=True, array_like=True, gc=False):

@@ -65,9 +65,14 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     path_us: int = 1 * SECOND  # a sign of life and the path from parent to child
     parent_silence_us: int = 3_500 * MS  # three missed paths and a bit: look for another parent
     tree_retry_us: int = 400 * MS
+    size_us: int = (
+        100 * MS
+    )  # a subtree that has changed by a quarter is told upwards so soon, smaller changes once per path_us
 
     # Directory.
     gossip_us: int = 1 * SECOND
+    rumor_us: int = 50 * MS  # new items wait so long, at random, for others to travel with them
+    rumor_fanout: int = 4  # e^-4: two in a hundred nodes miss a rumor, and hear of it by gossip_us
     buckets: int = 64
 
     # The master's log.
@@ -102,6 +107,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
                 self.leaves % 2 == 0 and self.leaves >= 2 * self.replicas,
                 "leaves must be even and hold the replicas",
             ),
+            (self.size_us <= self.path_us, "size_us must not exceed path_us"),
+            (self.rumor_us <= self.gossip_us, "rumor_us must not exceed gossip_us"),
             (self.children_max >= 2, "children_max must be at least 2"),
             (2 * self.frame_bytes_max <= self.link_bytes_max, "link_bytes_max must hold two frames"),
         ]
