@@ -60,11 +60,16 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A node and which life of it; `address` is where the transport finds it."""
+    """A node and which life of it; `address` is where the transport finds it.
+
+    incarnation: higher after each restart. refuted: how often this life has contradicted a report of its death; of two claims
+    about a node the one with the higher (incarnation, refuted) is the newer.
+    """
 
     id: NodeId
     incarnation: int
     address: str = ""
+    refuted: int = 0
 
 
 class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
