@@ -104,12 +104,11 @@ _GROUPS: dict[str, tuple[Convert, str]] = {
 def from_regex(pattern: str) -> Format:
     """A regular expression (Python's syntax, over bytes) that matches whole lines; its named groups are the fields.
 
-    Raises FormatError for a pattern that does not compile, has no named group, or no group `time`.
+    Raises FormatError for a pattern that does not compile, could take for ever, has no named group, or no group `time`.
     """
-    try:
-        names = re.compile(pattern.encode()).groupindex
-    except (re.error, UnicodeEncodeError, OverflowError, RecursionError) as error:
-        raise FormatError(f"format regex: {error}; check the pattern") from error
+    from elf.agent.parse_regex import compile_regex
+
+    names = compile_regex(pattern, "regex").groupindex
     if not names:
         raise FormatError(
             "format regex: the pattern has no named group; name the fields, as in (?P<status>[0-9]+)"

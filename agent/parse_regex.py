@@ -9,18 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.errors import FormatError
+from elf.jobmaster import backtracking
 
 NO_MATCH = -2
 ABSENT = -1
 
 
 def compile_regex(pattern: str, name: str) -> re.Pattern[bytes]:
-    """The pattern over bytes. Raises FormatError with the place where it is broken."""
+    """The pattern over bytes. Raises FormatError with the place where it is broken, or because it could take for ever."""
     try:
-        return re.compile(pattern.encode())
+        found = re.compile(pattern.encode())
+        reason = backtracking.refusal(pattern.encode())
     except re.error as error:
         place = f" at position {error.pos}" if error.pos is not None else ""
         raise FormatError(f"format {name}: the regular expression is broken{place}: {error.msg}") from error
+    except (UnicodeEncodeError, OverflowError, RecursionError) as error:
+        raise FormatError(f"format {name}: {error}; check the pattern") from error
+    if reason is not None:
+        raise FormatError(f"format {name}: the regular expression has {reason}")
+    return found
 
 
 def group_spans(

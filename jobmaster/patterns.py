@@ -5,7 +5,8 @@ anything runs: `check` for the compiler. What is rewritten: `.` `^` `$` `\\Z` (J
 `\\R` `\\Q…\\E` `\\x{…}` `\\0…` `\\cX` `\\e`, `\\p{…}`, named groups, flags in mid-pattern, nested character classes.
 `\\w` `\\d` `\\s` and ignoring case are ASCII, as in Java without flags.
 
-Refused: `&&` in a class, `\\G`, `\\X`, `\\N{…}`, `\\b{g}`, flags other than i, m, s, and look-behind of varying length.
+Refused: `&&` in a class, `\\G`, `\\X`, `\\N{…}`, `\\b{g}`, flags other than i, m, s, look-behind of varying length, and what
+could take for ever to match (`backtracking`).
 Different: `\\b` looks at ASCII word characters only (Java 17: at all letters and digits); `\\p{L}` and its like follow Python's
 version of Unicode; an empty match never falls inside a character beyond U+FFFF (Java cuts it in two).
 """
@@ -16,10 +17,12 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import groupby
+
+from elf.jobmaster import backtracking
 
 PATTERN_MAX = 4096
 """Characters of a pattern: far beyond any real one."""
@@ -335,9 +338,13 @@ def compiled(pattern: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return re.compile(text, re.ASCII)
+            found = re.compile(text, re.ASCII)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         raise Refused(f"not a regular expression: {str(error).split(' at position')[0]}") from error
+    reason = backtracking.refusal(text, re.ASCII)
+    if reason is not None:
+        raise Refused(f"the pattern has {reason}")
+    return found
 
 
 def check(pattern: str) -> str | None:
@@ -523,10 +530,22 @@ def like(pattern: str, escape: str = "\\") -> Callable[[str], bool]:
             return lambda text: text.endswith(wanted)
         case (Shape.INFIX, wanted):
             return lambda text: wanted in text
-    parts = like_parts(pattern, escape)
-    pieces = [".*" if part is None else "." if part == "" else re.escape(part) for part in parts]
-    whole = re.compile("".join(pieces), re.DOTALL).fullmatch
+    whole = re.compile(_like_regex(like_parts(pattern, escape)), re.DOTALL).fullmatch
     return lambda text: whole(text) is not None
+
+
+def _like_regex(parts: Sequence[str | None]) -> str:
+    """Each piece between two % stands at its first place, for good: at most length of text times length of pattern steps."""
+    pieces = [""]
+    for part in parts:
+        if part is None:
+            pieces.append("")
+        else:
+            pieces[-1] += "." if part == "" else re.escape(part)
+    if len(pieces) == 1:
+        return pieces[0]
+    first, *middle, last = pieces
+    return f"{first}{''.join(f'(?>.*?{piece})' for piece in middle if piece)}.*{last}"
 
 
 def ilike(pattern: str, escape: str = "\\") -> Callable[[str], bool]:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from itertools import product
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.jobmaster import patterns
+from elf.agent.formats import from_regex
+from elf.errors import FormatError
+from elf.jobmaster import backtracking, patterns
 
 
 @pytest.mark.parametrize(
@@ -34,8 +43,6 @@ from elf.jobmaster import patterns
 def test_refused_with_a_reason(pattern: str, reason: str) -> None:
     found = patterns.check(pattern)
     assert found is not None
-    import re
-
     assert re.search(reason, found), found
 
 
@@ -84,6 +91,156 @@ def test_like_against_a_plain_matcher(pattern: str, text: str) -> None:
         return pattern[p] in ("_", text[t]) and matches(p + 1, t + 1)
 
     assert patterns.like(pattern)(text) is matches(0, 0)
+
+
+EXPONENTIAL = [
+    "(a+)+",
+    "(a*)*b",
+    r"(\w+\s*)+$",
+    "(a|aa)+$",
+    "(a|b|ab)*c",
+    "(aa?a?b?)*c",
+    "(a?b?)*c",
+    "(x+x+)+y",
+    r"^(.*?,){11}P",
+    r"(1?\d?\d\.)+X",
+    r"(?:\d+|\w)+x",
+    "(?s)(.*\n)*x",
+    "(?i)(?:aB|Ab)+x",
+    "(?=(a+)+$)b",
+    "((a{1,30}){1,30}){1,30}",
+    r"^([a-zA-Z0-9])(([\-.]|[_]+)?([a-zA-Z0-9]+))*(@)",
+]
+HARMLESS = [
+    "(a|b)+",
+    r"(?:\w+\.)+com",
+    r"^/api/(v\d+)/.*",
+    r'"([^"\\]*(?:\\.[^"\\]*)*)"',
+    r'(?:[^"\\]|\\.)*',
+    "(?:[0-9a-f]{4}:?)+",
+    "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}\d{1,3}",
+    "(?:/[^/]+)*/?$",
+    "(?:[^&=]+=[^&]*(?:&|$))*",
+    r"([a-z0-9]{1,63}\.)+[a-z]{2,}",
+    r"(\w{1,200}\.)+",
+    r"\d+(?:,\d+)*",
+    "(?:(?!ab).)*",
+    "(?>a+)+",
+    "(?:a++)+b",
+    "(?i)(?:bot|crawl|spider)+",
+    ".*.*.*x",
+    "^$",
+]
+
+
+@pytest.mark.parametrize("pattern", EXPONENTIAL)
+def test_what_could_take_for_ever_is_refused(pattern: str) -> None:
+    reason = backtracking.refusal(pattern, re.ASCII)
+    assert reason in (backtracking.EXPONENTIAL, backtracking.TOO_LARGE)
+    assert patterns.check(pattern) == f"the pattern has {reason}"
+    with pytest.raises(FormatError) as error:
+        from_regex(f"{pattern}(?P<time>x)")
+    assert str(error.value) == f"format regex: the regular expression has {reason}"
+
+
+@pytest.mark.parametrize("pattern", HARMLESS)
+def test_usual_patterns_are_not(pattern: str) -> None:
+    assert backtracking.refusal(pattern, re.ASCII) is None
+    assert backtracking.refusal(pattern.encode()) is None
+    assert patterns.check(pattern) is None
+
+
+def ways(tree: tuple[Any, ...], text: str) -> int:
+    """In how many ways an engine that tries them all takes the whole text."""
+
+    @cache
+    def take(node: tuple[Any, ...], at: int) -> Counter[int]:
+        """Where it can end, and in how many ways each."""
+        match node:
+            case ("char", wanted):
+                return Counter([at + 1] if text[at : at + 1] == wanted else [])
+            case ("both", one, other):
+                return total((count, take(other, middle)) for middle, count in take(one, at).items())
+            case ("either", one, other):
+                return take(one, at) + take(other, at)
+            case ("maybe", one):
+                return Counter([at]) + take(one, at)
+        rounds = take(node[1], at).items()  # a round of nothing is the last one
+        return Counter([at]) + total((n, take(node, to) if to > at else Counter([at])) for to, n in rounds)
+
+    return take(tree, 0)[len(text)]
+
+
+def total(parts: Iterable[tuple[int, Counter[int]]]) -> Counter[int]:
+    whole: Counter[int] = Counter()
+    for times, part in parts:
+        for end, count in part.items():
+            whole[end] += times * count
+    return whole
+
+
+def parse_tree(pattern: str) -> tuple[Any, ...]:
+    """Of Polish notation: `*x` many, `?x` maybe, `.xy` both, `|xy` either."""
+    rest = iter(pattern)
+
+    def node() -> tuple[Any, ...]:
+        mark = next(rest)
+        if mark in ".|":
+            return ("both" if mark == "." else "either", node(), node())
+        if mark in "*?":
+            return ("many" if mark == "*" else "maybe", node())
+        return ("char", mark)
+
+    return node()
+
+
+def as_regex(tree: tuple[Any, ...]) -> str:
+    match tree:
+        case ("char", character):
+            return f"({character})"  # a group, which the parser does not unite with its neighbours
+        case ("both", one, other):
+            return as_regex(one) + as_regex(other)
+        case ("either", one, other):
+            return f"(?:{as_regex(one)}|{as_regex(other)})"
+        case ("maybe", one):
+            return f"(?:{as_regex(one)})?"
+        case (_, one):
+            return f"(?:{as_regex(one)})*"
+    raise AssertionError(tree)
+
+
+def polish(depth: int) -> st.SearchStrategy[str]:
+    if not depth:
+        return st.sampled_from("ab")
+    inner = polish(depth - 1)
+    return st.one_of(
+        st.sampled_from("ab"),
+        st.tuples(st.sampled_from(".|"), inner, inner).map("".join),
+        st.tuples(st.sampled_from("*?"), inner).map("".join),
+    )
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(polish(3))
+def test_it_is_refused_exactly_where_the_ways_explode(pattern: str) -> None:
+    """Against counting all ways to take every text of two letters: within a repeat they grow, or there is but a handful."""
+    tree = parse_tree(f"*{pattern}")
+    counts = [max(ways(tree, "".join(text)) for text in product("ab", repeat=n)) for n in range(8)]
+    counts += [ways(tree, text * n) for text in ("a", "b", "ab", "aab", "abb") for n in (8, 20)]
+    most = [max(counts[:5]), max(counts)]
+    refused = backtracking.refusal(as_regex(tree)) is not None
+    if refused:
+        assert most[1] > most[0], (as_regex(tree), most)
+    else:
+        assert most[1] <= 8, (as_regex(tree), most)
+
+
+def test_a_like_of_many_parts_is_quick() -> None:
+    """Trying all places of all parts would take 5,000 to the power of 8 steps."""
+    like = patterns.like("%a%a%a%a%a%a%a%b_")
+    assert not like("a" * 5_000)
+    assert like("a" * 5_000 + "bc")
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)
