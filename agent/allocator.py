@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 SMALL_BYTES = 128 * 1024
@@ -10,6 +11,7 @@ SMALL_BYTES = 128 * 1024
 KEEP_BYTES = 32 << 20
 KEEP_FROM = 1 << 30
 """Memory caps below this are meant seriously: there, what is freed goes back."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def stay_small() -> None:
@@ -30,6 +32,15 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def resident_bytes() -> int:
+    """The memory that this process has now; 0 where the system does not tell. Some 10 microseconds."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read(128).split()[1]) * PAGE_BYTES
+    except OSError:
+        return 0
 
 
 def _set_thresholds(size: int) -> None:

@@ -15,6 +15,7 @@ from typing import cast
 import msgspec
 
 from elf.agent import files as inputs
+from elf.agent.allocator import resident_bytes
 from elf.agent.batch import Reject
 from elf.agent.blocks import Block
 from elf.agent.feed import Feed, columns_for
@@ -32,6 +33,9 @@ from elf.sinks.result import ColumnInfo, Sink, StateSink, Window
 MEMORY_MAX = 256 << 20
 STORE_GROUPS = 200_000
 """Groups that a lake sink gathers before they are written: the values are Python objects by then."""
+
+CUT_FACTOR = 2
+"""What cutting the fronts takes, in sizes of them: key bytes, rows, and the rows in order."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -80,7 +84,7 @@ class OneShot:
     """A bounded run: `feed` the blocks, then take the `windows`."""
 
     def __init__(self, options: RunOptions, plan: Plan, formats: FormatChoice) -> None:
-        self.budget = Budget(options.memory_max, options.state_dir)
+        self.budget = Budget(options.memory_max, options.state_dir, resident_bytes)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
         self.publisher = Publisher(options.job, plan, self.budget)
@@ -109,7 +113,9 @@ class OneShot:
 
     def settle(self) -> None:
         """Move what the worker holds into the trees."""
-        for delta in self.worker.cut():
+        with self.budget.scratch(CUT_FACTOR * self.worker.nbytes):
+            deltas = self.worker.cut()
+        for delta in deltas:
             self.panes.merge(delta.rows)
             self.overflows += delta.overflows
 

@@ -8,7 +8,7 @@ the coldest compressed fragments go to the spill file. One thread at a time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +24,12 @@ FRAGMENT_OVERHEAD_BYTES = 320
 
 
 ALLOCATOR_SHARE = 6
-"""One part in so many of the cap is left to what the allocator loses between fragments and passing arrays."""
+"""One part in so many of the cap is left to what passes too quickly to be charged."""
+LOST_SHARE = 3
+"""What nobody holds and the process has all the same (holes between what is held, code that was loaded meanwhile) counts too, up
+to one part in so many of the cap: a process may also do something else, and its trees must not starve for that."""
+TRIM_SHARE = 16
+"""Holes are given back to the system when memory is short and one part in so many of the cap was freed since the last time."""
 
 
 RAW_SHARE, RAW_BYTES_MAX = 16, 64 << 20
@@ -65,11 +70,14 @@ class Fragment:
 
 class Budget:
     """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: where the spill file goes (default TMPDIR).
+    `resident`: tells the bytes of memory that the process has now; what it had at the beginning is not counted.
 
     The attribute `cap_bytes` is what holders may use: the cap less the allocator's share.
     """
 
-    def __init__(self, cap_bytes: int, spill_dir: Path | None = None) -> None:
+    def __init__(
+        self, cap_bytes: int, spill_dir: Path | None = None, resident: Callable[[], int] | None = None
+    ) -> None:
         self.cap_bytes, self.spill_dir = cap_bytes - cap_bytes // ALLOCATOR_SHARE, spill_dir
         self._charged = 0
         self._reserved: dict[str, int] = {}
@@ -80,11 +88,18 @@ class Budget:
         self._trees: WeakSet[Buffered] = WeakSet()
         self._settling = False
         self._freed = 0
+        self._resident = resident
+        self._bare = resident() if resident is not None else 0
+        self._lost = 0
         self.spilled_total = 0
 
     @property
     def used(self) -> int:
-        """Bytes of memory held by all holders."""
+        """Bytes of memory held by all holders, and those that are lost between them."""
+        return self._held + self._lost
+
+    @property
+    def _held(self) -> int:
         return self._charged + sum(self._reserved.values())
 
     @property
@@ -117,6 +132,7 @@ class Budget:
     @contextmanager
     def scratch(self, size: int) -> Iterator[None]:
         """Room for a passing need: fragments give way to it, trees do not (one of them may be the one that asks)."""
+        self._look()
         # The rows at hand come first; `settle` says what a full disk means for the rest.
         with suppress(OSError):
             self._spill_until(self.cap_bytes - size)
@@ -131,6 +147,7 @@ class Budget:
 
         Root buffers keep a quarter of the cap, lest they be emptied before they have gathered anything worth it.
         """
+        self._look()
         if self._settling or self.used <= self.cap_bytes:
             return
         self._settling = True
@@ -147,8 +164,25 @@ class Budget:
         """After `freed` bytes were let go of: where memory is or was short, do not leave them to the allocator, in holes."""
         self._freed += freed
         if self._freed > self.cap_bytes and (self.short or self.spilled):
-            self._freed = 0
-            trim_memory()
+            self._trim()
+
+    def _trim(self) -> None:
+        self._freed = 0
+        trim_memory()
+
+    def _look(self) -> None:
+        """See what the process has beyond what is held."""
+        if self._resident is None:
+            return
+        self._measure()
+        if self.used > self.cap_bytes and self._freed > self.cap_bytes // TRIM_SHARE:
+            self._trim()
+            self._measure()
+
+    def _measure(self) -> None:
+        assert self._resident is not None
+        lost = self._resident() - self._bare - self._held
+        self._lost = min(max(lost, 0), self.cap_bytes // LOST_SHARE)
 
     def _compress_until(self, buffers_bytes_max: int) -> None:
         for tree in sorted(self._trees, key=lambda tree: -tree.buffer_bytes):
@@ -181,6 +215,7 @@ class Budget:
             del self._in_memory[fragment]
             self._charged -= len(fragment.frame)
             self.spilled_total += len(fragment.frame)
+            self._freed += len(fragment.frame)
             fragment.frame = None
 
     def keep(self, rows: Rows, ops: Sequence[Op]) -> Fragment:
@@ -198,7 +233,10 @@ class Budget:
         return fragment
 
     def keep_packed(self, frame: bytes) -> Fragment:
-        """Hold bytes that somebody else has packed; the oldest fragments go to disk for them. Raises OSError; nothing is held then."""
+        """Hold bytes that somebody else has packed; the oldest fragments go to disk for them.
+
+        Raises OSError, with nothing held, when the disk is full.
+        """
         self._spill_until(self.cap_bytes - len(frame) - FRAGMENT_OVERHEAD_BYTES)
         fragment = Fragment(None, (), frame)
         self._charged += fragment.nbytes
@@ -221,6 +259,7 @@ class Budget:
     def free(self, fragment: Fragment) -> None:
         """Let go of a fragment."""
         self._charged -= fragment.nbytes
+        self._freed += fragment.nbytes
         if fragment.extent is not None:
             self._spill.free(fragment.extent)
         else:

@@ -29,7 +29,7 @@ RUNS_MAX = 128
 RANGE_BLOCKS = 64
 """Blocks that begin within a range of the merge."""
 SHARE = 8
-"""A merge takes about one part in so many of the budget: `RUNS_MAX` + `RANGE_BLOCKS` blocks, their keys and the rows of a range."""
+"""A merge takes about one part in so many of the budget: `RUNS_MAX` + `RANGE_BLOCKS` blocks, their keys, a range's rows."""
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 4 << 10, 128 << 10
 FIRST_BYTES_MAX = 256
 """What is kept of the key with which a block begins: enough to tell ranges apart."""

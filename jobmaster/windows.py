@@ -23,7 +23,6 @@ from elf.jobmaster.vector import Vector
 from elf.sinks.columns import CellColumn, ColumnRows, Row, Texts
 from elf.sinks.result import ColumnInfo, Lines, Revision, Window
 
-
 FINISH_FACTOR = 6
 """What finishing a piece takes, in sizes of the piece: its keys as columns, dictionaries, values, and their copies in order."""
 INT64_MAX = np.iinfo(np.int64).max
