@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from elf.agent.blocks import Block
@@ -100,6 +101,7 @@ class FormatChoice:
         return columns or dict(COLUMN_TYPES)
 
 
+@lru_cache(maxsize=2)  # asked twice of a file: for the columns, then with its first block
 def _detected(path: str, head: bytes) -> Format:
     try:
         return resolve("auto", sample=head)

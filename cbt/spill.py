@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sortedcontainers import SortedDict
+if TYPE_CHECKING:
+    from sortedcontainers import SortedDict
 
 _BLOCK_BYTES = 4096
 
@@ -31,7 +33,7 @@ class SpillFile:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._fd, self._end = folder, -1, 0
-        self._free: SortedDict[int, int] = SortedDict()  # offset -> size; no two touch
+        self._free: SortedDict[int, int] = {}  # offset -> size; no two touch; sorted once there is a file
         self.used = 0
 
     @property
@@ -75,8 +77,7 @@ class SpillFile:
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._end, self.used = -1, 0, 0
-        self._free.clear()
+        self._fd, self._end, self.used, self._free = -1, 0, 0, {}
 
     def check(self) -> None:
         """Raise AssertionError unless free and used blocks make up the file."""
@@ -89,10 +90,14 @@ class SpillFile:
             assert end < self._end
 
     def _open(self) -> int:
+        # Late: most runs never spill.
         import tempfile
+
+        from sortedcontainers import SortedDict
 
         fd, name = tempfile.mkstemp(prefix="elf-spill-", dir=self._folder)
         os.unlink(name)
+        self._free = SortedDict()
         return fd
 
     def _find(self, size: int) -> int:

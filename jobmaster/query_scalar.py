@@ -6,6 +6,7 @@ Beside each expression goes its name, as Spark would name the column.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -108,21 +109,26 @@ _ARGUMENTS = {
 """What a node may hold, lest a detail that a version of sqlglot keeps in one is lost without a word."""
 
 
-class Translator:
-    """Translates the expressions of one clause. Raises QueryError with the place of what is wrong."""
+class Translator(ABC):
+    """Translates the expressions of one clause. Raises QueryError with the place of what is wrong.
+
+    What names, aggregates and windows are differs by clause (`query_scopes`).
+    """
 
     def __init__(self, sql: str) -> None:
         self.sql = sql
 
+    @abstractmethod
     def column(self, node: Node) -> Term:
-        raise NotImplementedError
+        """A name, with or without that of its source."""
 
+    @abstractmethod
     def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
-        raise NotImplementedError
+        """A call of an aggregate. `condition`: of its FILTER."""
 
+    @abstractmethod
     def window(self, node: Node) -> Term:
         """A call of `window(time, …)`, outside of GROUP BY itself."""
-        raise NotImplementedError
 
     def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
         line, column = position(self.sql, max(0, place_of(node)))
