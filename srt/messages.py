@@ -306,6 +306,21 @@ class Split(Message, frozen=True, array_like=True, gc=False):
     positions: tuple[tuple[Slot, Position], ...]
 
 
+class Resend(Message, frozen=True, array_like=True, gc=False):
+    """To a child: send these bundles again, each as it was, marked `again`; () is all that are kept."""
+
+    job: JobId
+    ids: tuple[BundleId, ...]
+
+
+class Hold(Message, frozen=True, array_like=True, gc=False):
+    """To a child: I keep too much of this job that is not committed; send nothing more of it until told otherwise. (A closed
+    window on the link would hold up the commits of other jobs, and two nodes could wait for each other.)"""
+
+    job: JobId
+    hold: bool
+
+
 class Control(Message, frozen=True, array_like=True, gc=False):
     """Multicast: the schedule as logged, and the lane that its last line opened: rows at or past `lane_us` again, for each file
     up to where it was committed (`Welcome` and `Split` name the places). `ends` is empty for workers without any."""
@@ -327,27 +342,35 @@ class Stop(Message, frozen=True, array_like=True, gc=False):
 
 
 class Append(Message, frozen=True, array_like=True):
-    """Entries `first`, `first` + 1, … of the log under `ballot`; `committed`: index up to which all replicas hold it."""
+    """Entries `first`, `first` + 1, … of the log under `ballot`; `committed`: index up to which all replicas hold it.
+
+    previous: the log before `first` is also that of this ballot; whoever holds exactly that goes on without an `Install`.
+    """
 
     job: JobId
     ballot: Ballot
     first: int
     entries: tuple[Any, ...]
     committed: int
+    previous: Ballot = NO_BALLOT
 
 
 class Install(Message, frozen=True, array_like=True):
-    """The whole state after entry `index`, in place of whatever the replica holds; `previous`: under which ballot it was."""
+    """The whole state after entry `index`, in place of whatever the replica holds; `previous`: under which ballot it was.
+
+    tail: the entries behind it, which are not in the state because they are not known to be committed.
+    """
 
     job: JobId
     ballot: Ballot
     index: int
     state: Any
     previous: Ballot = NO_BALLOT
+    tail: tuple[Any, ...] = ()
 
 
 class Held(Message, frozen=True, array_like=True, gc=False):
-    """I hold, durably, every entry of this ballot up to `index` (or a snapshot and the rest).
+    """I hold, durably, every entry of this ballot up to `index` (or a snapshot and the rest); -1: nothing of this ballot.
 
     refused: `ballot` is the higher one that I have promised.
     """
@@ -359,7 +382,7 @@ class Held(Message, frozen=True, array_like=True, gc=False):
 
 
 class StateAsk(Message, frozen=True, array_like=True, gc=False):
-    """Who wants to serve asks around (datagram, again until answered)."""
+    """Who wants to serve asks around (datagram, again until answered). Under NO_BALLOT nobody promises anything by its answer."""
 
     job: JobId
     ballot: Ballot

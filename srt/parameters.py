@@ -82,6 +82,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     )  # entries are gathered so long before they are sent: 50 messages a second to each replica at most
     ask_us: int = 200 * MS  # StateAsk, Fetch, Hello, LedgerAsk are repeated
     ask_us_max: int = 1 * SECOND  # who has not told its state by then is not waited for
+    transfer_us_max: int = 6 * SECOND  # a state on its way is waited for so long: 64 MiB at 100 Mbit/s
     snapshot_entries: int = 2_000  # a log is cut there: 10 entries a second make it minutes long
 
     frame_bytes_max: int = 512 << 10  # a bundle above travels in fragments
@@ -102,6 +103,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             (2 * self.path_us < self.parent_silence_us, "parent_silence_us must allow for two lost paths"),
             (self.retransmit_us_max < self.park_us, "a parked bundle must outwait a retransmission"),
             (self.suspect_us >= 2 * self.probe_us, "suspect_us must leave two periods to refute"),
+            (self.ask_us < self.ask_us_max, "ask_us_max must allow for a lost ask"),
+            (self.ask_us_max <= self.transfer_us_max, "transfer_us_max is below ask_us_max"),
             (self.append_us < self.flush_us, "append_us must stay below flush_us"),
             (
                 self.leaves % 2 == 0 and self.leaves >= 2 * self.replicas,
