@@ -115,7 +115,8 @@ class _Automaton:
                 _, add, remove, inner = value
                 return self.sequence(inner, (flags | add) & ~remove)
             case "MAX_REPEAT" | "MIN_REPEAT":
-                return self.repeat(*value, flags)
+                least, most, inner = value
+                return self.repeat(least, most, inner, flags)
             case "POSSESSIVE_REPEAT":
                 return self.atomic(value[2], flags, nullable=value[0] == 0)
             case "ATOMIC_GROUP":

@@ -195,3 +195,10 @@ def compress(path: Path) -> None:
         shutil.copyfileobj(plain, out)
     os.utime(packed, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     path.unlink()
+
+
+def read_all(*patterns: Path | str, start: str = "beginning") -> Reader:
+    """A reader that was given all there is."""
+    reader = Reader(*map(str, patterns), start=start)
+    reader.step()
+    return reader
