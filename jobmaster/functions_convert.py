@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import isfinite, isnan
 from typing import Any
 
-from elf.jobmaster.vector import Kind, SqlType
+from elf.jobmaster.sql_types import Kind, SqlType
 
 BLANKS = "".join(map(chr, range(0x21)))
 """What Java's String.trim takes away."""

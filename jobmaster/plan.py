@@ -20,7 +20,7 @@ from math import gcd
 import msgspec
 
 from elf.errors import PeerError
-from elf.jobmaster.vector import SqlType
+from elf.jobmaster.sql_types import SqlType
 
 
 class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):

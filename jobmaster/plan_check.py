@@ -23,7 +23,7 @@ from elf.jobmaster.plan import (
     Reduce,
     WindowSpec,
 )
-from elf.jobmaster.vector import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, WINDOW, Kind, SqlType, array
+from elf.jobmaster.sql_types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, WINDOW, Kind, SqlType, array
 
 DEPTH_MAX = 100
 NODES_MAX = 20_000

@@ -18,7 +18,7 @@ import msgspec
 from elf.errors import InternalError, QueryError
 from elf.jobmaster import plan as plans
 from elf.jobmaster.plan import Plan
-from elf.jobmaster.vector import SqlType
+from elf.jobmaster.sql_types import SqlType
 
 SQL_BYTES_MAX = 64 * 1024
 CHILD_SECONDS_MAX = 30

@@ -22,7 +22,7 @@ from elf.jobmaster.plan import (
     Reduce,
 )
 from elf.jobmaster.query_types import Mismatch
-from elf.jobmaster.vector import BIGINT, DOUBLE, INT, TIMESTAMP, Kind
+from elf.jobmaster.sql_types import BIGINT, DOUBLE, INT, TIMESTAMP, Kind
 
 T = TypeVar("T")
 FRACTIONS_MAX = 100

@@ -13,7 +13,7 @@ from elf.jobmaster import patterns, signatures
 from elf.jobmaster import query_types as types
 from elf.jobmaster.plan import Expression, Literal
 from elf.jobmaster.query_types import Mismatch, call, cast
-from elf.jobmaster.vector import BIGINT, BOOLEAN, INT, STRING, Kind
+from elf.jobmaster.sql_types import BIGINT, BOOLEAN, INT, STRING, Kind
 
 Build = Callable[[Sequence[Expression]], Expression]
 

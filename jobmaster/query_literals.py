@@ -12,7 +12,7 @@ from elf.jobmaster.functions_convert import double_text
 from elf.jobmaster.plan import Expression, Literal
 from elf.jobmaster.query_parse import Node
 from elf.jobmaster.query_types import Mismatch, call
-from elf.jobmaster.vector import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, SqlType, decimal
+from elf.jobmaster.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, SqlType, decimal
 
 _TYPES = {
     "INT": INT,

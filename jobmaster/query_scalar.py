@@ -20,7 +20,7 @@ from elf.jobmaster.query_functions import FUNCTIONS, INSTEAD
 from elf.jobmaster.query_literals import Term, number, type_named
 from elf.jobmaster.query_parse import CALL_MARK, Node, place_of, position, source_of
 from elf.jobmaster.query_types import Mismatch, call
-from elf.jobmaster.vector import (
+from elf.jobmaster.sql_types import (
     BOOLEAN,
     NULL,
     STRING,

@@ -16,7 +16,7 @@ from elf.jobmaster.query_parse import CALL_MARK, Node
 from elf.jobmaster.query_scalar import Translator, named
 from elf.jobmaster.query_types import Mismatch
 from elf.jobmaster.query_window import window_of
-from elf.jobmaster.vector import TIMESTAMP, WINDOW
+from elf.jobmaster.sql_types import TIMESTAMP, WINDOW
 
 if TYPE_CHECKING:
     from elf.jobmaster.query_select import Select

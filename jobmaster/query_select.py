@@ -20,7 +20,7 @@ from elf.jobmaster.query_scalar import AGGREGATES
 from elf.jobmaster.query_scopes import WINDOW_COLUMN, WINDOW_FIELDS, Groups, Rows
 from elf.jobmaster.query_types import Mismatch
 from elf.jobmaster.query_window import window_of
-from elf.jobmaster.vector import Kind, SqlType
+from elf.jobmaster.sql_types import Kind, SqlType
 
 Sources = Mapping[str, Mapping[str, SqlType]]
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from elf.jobmaster import functions_convert, signatures
 from elf.jobmaster.plan import Call, Column, Expression, Literal
-from elf.jobmaster.vector import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, Kind, SqlType, decimal
+from elf.jobmaster.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, Kind, SqlType, decimal
 
 INT_DIGITS, BIGINT_DIGITS = decimal(10, 0), decimal(20, 0)
 _RANGES = {Kind.INT: 2**31, Kind.BIGINT: 2**63}

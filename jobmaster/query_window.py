@@ -9,7 +9,7 @@ from elf.jobmaster.plan_check import window_problem
 from elf.jobmaster.query_parse import Node
 from elf.jobmaster.query_scalar import Translator
 from elf.jobmaster.query_types import Mismatch
-from elf.jobmaster.vector import TIMESTAMP
+from elf.jobmaster.sql_types import TIMESTAMP
 
 _UNITS_US = {
     "microsecond": 1,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from elf.jobmaster import patterns
 from elf.jobmaster.plan import Expression, Literal
-from elf.jobmaster.vector import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, Kind, SqlType, decimal
+from elf.jobmaster.sql_types import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, Kind, SqlType, decimal
 
 PRECISION_MAX = 38
 LANE_PRECISION_MAX = 18
