@@ -26,6 +26,8 @@ Slot = tuple[NodeId, int, int]
 numbers of CONTROL. File 0 stands for a source without any file: its offset is always 0."""
 Span = tuple[int, int, int]
 """(from, to, flags): the bytes of a file that a contribution covers."""
+NO_WATERMARK: Micros = (1 << 63) - 1
+"""Watermark of a bundle whose workers are all told apart, in `lagging`."""
 FIRST = 1
 """Span flag: nothing before `from` belongs to the job. Only such a span may open a file that the master does not know."""
 CLOSED = 2
