@@ -1,0 +1,132 @@
+"""What the directory holds about a job and about an agent, as bytes that were made here or come from anybody.
+
+`decode` accepts nothing that the rest of the mesh would have to be afraid of: bounded lengths, known words, ordered numbers.
+Whether the signer may say it is another question (`Directory.verify`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from elf.errors import PeerError
+from elf.srt.ids import NodeId, job_id
+from elf.srt.messages import Ballot, Item, Micros
+
+BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Mode = Literal["split", "restate", "next"]
+
+
+class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One version of a job: digest of its plan, the encoded plan, and the query's text for people."""
+
+    digest: Annotated[str, Meta(min_length=1, max_length=64)]
+    plan: Annotated[bytes, Meta(max_length=256 << 10)]
+    text: Annotated[str, Meta(max_length=64 << 10)]
+
+
+class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A job as the operator signed it.
+
+    number: counts the changes; of two specs with one number the digest of the body decides. versions: oldest first, the last is
+    to be in force. mode, line_us: where the last one begins: "split" at `line_us`, "restate" at the start of the oldest window
+    that is not final, "next" at the next boundary after it. stopped: the job has ended; the entry stays, so that nobody starts
+    it again from an older one.
+    """
+
+    name: Name
+    number: Number
+    source: Name
+    versions: Annotated[tuple[Version, ...], Meta(min_length=1, max_length=16)]
+    mode: Mode = "split"
+    line_us: Number = 0
+    lateness_us: Number = 60_000_000
+    keep_us: Number = 3_600_000_000
+    sinks: Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], Meta(max_length=16)] = ()
+    stopped: bool = False
+
+    @property
+    def id(self) -> bytes:
+        """Where on the ring its master belongs."""
+        return job_id(self.name)
+
+    def encode(self) -> bytes:
+        return _encoder.encode(self)
+
+    def item(self, signature: bytes = b"") -> Item:
+        """The directory's entry of this job. Its key is the job's id."""
+        return Item("job", self.id, (self.number,), self.encode(), signature)
+
+
+class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an agent offers: `sources` it follows (none: it has left for good), in which life, and since when."""
+
+    name: Name
+    sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
+    incarnation: Number
+    since_us: Micros = 0
+
+    def encode(self) -> bytes:
+        return _encoder.encode(self)
+
+    def item(self, node: NodeId, signature: bytes = b"") -> Item:
+        """The directory's entry of this agent, later in its life and in later lives above earlier ones."""
+        return Item("agent", node, (self.incarnation, self.since_us), self.encode(), signature)
+
+
+Body = TypeVar("Body", JobSpec, AgentAdvert)
+_encoder = msgspec.msgpack.Encoder()
+_jobs = msgspec.msgpack.Decoder(JobSpec)
+_agents = msgspec.msgpack.Decoder(AgentAdvert)
+
+
+def decode_job(item: Item) -> JobSpec:
+    """The job of a "job" item. Raises PeerError if the bytes are no job, or another one than the key and stamp say."""
+    spec = _decode(_jobs, item)
+    if (spec.id, (spec.number,)) != (item.name, item.stamp):
+        raise PeerError(
+            f"directory: job {spec.name!r} stands under a key that is not its own; the item is ignored"
+        )
+    digests = [version.digest for version in spec.versions]
+    if len(set(digests)) != len(digests):
+        raise PeerError(f"directory: job {spec.name!r} names a version twice; the item is ignored")
+    return spec
+
+
+def decode_agent(item: Item) -> AgentAdvert:
+    """The advert of an "agent" item. Raises PeerError like `decode_job`."""
+    advert = _decode(_agents, item)
+    if (advert.incarnation, advert.since_us) != item.stamp:
+        raise PeerError(
+            f"directory: agent {advert.name!r} has another stamp than its item; the item is ignored"
+        )
+    return advert
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Body], item: Item) -> Body:
+    if len(item.body) > BODY_BYTES_MAX:
+        raise PeerError(
+            f"directory: a {item.kind} item of {len(item.body)} bytes; {BODY_BYTES_MAX} are allowed"
+        )
+    try:
+        return decoder.decode(item.body)
+    except msgspec.MsgspecError as error:
+        raise PeerError(f"directory: a {item.kind} item cannot be read ({error}); it is ignored") from error
+
+
+def ballot_item(job: bytes, ballot: Ballot) -> Item:
+    """The highest ballot heard of a job, for nodes that will come to serve it. The node's id is split into 64-bit numbers."""
+    epoch, node = ballot
+    return Item("ballot", job, (epoch, int.from_bytes(node[:8]), int.from_bytes(node[8:])), b"")
+
+
+def ballot_of(item: Item) -> Ballot:
+    """The other way. Raises PeerError if the stamp is no ballot."""
+    if len(item.stamp) != 3 or any(not 0 <= part < 1 << 64 for part in item.stamp):
+        raise PeerError("directory: a ballot item without a ballot; it is ignored")
+    epoch, high, low = item.stamp
+    return epoch, high.to_bytes(8) + low.to_bytes(8)
