@@ -77,9 +77,7 @@ class RoutingTable:
         assert all(self.cell(node) == cell for cell, node in self._cells.items())
 
 
-def warm_tables(
-    contacts: Sequence[Contact], index: int, leaves: int
-) -> tuple[list[Contact], list[Contact]]:
+def warm_tables(contacts: Sequence[Contact], index: int, leaves: int) -> tuple[list[Contact], list[Contact]]:
     """Leaf set and routing table of node `index` in a mesh that has settled; `contacts` is sorted by id.
 
     Takes O(log N) per cell, so O(log² N) for a node. Which of a cell's nodes is taken depends on the id, so that no node
