@@ -1,0 +1,157 @@
+"""A job's log as one node holds it: a state that covers the first entries, and the tail behind it.
+
+The state is applied up to the last entry that is known to be committed; the tail are the entries after that. Both are of
+one ballot, `held`: within a ballot one node decides, so two logs of one ballot are prefixes of one another, and
+(held, index) says which of two logs has more. Entries and states are opaque here.
+
+On disk, under the key ("log", job), the same log is one `Base` (which replaces what was before) and the `More` records behind
+it; under ("ballot", job) lies the highest `Promise`. Methods return the record that makes a change durable.
+
+Bound: the tail grows by what is proposed and not yet committed (`Replication.room`), on disk by `snapshot_entries` more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from elf.srt.messages import NO_BALLOT, Ballot
+
+
+class State(Protocol):
+    """What a log's entries add up to."""
+
+    def apply(self, index: int, entry: Any) -> None:
+        """Take in entry `index`; deterministic, called once for each index in order."""
+
+    def snapshot(self) -> Any:
+        """All of it as a value that later `apply`s do not change."""
+
+
+NewState = Callable[[Any | None], State]
+"""Makes a state from a snapshot; from None the one before the first entry."""
+
+
+class Base(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The log begins anew: the state after entry `index`, and the entries behind it."""
+
+    ballot: Ballot
+    index: int
+    state: Any
+    tail: tuple[Any, ...] = ()
+
+
+class More(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Entries `first`, … follow, and the log is one of `ballot` from now on. Without entries it is only that."""
+
+    ballot: Ballot
+    first: int
+    entries: tuple[Any, ...] = ()
+
+
+class Promise(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """No lower ballot than this is followed any more."""
+
+    ballot: Ballot
+
+
+LogRecord = Base | More | Promise
+
+
+class JobLog:
+    """See the module. Memory: the state and the tail; nothing for a node that holds no log."""
+
+    __slots__ = ("_image", "applied", "held", "new_state", "recorded", "state", "tail")
+
+    def __init__(self, new_state: NewState) -> None:
+        self.new_state = new_state
+        self.held: Ballot = NO_BALLOT
+        self.state: State | None = None
+        self.applied = 0
+        self.tail: list[Any] = []
+        self.recorded = 0  # entries on disk behind the last Base
+        self._image: tuple[int, Any] | None = None
+
+    @property
+    def index(self) -> int:
+        """Of the last entry held; 0 before the first."""
+        return self.applied + len(self.tail)
+
+    @property
+    def rank(self) -> tuple[Ballot, int]:
+        return rank(self.held, self.index)
+
+    def begin(self, ballot: Ballot) -> Base:
+        """An empty log."""
+        return self.install(ballot, 0, None, ())
+
+    def install(self, ballot: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]) -> Base:
+        """In place of whatever was held. O(state)."""
+        self._place(ballot, index, snapshot, tail)
+        return self.base()
+
+    def _place(self, ballot: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]) -> None:
+        self.held, self.applied, self.tail = ballot, index, list(tail)
+        self.state = self.new_state(snapshot)
+        self.recorded = len(self.tail)
+        self._image = None
+
+    def extend(self, ballot: Ballot, first: int, entries: Sequence[Any]) -> More:
+        """Entries `first`, … of this ballot; those already held are skipped. The log behind them becomes one of `ballot`."""
+        fresh = tuple(entries[max(0, self.index + 1 - first) :])
+        record = More(ballot, self.index + 1, fresh)
+        self.held = ballot
+        self.tail += fresh
+        self.recorded += len(fresh)
+        return record
+
+    def commit(self, index: int) -> list[tuple[int, Any]]:
+        """Apply up to entry `index`, or what is held of it, and return what was applied."""
+        count = min(index, self.index) - self.applied
+        if count <= 0:
+            return []
+        assert self.state is not None
+        done = list(enumerate(self.tail[:count], self.applied + 1))
+        for at, entry in done:
+            self.state.apply(at, entry)
+        del self.tail[:count]
+        self.applied += count
+        self._image = None
+        return done
+
+    def after(self, index: int) -> tuple[Any, ...]:
+        """The entries behind `index`, which the state must not be past."""
+        assert self.applied <= index <= self.index
+        return tuple(self.tail[index - self.applied :])
+
+    def image(self) -> Any:
+        """The state's snapshot; made once between two commits, however many ask."""
+        assert self.state is not None
+        if self._image is None:
+            self._image = (self.applied, self.state.snapshot())
+        return self._image[1]
+
+    def base(self) -> Base:
+        """All that is held as one record."""
+        self.recorded = len(self.tail)
+        return Base(self.held, self.applied, self.image(), tuple(self.tail))
+
+    def restore(self, record: Base | More) -> None:
+        """Take in a record as read back."""
+        if isinstance(record, Base):
+            self._place(record.ballot, record.index, record.state, record.tail)
+        else:
+            self.extend(record.ballot, record.first, record.entries)
+
+    def check(self) -> None:
+        assert (self.state is None) == (self.held == NO_BALLOT)
+        assert self.applied >= 0
+        assert self.state is not None or self.index == 0
+        assert self._image is None or self._image[0] == self.applied
+
+
+def rank(held: Ballot, index: int) -> tuple[Ballot, int]:
+    """Orders logs by how much they hold. A log without an entry has committed nothing, whatever its ballot: it ranks lowest."""
+    return (held, index) if index else (NO_BALLOT, 0)

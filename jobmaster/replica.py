@@ -1,0 +1,115 @@
+"""What a node has promised and holds of a job's log, and how it follows a master: the passive half of a succession.
+
+Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012), with ballots for views, and all present replicas
+in place of a majority: what is lost with all of them is rebuilt from the access logs.
+"""
+
+from __future__ import annotations
+
+from elf.jobmaster.job_log import Base, JobLog, LogRecord, More, NewState, Promise
+from elf.srt.effects import Effect, Post, Send, Write
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import NO_BALLOT, Append, Ballot, Fetch, Held, Install, StateTell
+
+
+class Replica:
+    """`highest`: the ballot it promised, on disk before anybody is told. `log`: what it holds."""
+
+    __slots__ = ("answered", "highest", "job", "log", "snapshot_entries")
+
+    def __init__(self, job: JobId, new_state: NewState, snapshot_entries: int) -> None:
+        self.job, self.snapshot_entries = job, snapshot_entries
+        self.highest: Ballot = NO_BALLOT
+        self.log = JobLog(new_state)
+        self.answered: tuple[NodeId, Ballot] | None = None
+
+    @staticmethod
+    def outranks(one: Ballot, other: Ballot) -> bool:
+        """Rule 7*: ballots are compared in order, epoch and then node, so that no two nodes' are equal."""
+        return one > other
+
+    def restore(self, record: LogRecord) -> None:
+        if not isinstance(record, Promise):
+            self.log.restore(record)
+        if self.outranks(record.ballot, self.highest):
+            self.highest = record.ballot
+
+    def promise(self, ballot: Ballot) -> Write:
+        """Rule 7*: the highest ballot seen is on disk before a promise leaves.
+
+        Written again for each answer: the first write may still be under way, and only what stands behind a write waits for it.
+        """
+        if self.outranks(ballot, self.highest):
+            self.highest = ballot
+        return Write(("ballot", self.job), Promise(self.highest), replace=True)
+
+    def write(self, record: LogRecord, *, replace: bool = False) -> Write:
+        return Write(("log", self.job), record, replace)
+
+    def refuse(self, to: NodeId) -> list[Effect]:
+        """Rule 7*: every refusal carries the refuser's ballot."""
+        return [Post(to, Held(self.job, self.highest, -1, refused=True))]
+
+    def continues(self, message: Append) -> bool:
+        """Rule 6*: entry i is taken, and so acknowledged, only by a log that holds every entry before it, of that ballot (or of
+        the one that it took over from, to exactly the same place)."""
+        log = self.log
+        if message.ballot == log.held:
+            return message.first <= log.index + 1
+        return message.previous == log.held != NO_BALLOT and message.first == log.index + 1
+
+    def append(self, source: NodeId, message: Append) -> list[Effect]:
+        """Take entries of the promised ballot, or say from where on they are missing."""
+        log = self.log
+        out: list[Effect] = []
+        if not self.continues(message):
+            return self._missing(source, message.ballot)
+        if message.entries or message.ballot != log.held:
+            out += self._hold(source, log.extend(message.ballot, message.first, message.entries))
+        if log.commit(message.committed):
+            out += self.cut()
+        return out
+
+    def _hold(self, source: NodeId, record: More | Base) -> list[Effect]:
+        """Also when the record adds nothing: the write before may still be under way."""
+        held = Held(self.job, self.log.held, self.log.index)
+        return [self.write(record, replace=isinstance(record, Base)), Post(source, held)]
+
+    def _missing(self, source: NodeId, ballot: Ballot) -> list[Effect]:
+        log = self.log
+        if log.held == ballot:
+            return self._hold(source, log.extend(ballot, log.index + 1, ()))
+        return [Post(source, Held(self.job, ballot, -1))]
+
+    def install(self, source: NodeId, message: Install) -> list[Effect]:
+        """In place of all that was held."""
+        return self._hold(
+            source, self.log.install(message.ballot, message.index, message.state, message.tail)
+        )
+
+    def cut(self) -> list[Effect]:
+        """A snapshot in place of the records, when they have become many."""
+        if self.log.recorded - len(self.log.tail) < self.snapshot_entries:
+            return []
+        return [self.write(self.log.base(), replace=True)]
+
+    def tell(self, to: NodeId, asked: Ballot, serving: bool) -> Send:
+        log = self.log
+        return Send(to, StateTell(self.job, asked, self.highest, log.held, log.index, serving))
+
+    def fetch(self, source: NodeId, message: Fetch) -> list[Effect]:
+        """All that is held, once for each life of the asker and its ballot: a link loses nothing."""
+        log = self.log
+        if message.ballot != self.highest or log.state is None or self.answered == (source, message.ballot):
+            return []
+        self.answered = (source, message.ballot)
+        tail = tuple(log.tail)
+        return [Post(source, Install(self.job, message.ballot, log.applied, log.image(), log.held, tail))]
+
+    def link_reset(self, peer: NodeId) -> None:
+        if self.answered and self.answered[0] == peer:
+            self.answered = None
+
+    def check(self) -> None:
+        self.log.check()
+        assert not self.outranks(self.log.held, self.highest)

@@ -1,0 +1,220 @@
+"""Entries on their way to the replicas: the active half of a succession, on the node that serves or is about to.
+
+An entry is proposed, written to the own disk together with all others of `append_us`, posted to each present replica behind
+that write, and committed when the own disk and every present replica hold it. The own disk answers like a replica: each
+write is followed by a `Held` posted to the node itself, which its surroundings hand back (through `Succession.step`) once
+what stands before it is durable.
+
+A replica is told to replace what it holds (`Install`) unless it holds the log that the master began with; from then on it gets
+every entry once, and again from what it last held when the link was reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elf.errors import InternalError
+from elf.jobmaster.replica import Replica
+from elf.srt.effects import Effect, Post
+from elf.srt.ids import NodeId
+from elf.srt.messages import NO_BALLOT, Append, Ballot, Held, Install
+
+
+class Alarm:
+    """Rings once, `span` µs after it was set. A clock that steps back does not make it wait longer than its span."""
+
+    __slots__ = ("at", "span")
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+        self.span = 0
+
+    def set(self, now: int, span: int) -> None:
+        self.at, self.span = now + span, span
+
+    def stop(self) -> None:
+        self.at = None
+
+    def rings(self, now: int) -> bool:
+        """Whether it is time; it is stopped then."""
+        if self.at is None:
+            return False
+        self.at = min(self.at, now + self.span)
+        if now < self.at:
+            return False
+        self.at = None
+        return True
+
+
+class Peer:
+    """A present replica. held: last entry that it acknowledged under this ballot, -1 none; sent: last one posted, -1 none;
+    told: the committed index that it was told; expects: a log with this index is on its way, lower answers are older."""
+
+    __slots__ = ("expects", "held", "sent", "told")
+
+    def __init__(self) -> None:
+        self.held = self.sent = self.told = self.expects = -1
+
+
+class Replication:
+    """Of one ballot. `previous` and `known`: the ballot the log was of when this one was raised, and who holds how much of it."""
+
+    __slots__ = (
+        "alarm",
+        "append_us",
+        "ballot",
+        "durable",
+        "known",
+        "me",
+        "peers",
+        "pending",
+        "previous",
+        "replica",
+    )
+
+    def __init__(
+        self,
+        replica: Replica,
+        me: NodeId,
+        ballot: Ballot,
+        append_us: int,
+        previous: Ballot,
+        known: Mapping[NodeId, int],
+    ) -> None:
+        self.replica, self.me, self.ballot, self.append_us = replica, me, ballot, append_us
+        self.previous, self.known = previous, dict(known)
+        self.peers: dict[NodeId, Peer] = {}
+        self.pending: list[Any] = []
+        self.durable = -1
+        self.alarm = Alarm()
+
+    @property
+    def index(self) -> int:
+        """Of the last entry proposed."""
+        return self.replica.log.index + len(self.pending)
+
+    @property
+    def room(self) -> int:
+        """How many more entries may be proposed before some are committed."""
+        return self.replica.snapshot_entries - len(self.replica.log.tail) - len(self.pending)
+
+    def present(self, nodes: Sequence[NodeId]) -> list[Effect]:
+        """These are the replicas now: commits wait for them and for nobody else."""
+        out = self.flush() if any(node not in self.peers for node in nodes) else []
+        self.peers = {node: self.peers.get(node) or Peer() for node in nodes}
+        for node, peer in self.peers.items():
+            if peer.sent < 0:
+                out += self._begin(node, peer)
+        return out
+
+    def own(self) -> Post:
+        """Asks the own disk: comes back as soon as what stands before it is durable."""
+        return Post(self.me, Held(self.replica.job, self.ballot, self.replica.log.index))
+
+    def propose(self, entry: Any, now: int) -> int:
+        """Its index. Raises InternalError when there is no `room`."""
+        if self.room <= 0:
+            raise InternalError(
+                f"job {self.replica.job.hex()}: {len(self.replica.log.tail)} entries wait for replicas"
+            )
+        self.pending.append(entry)
+        self._wake(now)
+        return self.index
+
+    def _wake(self, now: int) -> None:
+        if self.alarm.at is None:
+            self.alarm.set(now, self.append_us)
+
+    def tick(self, now: int) -> list[Effect]:
+        if not self.alarm.rings(now):
+            return []
+        return self.flush() or self._send_all()
+
+    def flush(self) -> list[Effect]:
+        """What was proposed goes to the disk, and behind that to the replicas."""
+        if not self.pending:
+            return []
+        log = self.replica.log
+        record = log.extend(self.ballot, log.index + 1, self.pending)
+        self.pending = []
+        return [self.replica.write(record), *self._send_all(), self.own()]
+
+    def _send_all(self) -> list[Effect]:
+        out: list[Effect] = []
+        for node, peer in self.peers.items():
+            out += self._send(node, peer)
+        return out
+
+    def _send(self, node: NodeId, peer: Peer) -> list[Effect]:
+        """The entries it was not sent yet; without any, how far all is committed, if it does not know."""
+        log = self.replica.log
+        if peer.sent == log.index and peer.told == log.applied:
+            return []
+        message = Append(self.replica.job, self.ballot, peer.sent + 1, log.after(peer.sent), log.applied)
+        peer.sent, peer.told = log.index, log.applied
+        return [Post(node, message)]
+
+    def _begin(self, node: NodeId, peer: Peer) -> list[Effect]:
+        """The whole log, or the rest of it for one who told that it holds the beginning."""
+        log, known = self.replica.log, self.known.pop(node, -1)
+        peer.sent, peer.told = log.index, log.applied
+        if self.previous != NO_BALLOT and log.applied <= known <= log.index:
+            rest = log.after(known)
+            return [
+                Post(node, Append(self.replica.job, self.ballot, known + 1, rest, log.applied, self.previous))
+            ]
+        peer.expects = log.index
+        return [
+            Post(
+                node,
+                Install(
+                    self.replica.job, self.ballot, log.applied, log.image(), self.previous, tuple(log.tail)
+                ),
+            )
+        ]
+
+    def held(self, source: NodeId, index: int) -> list[Effect]:
+        """An acknowledgement under this ballot, or word of a replica that has less than it was thought to have."""
+        if source == self.me:
+            self.durable = max(self.durable, index)
+            return []
+        peer = self.peers.get(source)
+        if peer is None or index < peer.expects:
+            return []
+        if index < max(0, peer.held):
+            return self._again(source, peer, index)
+        peer.held, peer.expects = index, -1
+        return []
+
+    def link_reset(self, node: NodeId) -> list[Effect]:
+        """What was on its way is lost: again from what it last held."""
+        peer = self.peers.get(node)
+        return [] if peer is None else self._again(node, peer, peer.held)
+
+    def _again(self, node: NodeId, peer: Peer, held: int) -> list[Effect]:
+        log = self.replica.log
+        peer.held, peer.told, peer.expects = held, -1, -1
+        if held < log.applied:
+            return self._begin(node, peer)
+        peer.sent = held
+        return self._send(node, peer)
+
+    def everywhere(self) -> int:
+        """Rule 6*: nothing counts as committed before the own disk and every present replica hold it and all before it."""
+        return min([self.durable, *(peer.held for peer in self.peers.values())])
+
+    def commit(self, now: int) -> list[tuple[int, Any]]:
+        """Apply what has become committed, and see to it that the replicas hear of it."""
+        done = self.replica.log.commit(self.everywhere())
+        if done:
+            self._wake(now)
+        return done
+
+    def check(self) -> None:
+        log = self.replica.log
+        assert log.held == self.ballot == self.replica.highest
+        assert self.room >= 0 or not self.pending
+        for peer in self.peers.values():
+            assert peer.held <= peer.sent <= log.index
+            assert peer.held < 0 or log.applied <= peer.held

@@ -1,0 +1,488 @@
+"""Who is master of a job, with which log: one machine for each job and node that is, or may become, master or replica.
+
+The node closest to the job's id asks its neighbours what they hold, takes the log that holds most, raises the ballot, puts the
+log onto its replicas, and only then serves; a closer node that joins gets the log from the one that serves.
+
+| phase   | what happens                              | next                                                        |
+|---------|-------------------------------------------|-------------------------------------------------------------|
+| REST    | not closest; follows a master, or idle    | closest -> QUERY                                            |
+| QUERY   | asks all neighbours, without a promise    | one serves -> WAIT; all told, or `2 ask_us` -> PROMISE      |
+| WAIT    | a node that serves will hand over         | Handover -> INSTALL; it serves no more -> QUERY;            |
+|         |                                           | `transfer_us_max` -> PROMISE                                |
+| PROMISE | asks all under a new ballot; they promise | all told, or `ask_us_max`: another has more -> FETCH,       |
+|         | it and tell what they hold                | none has -> INSTALL; one had promised more -> QUERY         |
+| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went, or `transfer_us_max`   |
+|         |                                           | -> FETCH of the next highest                                |
+| INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE                                        |
+|         | disks of all present replicas             |                                                             |
+| SERVE   | entries are proposed and committed        | not closest, the closest has all that is committed -> DRAIN |
+| DRAIN   | nothing new; the rest is committed        | all is -> Handover, REST; closest again -> SERVE            |
+
+From every phase: a higher ballot is promised, and whoever asked, served or drained under a lower one starts anew (QUERY, after
+`ask_us`, if it is the closest; else REST). Not closest any more: QUERY … INSTALL -> REST. `Role` is what others see of the phase.
+
+Invariants
+- Under one ballot at most one node serves: a ballot carries its node's id, and is on that node's disk before anybody hears of it.
+- Logs of one ballot are prefixes of one another: only its node makes entries, and a log gets the ballot only as a whole.
+- An entry is committed when the own disk and all present replicas hold it and everything before it. So the highest log among
+  those that a new master reaches has every entry that was committed under that log's ballot; it keeps also those that may
+  have been, and commits them before it serves. Those that it asked have promised, and hold nothing more for lower ballots.
+- Not promised: what was committed on a side of a partition that the next master did not reach, or whose ballot is lower.
+- A log without an entry has committed nothing. Whoever begins with such a one (`Serve.fresh`) rebuilds, and should make the start
+  of that its first entry, since that is what lets a successor see more than nothing.
+
+What the surroundings owe: `Held` posted to the node itself comes back through `step` when what stands before it in its list is
+durable; after each call `take_committed` comes first, then `take_changes`; what follows from either is put behind the returned
+effects, in the same list. A node that lost its disk comes back with another id, or after it has heard (`heard_ballot`)
+the highest ballot it ever served under.
+
+Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012); Raft's pre-vote (Ongaro, 2014, section 9.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from elf.errors import InternalError
+from elf.jobmaster.job_log import LogRecord, NewState, State, rank
+from elf.jobmaster.replica import Replica
+from elf.jobmaster.replication import Alarm, Replication
+from elf.srt.effects import Effect, Post, Send
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import (
+    NO_BALLOT,
+    Append,
+    Ballot,
+    Fetch,
+    Handover,
+    Held,
+    Install,
+    Message,
+    StateAsk,
+    StateTell,
+)
+from elf.srt.parameters import Parameters
+
+
+class Role(Enum):
+    """What a node is for a job's log."""
+
+    IDLE = "idle"
+    REPLICA = "replica"
+    ASKING = "asking"
+    SERVING = "serving"
+    HANDING_OVER = "handing over"
+
+
+class Phase(Enum):
+    """See the module's table."""
+
+    REST = "rest"
+    QUERY = "query"
+    WAIT = "wait"
+    PROMISE = "promise"
+    FETCH = "fetch"
+    INSTALL = "install"
+    SERVE = "serve"
+    DRAIN = "drain"
+
+
+_ROLES = {Phase.SERVE: Role.SERVING, Phase.DRAIN: Role.HANDING_OVER}
+_UNDER_OWN_BALLOT = (Phase.PROMISE, Phase.FETCH, Phase.INSTALL, Phase.SERVE, Phase.DRAIN)
+_REPLICATING = (Phase.INSTALL, Phase.SERVE, Phase.DRAIN)
+
+
+class Serve(msgspec.Struct, frozen=True):
+    """This node serves from now on. `state` goes on to be applied to by the succession. fresh: nothing was found; rebuild."""
+
+    ballot: Ballot
+    state: State
+    index: int
+    fresh: bool
+
+
+class StepDown(msgspec.Struct, frozen=True):
+    """It serves no more; what was proposed and not committed is not its business any more."""
+
+    ballot: Ballot
+
+
+Change = Serve | StepDown
+
+
+class Succession:
+    """See the module. Memory: what the replica holds; told answers and peers are bounded by the leaf set."""
+
+    __slots__ = (
+        "_again",
+        "_bound",
+        "_changes",
+        "_committed",
+        "_paused",
+        "_refused",
+        "_server",
+        "_told",
+        "ballot",
+        "is_closest",
+        "job",
+        "me",
+        "neighbours",
+        "parameters",
+        "phase",
+        "replica",
+        "replication",
+    )
+
+    def __init__(self, job: JobId, me: NodeId, parameters: Parameters, new_state: NewState) -> None:
+        self.job, self.me, self.parameters = job, me, parameters
+        self.replica = Replica(job, new_state, parameters.snapshot_entries)
+        self.replication: Replication | None = None
+        self.phase = Phase.REST
+        self.ballot: Ballot = NO_BALLOT
+        """Under which this node asks or serves; NO_BALLOT when it does neither."""
+        self.is_closest = False
+        self.neighbours: tuple[NodeId, ...] = ()
+        self._told: dict[NodeId, tuple[Ballot, int]] = {}
+        self._refused: set[NodeId] = set()
+        self._server: NodeId = b""
+        self._paused = False
+        self._again, self._bound = Alarm(), Alarm()
+        self._committed: list[tuple[int, Any]] = []
+        self._changes: list[Change] = []
+
+    # What others see.
+
+    @property
+    def role(self) -> Role:
+        if self.phase is Phase.REST:
+            return Role.IDLE if self.replica.log.state is None else Role.REPLICA
+        return _ROLES.get(self.phase, Role.ASKING)
+
+    @property
+    def highest(self) -> Ballot:
+        """The highest ballot seen anywhere; on disk."""
+        return self.replica.highest
+
+    @property
+    def state(self) -> State | None:
+        """All committed entries applied, as far as this node knows; None while it holds nothing."""
+        return self.replica.log.state
+
+    @property
+    def room(self) -> int:
+        """How many entries may be proposed now; 0 unless serving."""
+        return self.replication.room if self.replication and self.phase is Phase.SERVE else 0
+
+    @property
+    def deadline(self) -> int | None:
+        alarms = [self._again.at, self._bound.at, self.replication.alarm.at if self.replication else None]
+        return min((at for at in alarms if at is not None), default=None)
+
+    def take_committed(self) -> list[(tuple[int, Any])]:
+        """Newly committed entries that were proposed here, in order; they are in the state already."""
+        done, self._committed = self._committed, []
+        return done
+
+    def take_changes(self) -> list[Change]:
+        done, self._changes = self._changes, []
+        return done
+
+    # What happens to it.
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        """After a restart, before anything else: the records of ("log", job), in order, and of ("ballot", job)."""
+        for record in records:
+            self.replica.restore(record)
+
+    def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
+        """The overlay's view, at the start and when it changes: whether no live node is closer to the job's id, and the live
+        members of the leaf set without this node, ordered by that closeness."""
+        self.is_closest, self.neighbours = is_closest, tuple(node for node in neighbours if node != self.me)
+        self._told = {node: told for node, told in self._told.items() if node in self.neighbours}
+        if self.phase in _REPLICATING:
+            return self._present(now)
+        if not is_closest:
+            return self._rest()
+        if self.phase is Phase.REST or (self.phase is Phase.WAIT and self._server not in self.neighbours):
+            return self._query(now)
+        if self.phase is Phase.FETCH and self._server not in self.neighbours:
+            return self._choose(now)
+        return [*self._ask(), *self._heard_all(now)] if not self._paused else []
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        """Raises KeyError for a message that is none of this machine's."""
+        return _STEPS[type(message)](self, source, message, now)
+
+    def heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
+        """A ballot told by the directory, the tree or a sink's fence."""
+        return self._bow(ballot, now)
+
+    def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
+        """One of the link's two ends began a new life; what was on its way is lost."""
+        self.replica.link_reset(peer)
+        if self.replication:
+            return self.replication.link_reset(peer)
+        if self.phase is Phase.FETCH and peer == self._server:
+            return [Send(peer, Fetch(self.job, self.ballot))]
+        return []
+
+    def propose(self, entry: Any, now: int) -> int:
+        """The entry's index, if it becomes committed. Raises InternalError unless serving and with `room`."""
+        if self.replication is None or self.phase is not Phase.SERVE:
+            raise InternalError(f"job {self.job.hex()}: an entry was proposed to a node that does not serve")
+        return self.replication.propose(entry, now)
+
+    def tick(self, now: int) -> list[Effect]:
+        out = self.replication.tick(now) if self.replication else []
+        if self._again.rings(now):
+            out += self._repeat(now)
+        if self._bound.rings(now):
+            out += self._give_up(now)
+        return out
+
+    # Ballots.
+
+    def _bow(self, ballot: Ballot, now: int) -> list[Effect]:
+        """Promise a higher ballot than any before; stop what went on under a lower one."""
+        if not self.replica.outranks(ballot, self.replica.highest):
+            return []
+        out: list[Effect] = [self.replica.promise(ballot)]
+        return out + self._stop(now) if self.phase in _UNDER_OWN_BALLOT else out
+
+    def _stop(self, now: int) -> list[Effect]:
+        """Serve and ask no more under this ballot; the closest node begins anew a little later, so that two do not race."""
+        return self._rest() + (self._query(now, pause=True) if self.is_closest else [])
+
+    def _rest(self) -> list[Effect]:
+        if self.phase in (Phase.SERVE, Phase.DRAIN):
+            self._changes.append(StepDown(self.ballot))
+        self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
+        self._told, self._refused, self._server = {}, set(), b""
+        self._again.stop()
+        self._bound.stop()
+        return []
+
+    # Asking.
+
+    def _query(self, now: int, *, pause: bool = False) -> list[Effect]:
+        self._rest()
+        self.phase, self._paused = Phase.QUERY, pause
+        self._again.set(now, self.parameters.ask_us)
+        self._bound.set(now, (3 if pause else 2) * self.parameters.ask_us)
+        return [] if pause else [*self._ask(), *self._heard_all(now)]
+
+    def _promise(self, now: int) -> list[Effect]:
+        self._rest()
+        self.phase, self.ballot = Phase.PROMISE, (self.replica.highest[0] + 1, self.me)
+        self._again.set(now, self.parameters.ask_us)
+        self._bound.set(now, self.parameters.ask_us_max)
+        return [*self._ask(), *self._heard_all(now)]
+
+    def _ask(self) -> list[Effect]:
+        """Ask whoever has not told; under a ballot of one's own, which is on the disk before."""
+        if self.phase not in (Phase.QUERY, Phase.PROMISE):
+            return []
+        ask = StateAsk(self.job, self.ballot)
+        asks = [Send(node, ask) for node in self.neighbours if node not in self._told]
+        return [self.replica.promise(self.ballot), *asks] if self.phase is Phase.PROMISE else [*asks]
+
+    def _repeat(self, now: int) -> list[Effect]:
+        """`ask_us` have passed without all answers."""
+        self._again.set(now, self.parameters.ask_us)
+        if self.phase is Phase.WAIT:
+            return [Send(self._server, StateAsk(self.job, NO_BALLOT))]
+        if self.phase is Phase.FETCH:
+            return [Send(self._server, Fetch(self.job, self.ballot))]
+        paused, self._paused = self._paused, False
+        return [*self._ask(), *(self._heard_all(now) if paused else [])]
+
+    def _give_up(self, now: int) -> list[Effect]:
+        """Who has not answered by now is not waited for."""
+        if self.phase is Phase.FETCH:
+            self._refused.add(self._server)
+        return self._choose(now) if self.phase in (Phase.PROMISE, Phase.FETCH) else self._promise(now)
+
+    def _heard_all(self, now: int) -> list[Effect]:
+        if any(node not in self._told for node in self.neighbours):
+            return []
+        if self.phase is Phase.QUERY:
+            return self._promise(now)
+        return self._choose(now) if self.phase is Phase.PROMISE else []
+
+    def _on_tell(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+        out = self._bow(message.highest, now)
+        asking = self.phase in (Phase.QUERY, Phase.PROMISE, Phase.WAIT) and not self._paused
+        if not asking or message.asked != self.ballot or source not in self.neighbours:
+            return out
+        if self.phase is Phase.WAIT:
+            return out + (self._query(now) if source == self._server and not message.serving else [])
+        if message.serving:
+            return out + self._wait(source, now)
+        self._told[source] = (message.held, message.index)
+        return out + self._heard_all(now)
+
+    def _wait(self, server: NodeId, now: int) -> list[Effect]:
+        self._rest()
+        self.phase, self._server = Phase.WAIT, server
+        self._again.set(now, self.parameters.ask_us)
+        self._bound.set(now, self.parameters.transfer_us_max)
+        return []
+
+    # Taking over.
+
+    def best(self) -> NodeId:
+        """Rule 7*: the highest (ballot, index) among all that were reached; this node where it is as high as any."""
+        ranks = {node: rank(*told) for node, told in self._told.items() if node not in self._refused}
+        found = max(ranks, key=lambda node: (ranks[node], node), default=self.me)
+        return found if found != self.me and ranks[found] > self.replica.log.rank else self.me
+
+    def _choose(self, now: int) -> list[Effect]:
+        best = self.best()
+        if best == self.me:
+            return self._adopt(now)
+        self.phase, self._server = Phase.FETCH, best
+        self._again.set(now, self.parameters.ask_us)
+        self._bound.set(now, self.parameters.transfer_us_max)
+        return [Send(best, Fetch(self.job, self.ballot))]
+
+    def _fetched(self, source: NodeId, message: Install, now: int) -> list[Effect]:
+        """The log that was asked for; the holder may have restarted with less, then the next highest may be higher."""
+        self._told[source] = (message.previous, message.index + len(message.tail))
+        if self.best() != source:
+            return self._choose(now)
+        record = self.replica.log.install(message.previous, message.index, message.state, message.tail)
+        return [self.replica.write(record, replace=True), *self._adopt(now)]
+
+    def _adopt(self, now: int) -> list[Effect]:
+        """The log in hand becomes one of the own ballot; then everybody gets it."""
+        log = self.replica.log
+        previous = log.held if log.index else NO_BALLOT
+        known = {node: index for node, (held, index) in self._told.items() if held == previous}
+        if previous == NO_BALLOT:
+            record = self.replica.write(log.begin(self.ballot), replace=True)
+        else:
+            record = self.replica.write(log.extend(self.ballot, log.index + 1, ()))
+        self._again.stop()
+        self._bound.stop()
+        self.phase, self._told, self._refused = Phase.INSTALL, {}, set()
+        self.replication = Replication(
+            self.replica, self.me, self.ballot, self.parameters.append_us, previous, known
+        )
+        return [record, self.replication.own(), *self._present(now)]
+
+    # Serving.
+
+    def _present(self, now: int) -> list[Effect]:
+        """The first neighbours are the replicas; a closer node is one in any case."""
+        assert self.replication is not None
+        if self.phase is Phase.INSTALL and not self.is_closest:
+            return self._rest()
+        count = max(self.parameters.replicas, 0 if self.is_closest else 1)
+        return [*self.replication.present(self.neighbours[:count]), *self._progress(now)]
+
+    def _progress(self, now: int) -> list[Effect]:
+        """Commit what all hold now, and see what that allows."""
+        replication, log = self.replication, self.replica.log
+        assert replication is not None
+        done = replication.commit(now)
+        if self.phase is not Phase.INSTALL:
+            self._committed += done
+        out = self.replica.cut() if done else []
+        if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
+            self.phase = Phase.SERVE
+            assert log.state is not None
+            self._changes.append(Serve(self.ballot, log.state, log.index, fresh=log.index == 0))
+        return out + self._hand_over(now)
+
+    def _hand_over(self, now: int) -> list[Effect]:
+        """To the closer neighbour, when it is as far as everybody; at once when nothing is left to commit."""
+        replication, log = self.replication, self.replica.log
+        assert replication is not None
+        if self.is_closest or not self.neighbours:
+            self.phase = Phase.SERVE if self.phase is Phase.DRAIN else self.phase
+            return []
+        heir, out = self.neighbours[0], list[Effect]()
+        if self.phase is Phase.SERVE and replication.peers[heir].held >= log.applied:
+            self.phase = Phase.DRAIN
+            out = replication.flush()
+        if self.phase is not Phase.DRAIN or log.tail:
+            return out
+        return [*out, Post(heir, Handover(self.job, self.ballot, log.index)), *self._rest()]
+
+    def _on_held(self, source: NodeId, message: Held, now: int) -> list[Effect]:
+        if message.refused:
+            return self._bow(message.ballot, now)
+        if self.replication is None or message.ballot != self.ballot:
+            return []
+        return [*self.replication.held(source, message.index), *self._progress(now)]
+
+    # Following.
+
+    def _on_log(self, source: NodeId, message: Append | Install, now: int) -> list[Effect]:
+        """A master's word: it is followed unless a higher ballot was promised."""
+        replica = self.replica
+        if isinstance(message, Install) and self.phase is Phase.FETCH and message.ballot == self.ballot:
+            return self._fetched(source, message, now)
+        if message.ballot[1] != source:
+            return []
+        if replica.outranks(replica.highest, message.ballot):
+            return replica.refuse(source)
+        out = self._bow(message.ballot, now)
+        news = isinstance(message, Install) or source != self._server
+        if self.is_closest and news:
+            out += self._wait(source, now)
+        if isinstance(message, Install):
+            return out + replica.install(source, message)
+        return out + replica.append(source, message)
+
+    def _on_handover(self, source: NodeId, message: Handover, now: int) -> list[Effect]:
+        """Nobody serves under that ballot any more, and this node holds all of it."""
+        log = self.replica.log
+        whole = message.ballot == log.held == self.replica.highest and message.index == log.index
+        if not whole or not self.is_closest or message.ballot[1] != source:
+            return []
+        self._rest()
+        self.ballot = (message.ballot[0] + 1, self.me)
+        self._told = {
+            node: (log.held, log.index) for node in self.neighbours
+        }  # most likely; they refuse otherwise
+        return [self.replica.promise(self.ballot), *self._adopt(now)]
+
+    def _on_ask(self, source: NodeId, message: StateAsk, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        if message.ballot != NO_BALLOT:
+            out = [*self._bow(message.ballot, now), self.replica.promise(message.ballot)]
+        serving = self.phase in _REPLICATING
+        return [*out, self.replica.tell(source, message.ballot, serving)]
+
+    def _on_fetch(self, source: NodeId, message: Fetch, now: int) -> list[Effect]:
+        out = self._bow(message.ballot, now)
+        if self.replica.outranks(self.replica.highest, message.ballot):
+            return [*out, self.replica.tell(source, message.ballot, False)]
+        return out + self.replica.fetch(source, message)
+
+    def check(self) -> None:
+        self.replica.check()
+        own = self.phase in _UNDER_OWN_BALLOT
+        assert own == (self.ballot != NO_BALLOT)
+        assert not own or self.ballot == self.replica.highest
+        assert (self.phase in _REPLICATING) == (self.replication is not None)
+        assert len(self._told) <= len(self.neighbours)
+        assert self.is_closest or self.phase in (Phase.REST, Phase.SERVE, Phase.DRAIN)
+        if self.replication:
+            self.replication.check()
+
+
+_STEPS: dict[type[Message], Callable[[Succession, NodeId, Any, int], list[Effect]]] = {
+    Append: Succession._on_log,
+    Install: Succession._on_log,
+    Held: Succession._on_held,
+    StateAsk: Succession._on_ask,
+    StateTell: Succession._on_tell,
+    Fetch: Succession._on_fetch,
+    Handover: Succession._on_handover,
+}
