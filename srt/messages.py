@@ -32,6 +32,9 @@ FIRST = 1
 """Span flag: nothing before `from` belongs to the job. Only such a span may open a file that the master does not know."""
 CLOSED = 2
 """Span flag: `to` is the file's length, and no more will come."""
+GAP = 4
+"""Span flag: lines before `to` are lost (the file was shorter than its place, or gone). Windows up to the worker's watermark do
+not count it as complete."""
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -185,7 +188,8 @@ class Hello(Message, frozen=True, array_like=True, gc=False):
 
 class Welcome(Message, frozen=True, array_like=True, gc=False):
     """`positions`: of each file of the worker that is known, in all lanes; others begin at `since_us`. `lanes`: number of each
-    CONTROL that waits for this worker's lane, and from which event time."""
+    CONTROL that waits for this worker's lane, and from which event time. `ends`: every file of those lanes that is not done,
+    and up to where it is to be read again (its span is FIRST where the lane has no position yet)."""
 
     job: JobId
     ballot: Ballot
@@ -194,6 +198,7 @@ class Welcome(Message, frozen=True, array_like=True, gc=False):
     since_us: Micros
     positions: tuple[tuple[Slot, Position], ...]
     lanes: tuple[tuple[int, Micros], ...] = ()
+    ends: tuple[tuple[Slot, int], ...] = ()
 
 
 class Goodbye(Message, frozen=True, array_like=True, gc=False):
