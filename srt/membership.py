@@ -90,7 +90,6 @@ class Membership:
     __slots__ = (
         "_news",
         "_now",
-        "number",
         "_parameters",
         "_rng",
         "changes",
@@ -99,6 +98,7 @@ class Membership:
         "lived",
         "me",
         "members",
+        "number",
         "probes",
         "suspects",
     )

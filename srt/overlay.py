@@ -1,11 +1,11 @@
-"""The overlay of one node: it owns leaf set, routing table and membership, joins, repairs and routes.
+"""The overlay of one node: it owns membership, leaf set and routing table, joins, probes and repairs.
 
 Transitions (see `membership` for what is believed of a node):
 
     on                                   does
     join, no other seed                  joined: I am the first
     join with seeds                      JoinMesh to one seed after the other until a JoinTell comes, ever more rarely
-    JoinMesh                             adds what it knows and hands on; the closest node answers JoinTell and takes the joiner in
+    JoinMesh                             adds what it knows and hands on; the closest takes the joiner in and answers JoinTell
     JoinTell                             takes all in that fit, pings its leaf set, which takes it in
     Ping                                 Pong; its sender and its news are heard
     Pong                                 ends a probe, learns the round trip; passed on if the probe was for another
@@ -16,11 +16,7 @@ Transitions (see `membership` for what is believed of a node):
     each probe_us                        one leaf and one watched node is probed; each fourth time one of the routing table,
                                          one of the dead; each 128th a seed that is no member
 
-Routing: where the leaf set covers the key, its closest node; else the routing table's, else any known one. Each hop is strictly
-closer to the key (`ids.closeness`), whatever the tables hold: so no message runs in a circle, not even while tables disagree.
-
-A suspect stays in leaf set and `next_hop`: suspicion alone moves no job to another master. It is only passed over where the
-routing table has others.
+Who is kept, and routing: see `neighbours`.
 
 Invariants: `check`. Prior art: Pastry (Middleware 2001); SWIM (DSN 2002).
 """
@@ -31,8 +27,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from elf.srt.effects import Effect, Send
-from elf.srt.ids import NodeId, closeness, distance
-from elf.srt.leafset import LeafSet, leaves_digest
+from elf.srt.ids import NodeId
+from elf.srt.leafset import leaves_digest
 from elf.srt.membership import DIRECT, FOR_ANOTHER, INDIRECT, ONCE, Change, Membership, Probe
 from elf.srt.messages import (
     Contact,
@@ -46,8 +42,8 @@ from elf.srt.messages import (
     Pong,
     ProbeFor,
 )
+from elf.srt.neighbours import Neighbours
 from elf.srt.parameters import Parameters
-from elf.srt.routing import RoutingTable
 
 if TYPE_CHECKING:
     from random import Random
@@ -71,27 +67,21 @@ class Overlay:
 
     __slots__ = (
         "_ask_at",
-        "_candidate",
         "_due",
         "_holes",
         "_join_at",
         "_join_wait",
-        "_leaves",
         "_members",
+        "_near",
         "_order",
         "_parameters",
-        "_proximity",
         "_rng",
-        "_round_trips",
         "_seeds",
         "_seen",
         "_soon",
         "_strangers",
-        "_table",
         "_turn",
         "_turn_at",
-        "_used",
-        "_watched",
     )
 
     def __init__(
@@ -104,19 +94,13 @@ class Overlay:
     ) -> None:
         self._parameters = parameters
         self._rng = rng
-        self._proximity = proximity
         self._members = Membership(me, parameters, rng)
-        self._leaves = LeafSet(me.id, parameters.leaves)
-        self._table = RoutingTable(me.id)
-        self._round_trips: dict[NodeId, int] = {}
+        self._near = Neighbours(self._members, parameters.leaves, proximity)
         self._seeds: tuple[Contact, ...] = ()
-        self._watched: dict[NodeId, int] = {}
         self._seen: dict[NodeId, int] = {}
         self._soon: dict[NodeId, Contact] = {}
         self._strangers: dict[NodeId, Contact] = {}
         self._order: list[NodeId] = []
-        self._candidate: Contact | None = None
-        self._used: NodeId | None = None
         self._holes = False
         self._join_at: int | None = None
         self._join_wait = parameters.join_retry_us
@@ -148,11 +132,11 @@ class Overlay:
     def leaves(self) -> Sequence[Contact]:
         """The leaf set by id, both halves, suspects included. O(L log L)."""
         members = self._members.members
-        return [members[node] for node in self._leaves.by_id()]
+        return [members[node] for node in self._near.leaves.by_id()]
 
     def closest(self, key: bytes, count: int) -> list[NodeId]:
         """The `count` nodes closest to `key` of my leaf set and me, closest first. O(L log L)."""
-        return self._leaves.nearest(key, count)
+        return self._near.leaves.nearest(key, count)
 
     def is_alive(self, node: NodeId) -> bool:
         """Known, and neither suspect nor dead. O(1)."""
@@ -177,16 +161,8 @@ class Overlay:
         return changes
 
     def next_hop(self, key: bytes) -> NodeId | None:
-        """To whom to hand what is meant for the node closest to `key`; None if that is me."""
-        leaves = self._leaves
-        if leaves.covers(key):
-            hop = leaves.closest(key)
-            return None if hop == leaves.me else hop
-        found = self._table.get(key)
-        if found is None or found in self._members.suspects or not self._is_closer(key, found):
-            found = self._nearest_known(key)
-        self._used = found
-        return found
+        """To whom to hand what is meant for the node closest to `key`; None if that is me. Each hop is strictly closer."""
+        return self._near.next_hop(key)
 
     # What the node tells.
 
@@ -199,18 +175,9 @@ class Overlay:
         return self._try_join()
 
     def warm(self, contacts: Iterable[Contact], now: int) -> None:
-        """Begin as a node that has known these for long. O(n log n)."""
-        members = self._members
+        """Begin as a node that has known these for long (`warm_tables` picks them). O(n log n)."""
         self._live(now)
-        for contact in contacts:
-            if contact.id != self.me.id:
-                members.members[contact.id] = contact
-        self._leaves.fill(members.members)
-        for node in members.members:
-            if self._table.get(node) is None:
-                self._table.put(node)
-        for node in [node for node in members.members if not self._is_kept(node)]:
-            del members.members[node]
+        self._near.warm(contacts)
         self._join_at = None
 
     def watch(self, node: NodeId) -> None:
@@ -218,19 +185,18 @@ class Overlay:
         members = self._members
         if node == self.me.id:
             return
-        self._watched[node] = self._watched.get(node, 0) + 1
-        if node not in members.members:
-            contact = self._contact_of(node) or Contact(node, 0)
-            if node not in members.graves:
-                members.admit(contact)
-            self._ask_soon(contact)
+        self._near.watch(node)
+        if node in members.members:
+            return
+        contact = self._contact_of(node) or Contact(node, 0)
+        if contact.incarnation and members.hear(contact):
+            self._take_in(contact, heard=True)
+        elif node not in members.graves:
+            members.admit(contact)
+        self._ask_soon(contact)
 
     def unwatch(self, node: NodeId) -> None:
-        count = self._watched.pop(node, 0)
-        if count > 1:
-            self._watched[node] = count - 1
-        elif count and not self._is_kept(node):
-            self._let_go(node)
+        self._near.unwatch(node)
 
     def doubt(self, node: NodeId, now: int) -> list[Effect]:
         """A node gives no sign of life: probe it at once, directly and through others."""
@@ -239,7 +205,7 @@ class Overlay:
         contact = members.members.get(node)
         if contact is None or members.is_asking_others(node):
             return []
-        out: list[Effect] = [members.probe(contact, self._leaves.digest)]
+        out: list[Effect] = [members.probe(contact, self._near.leaves.digest)]
         probe = members.probes.get(members.number)
         if probe is not None:
             self._ask_others(members.number, probe, out)
@@ -252,7 +218,7 @@ class Overlay:
         members = self._members
         members.leaving = True
         members.spread(News(self.me, "left"))
-        nodes = dict.fromkeys((*self._leaves.clockwise(), *self._watched))
+        nodes = dict.fromkeys((*self._near.leaves.clockwise(), *self._near.watched))
         news = (News(self.me, "left"),)
         return [Send(node, Ping(self.me, 0, news)) for node in nodes if node in members.members]
 
@@ -271,7 +237,7 @@ class Overlay:
             if message.sender.id == source and message.target.id != self.me.id:
                 self._remember(message.target)
                 self._meet(message.sender, out, heard=True)
-                out.append(self._members.probe_for(message, self._leaves.digest))
+                out.append(self._members.probe_for(message, self._near.leaves.digest))
                 self._wake(lived + self._parameters.probe_us)
         elif isinstance(message, LeavesAsk):
             self._meet(message.sender, out, heard=True)
@@ -331,7 +297,7 @@ class Overlay:
             self._meet(sender, out, heard=True)
         if ping.news:
             self._hear_news(source, ping.news, out)
-        leaves = self._leaves
+        leaves = self._near.leaves
         if source in (leaves.left, leaves.right) and ping.leaves_digest != self._seen.get(source):
             self._compare(source, out)
         if ping.number:
@@ -343,25 +309,30 @@ class Overlay:
         if sender.id != source:
             return
         members = self._members
+        probe = members.answered(pong)
+        direct = probe is not None and probe.stage != FOR_ANOTHER and pong.about == source
+        if probe is not None and direct:
+            self._near.measured(source, members.lived - probe.sent)
         if members.members.get(source) is not sender:
             self._meet(sender, out, heard=True)
-        probe = members.answered(pong)
+        if direct:
+            self._near.compete(source)
         if pong.news:
             self._hear_news(source, pong.news, out)
-        leaves = self._leaves
+        leaves = self._near.leaves
         if source in (leaves.left, leaves.right) and pong.leaves_digest != self._seen.get(source):
             self._compare(source, out)
         if probe is not None:
-            self._on_answer(probe, pong, out)
+            if probe.stage == FOR_ANOTHER:
+                self._pass_on(probe, sender, out)
             self._rearm()
 
-    def _on_answer(self, probe: Probe, pong: Pong, out: list[Effect]) -> None:
-        if probe.stage == FOR_ANOTHER:
-            news = (News(pong.sender, "alive"),)
-            about = Pong(self.me, probe.asker_number, pong.sender.id, news, self._leaves.digest)
-            out.append(Send(probe.asker, about))
-        elif pong.about == pong.sender.id and self._proximity is None:
-            self._learn_round_trip(pong.sender, self._members.lived - probe.sent)
+    def _pass_on(self, probe: Probe, target: Contact, out: list[Effect]) -> None:
+        """Tell who asked for it that the target lives, and which version of it."""
+        about = Pong(
+            self.me, probe.asker_number, target.id, (News(target, "alive"),), self._near.leaves.digest
+        )
+        out.append(Send(probe.asker, about))
 
     def _hear_news(self, source: NodeId, claims: tuple[News, ...], out: list[Effect]) -> None:
         members = self._members
@@ -382,11 +353,13 @@ class Overlay:
         before = self.me
         out[:0] = self._members.refute(claim, status)
         if self.me is not before and source != self.me.id:
-            out.append(Send(source, Ping(self.me, 0, self._members.news_for(source), self._leaves.digest)))
+            out.append(
+                Send(source, Ping(self.me, 0, self._members.news_for(source), self._near.leaves.digest))
+            )
 
     def _on_suspect(self, contact: Contact, out: list[Effect]) -> None:
         """Tell the suspect at once, so that it can refute: the Ping bears the claim."""
-        out.append(self._members.probe(contact, self._leaves.digest, ONCE))
+        out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
         self._wake(self._members.lived + self._parameters.probe_us)
 
     def _end_probes(self, out: list[Effect]) -> None:
@@ -401,20 +374,16 @@ class Overlay:
 
     def _ask_others(self, number: int, probe: Probe, out: list[Effect]) -> None:
         """Rule: nobody is suspected before others have tried to reach it too."""
-        out.extend(self._members.ask_others(number, probe, self._leaves.clockwise()))
+        out.extend(self._members.ask_others(number, probe, self._near.leaves.clockwise()))
 
     # Who is known.
-
-    def _proper_members(self) -> list[NodeId]:
-        """Without those that are watched and have not been heard of otherwise."""
-        return [node for node, member in self._members.members.items() if member.incarnation]
 
     def _meet(self, contact: Contact, out: list[Effect], *, heard: bool) -> None:
         """A node lives: `heard` by its own word, or it is said by another."""
         if contact.id == self.me.id:
             out[:0] = self._members.refute(contact, "alive")
         elif self._members.hear(contact):
-            self._take_in(contact, heard)
+            self._take_in(contact, heard=heard)
         elif not heard and contact.id in self._members.graves:
             self._ask_soon(contact)
         if heard and contact.id not in self._members.members:
@@ -426,45 +395,11 @@ class Overlay:
             if members.get(contact.id) is not contact:
                 self._meet(contact, out, heard=False)
 
-    def _take_in(self, contact: Contact, heard: bool) -> None:
-        node = contact.id
-        fits = self._leaves.fits(node)
-        holder = self._table.get(node)
-        if not (fits or holder is None or node in self._watched or self._is_nearer(node, holder)):
-            if self._proximity is None:
-                self._candidate = contact
-            return
-        self._members.admit(contact)
-        if holder is None or (holder != node and self._is_nearer(node, holder)):
-            self._put(node)
-        if fits:
-            self._take_into_leaves(node)
+    def _take_in(self, contact: Contact, *, heard: bool) -> None:
+        if self._near.take_in(contact):
             self._members.spread(News(contact, "alive"))
-        if fits and not heard:
-            self._ask_soon(contact)
-
-    def _take_into_leaves(self, node: NodeId) -> None:
-        out = self._leaves.add(node)
-        if out is not None and out != node and not self._is_kept(out):
-            self._let_go(out)
-
-    def _put(self, node: NodeId) -> None:
-        out = self._table.put(node)
-        if out is not None:
-            self._round_trips.pop(out, None)
-            if not self._is_kept(out):
-                self._let_go(out)
-
-    def _is_kept(self, node: NodeId) -> bool:
-        return node in self._leaves or node in self._watched or node in self._table
-
-    def _let_go(self, node: NodeId) -> None:
-        """Out of the leaf set or a tree: it stays only where the routing table has a place."""
-        if node in self._members.members and self._table.get(node) is None:
-            self._table.put(node)
-        elif node not in self._table:
-            self._members.forget(node)
-            self._round_trips.pop(node, None)
+            if not heard:
+                self._ask_soon(contact)
 
     def _remember(self, contact: Contact) -> None:
         strangers = self._strangers
@@ -493,14 +428,12 @@ class Overlay:
         if not self._members.bury(contact, status):
             return
         self._seen.pop(node, None)
-        self._round_trips.pop(node, None)
-        if self._leaves.discard(node):
-            self._leaves.fill(self._proper_members())
+        was_leaf, row = self._near.drop(node)
+        if was_leaf:
             self._holes = True
             out.extend(self._ask_edges())
-        if self._table.discard(node):
-            row = self._table.row_of(node)
-            others = self._table.row(row) or self._leaves.clockwise()
+        if row >= 0:
+            others = self._near.table.row(row) or self._near.leaves.clockwise()
             out.extend(Send(other, LeavesAsk(self.me, row)) for other in others[:1])
 
     # Leaf sets of others.
@@ -513,18 +446,18 @@ class Overlay:
             out.append(Send(neighbour, LeavesAsk(self.me)))
 
     def _note_seen(self, tell: LeavesTell) -> None:
-        nearest = (self._leaves.left, self._leaves.right)
+        nearest = (self._near.leaves.left, self._near.leaves.right)
         self._seen = {node: self._seen[node] for node in nearest if node in self._seen}
         if tell.sender.id in nearest:
             self._seen[tell.sender.id] = leaves_digest([contact.id for contact in tell.leaves])
 
     def _ask_edges(self) -> list[Effect]:
-        return [Send(node, LeavesAsk(self.me)) for node in dict.fromkeys(self._leaves.edges())]
+        return [Send(node, LeavesAsk(self.me)) for node in dict.fromkeys(self._near.leaves.edges())]
 
     def _tell_leaves(self, ask: LeavesAsk) -> Send:
         members = self._members.members
-        row = tuple(members[node] for node in self._table.row(ask.row))
-        leaves = tuple([members[node] for node in self._leaves.clockwise()])
+        row = tuple(members[node] for node in self._near.table.row(ask.row))
+        leaves = tuple([members[node] for node in self._near.leaves.clockwise()])
         return Send(ask.sender.id, LeavesTell(self.me, leaves, row))
 
     # Joining.
@@ -543,26 +476,19 @@ class Overlay:
         if joiner.id == self.me.id or len(join.known) > KNOWN_MAX:
             return
         known = (*join.known, *self._what_serves(joiner.id))
-        hop = self._hop_to_join(joiner.id)
+        hop = self._near.hop_past(joiner.id)
         if hop is not None:
             out.append(Send(hop, JoinMesh(joiner, known)))
             return
         members = self._members.members
-        leaves = [members[node] for node in self._leaves.clockwise() if node != joiner.id]
+        leaves = [members[node] for node in self._near.leaves.clockwise() if node != joiner.id]
         self._remember(joiner)
         self._meet(joiner, out, heard=True)
         out.append(Send(joiner.id, JoinTell(self.me, tuple(dict.fromkeys((*known, *leaves))))))
 
-    def _hop_to_join(self, key: NodeId) -> NodeId | None:
-        if not self._leaves.covers(key):
-            hop = self.next_hop(key)
-            return hop if hop != key else self._nearest_known(key, but=key)
-        hop = next(node for node in self._leaves.nearest(key, 2) if node != key)
-        return hop if hop != self.me.id else None
-
     def _what_serves(self, joiner: NodeId) -> list[Contact]:
         members = self._members.members
-        row = self._table.row(self._table.row_of(joiner))
+        row = self._near.table.row(self._near.table.row_of(joiner))
         return [self.me, *(members[node] for node in row if node != joiner)]
 
     def _on_join_tell(self, tell: JoinTell, out: list[Effect]) -> None:
@@ -570,7 +496,7 @@ class Overlay:
         self._join_wait = self._parameters.join_retry_us
         self._meet(tell.sender, out, heard=True)
         self._meet_all(tell.known, out)
-        for node in [node for node in self._soon if node in self._leaves]:
+        for node in [node for node in self._soon if node in self._near.leaves]:
             del self._soon[node]
             self._probe(node, out)
         self._rearm()
@@ -582,19 +508,19 @@ class Overlay:
         turn = self._turn
         members = self._members
         self._probe(self._next_leaf(), out)
-        if self._watched:
+        if self._near.watched:
             self._probe_watched(out)
         for node in list(self._soon)[:SOON_PER_TURN]:
             contact = members.members.get(node)
             stage = ONCE if contact is None else DIRECT
-            out.append(members.probe(contact or self._soon[node], self._leaves.digest, stage))
+            out.append(members.probe(contact or self._soon[node], self._near.leaves.digest, stage))
             del self._soon[node]
         quarter = turn % TABLE_TURNS
-        if quarter == 0 or (quarter == 2 and self._used is not None):
+        if quarter == 0 or (quarter == 2 and self._near.used is not None):
             self._probe_table(out)
         if quarter == 1 and self._holes:
             out.extend(self._ask_edges())
-        if members.graves and (quarter == 3 or not self._leaves):
+        if members.graves and (quarter == 3 or not self._near.leaves):
             self._look_for_dead(out)
         if turn % SEED_TURNS == 0:
             self._look_for_seed(out)
@@ -604,11 +530,11 @@ class Overlay:
     def _probe(self, node: NodeId | None, out: list[Effect], stage: int = DIRECT) -> None:
         contact = None if node is None else self._members.members.get(node)
         if contact is not None:
-            out.append(self._members.probe(contact, self._leaves.digest, stage))
+            out.append(self._members.probe(contact, self._near.leaves.digest, stage))
 
     def _next_leaf(self) -> NodeId | None:
         """The leaf set in random order, anew each time round: within two rounds everyone is probed (SWIM, section 4.3)."""
-        leaves = self._leaves
+        leaves = self._near.leaves
         order = self._order
         while order:
             node = order.pop()
@@ -619,28 +545,28 @@ class Overlay:
         return order.pop() if order else None
 
     def _probe_watched(self, out: list[Effect]) -> None:
-        node = next(iter(self._watched))
-        self._watched[node] = self._watched.pop(node)
+        node = next(iter(self._near.watched))
+        self._near.watched[node] = self._near.watched.pop(node)
         self._probe(node, out)
 
     def _probe_table(self, out: list[Effect]) -> None:
         """Whom I have lately routed to; else in turn a candidate for a cell, and somebody of the table."""
-        used, self._used = self._used, None
+        used, self._near.used = self._near.used, None
         if used is not None and used in self._members.members:
             self._probe(used, out)
-        elif self._candidate is not None and self._turn % (2 * TABLE_TURNS) == 0:
-            out.append(self._members.probe(self._candidate, self._leaves.digest, ONCE))
-            self._remember(self._candidate)
-            self._candidate = None
-        elif self._table:
-            nodes = list(self._table)
+        elif self._near.candidate is not None and self._turn % (2 * TABLE_TURNS) == 0:
+            out.append(self._members.probe(self._near.candidate, self._near.leaves.digest, ONCE))
+            self._remember(self._near.candidate)
+            self._near.candidate = None
+        elif self._near.table:
+            nodes = list(self._near.table)
             self._probe(nodes[self._turn // TABLE_TURNS % len(nodes)], out)
 
     def _look_for_dead(self, out: list[Effect]) -> None:
         """Rule: the dead are asked now and then, so that the halves of a parted mesh find each other again."""
         contact = self._members.next_grave()
         if contact is not None:
-            out.append(self._members.probe(contact, self._leaves.digest, ONCE))
+            out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
 
     def _look_for_seed(self, out: list[Effect]) -> None:
         strange = [seed for seed in self._seeds if seed.id not in self._members.members]
@@ -648,64 +574,13 @@ class Overlay:
             out.append(Send(self._rng.choice(strange).id, JoinMesh(self.me)))
 
     def _ask_row(self, out: list[Effect]) -> None:
-        nodes = list(self._table)
+        nodes = list(self._near.table)
         if nodes:
             node = self._rng.choice(nodes)
-            out.append(Send(node, LeavesAsk(self.me, self._table.row_of(node))))
-
-    # Distances.
-
-    def _is_closer(self, key: bytes, node: NodeId) -> bool:
-        """Rule: a hop must be strictly closer to the key than I am."""
-        return closeness(key, node) < closeness(key, self.me.id)
-
-    def _nearest_known(self, key: bytes, but: NodeId = b"") -> NodeId | None:
-        """Where no cell serves: the nearest of all I know, if it is nearer than me. O(members)."""
-        suspects = self._members.suspects
-        best, best_distance = self.me.id, distance(key, self.me.id)
-        for node in self._members.members:
-            far = distance(key, node)
-            if (far < best_distance or (far == best_distance and node < best)) and (
-                node != but and (node not in suspects or node in self._leaves)
-            ):
-                best, best_distance = node, far
-        return best if best != self.me.id else None
-
-    def _is_nearer(self, node: NodeId, holder: NodeId) -> bool:
-        """Whether `node` serves better in the holder's cell: by a quarter of the round trip, so that cells keep still."""
-        one, other = self._round_trip(node), self._round_trip(holder)
-        return one is not None and other is not None and 4 * one < 3 * other
-
-    def _round_trip(self, node: NodeId) -> int | None:
-        return self._round_trips.get(node) if self._proximity is None else self._proximity(node)
-
-    def _learn_round_trip(self, contact: Contact, measured: int) -> None:
-        """Smoothed like TCP's, by an eighth; only of nodes in the table and candidates for it."""
-        node = contact.id
-        holder = self._table.get(node)
-        if holder == node:
-            old = self._round_trips.get(node, measured)
-            self._round_trips[node] = old + (measured - old) // 8
-            return
-        self._round_trips[node] = measured
-        if self._members.hear(contact):
-            self._take_in(contact, heard=True)
-        elif node in self._members.members and (holder is None or self._is_nearer(node, holder)):
-            self._put(node)
-        if node not in self._table:
-            del self._round_trips[node]
-        if self._candidate is not None and self._candidate.id == node:
-            self._candidate = None
+            out.append(Send(node, LeavesAsk(self.me, self._near.table.row_of(node))))
 
     def check(self) -> None:
-        members = self._members
-        members.check()
-        self._leaves.check()
-        self._table.check()
-        kept = {*self._leaves.clockwise(), *self._table, *self._watched}
-        assert members.members.keys() <= kept
-        assert {*self._leaves.clockwise(), *self._table} <= members.members.keys()
-        assert all(node in self._leaves for node in self._proper_members() if self._leaves.fits(node))
-        assert self._round_trips.keys() <= set(self._table)
+        self._members.check()
+        self._near.check()
         assert len(self._soon) <= SOON_MAX
         assert len(self._strangers) <= STRANGERS_MAX
