@@ -49,6 +49,9 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 
     positions: the offset of each file whose reading starts or continues there; files the source has and this does not name
     begin at the place where event time first reached `since_us`. Rows before `since_us` are left out.
+
+    lane: 0 is the live one. Another is a stretch to be read again: of the files in `ends` only, each up to its end there and
+    never past it (a place already past the end is the end); its spans carry the lane's number, and CLOSED at the end.
     """
 
     job: JobId
@@ -56,6 +59,8 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     schedule: int
     positions: dict[Slot, Position]
     since_us: int
+    lane: int = 0
+    ends: dict[Slot, int] = msgspec.field(default_factory=dict)
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):

@@ -24,9 +24,10 @@ master takes bundles; before that it is an orphan, which merges and waits, and w
 there. When it is root no longer, or its master is another, children are asked for all they keep (`Resend` of nothing
 named), for the bundles that the old master did not answer are in no other node's hands.
 
-Why every line gets through: a worker's delta is kept by the worker until a Commit for it has come down. Each hop that knows of it
-either keeps a bundle with it, or has asked its child to send it again, or has died, and then the child sends all it keeps to
-its next parent. What slips through nevertheless leaves a gap, whose later end the master sees, splits, and the worker reads again.
+Why every line gets through: a worker's delta is kept by the worker until a Commit for it has come down. Each hop that
+knows of it either keeps a bundle with it, or has asked its child to send it again, or has died, and then the child sends all it
+keeps to its next parent. What slips through nevertheless leaves a gap; the master sees what is beyond it, splits that, and the
+worker reads again.
 Nothing is counted twice, because the master alone decides, by positions, and nothing here is believed.
 
 Invariants
@@ -34,8 +35,8 @@ Invariants
 - What is to be sent is in the order in which it came; of one child nothing overtakes.
 - Bytes kept are those of the kept bundles; past `kept_bytes_max` every child that sends is told to hold.
 
-Source: Scribe (Castro et al. 2002) has no upward path; the combining is that of in-network aggregation (TAG, OSDI 2002), the commit
-is ours: design, section 7.
+Source: Scribe (Castro et al. 2002) has no upward path; the combining is that of in-network aggregation (TAG, OSDI 2002), the
+commit is ours: design, section 7.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ class Reducer:
         return effects + self._released(now)
 
     def split(self, split: Split, now: int) -> list[Effect]:
-        """That bundle was not accepted: it is forgotten, and who fed it is told what to do. Unknown: nothing. O(its contributions)."""
+        """That bundle was not accepted: it is forgotten, and who fed it is told what to do. O(its contributions)."""
         kept = self._kept.pop(split.id, None)
         if kept is None:
             if split.id[0] == self._me:
@@ -237,12 +238,12 @@ class Reducer:
             return []
         self.kept_bytes -= kept.nbytes
         positions = dict(split.positions)
-        newer = bool(split.schedule) and split.schedule[-1].number > kept.bundle.schedule
+        other = bool(split.schedule) and split.schedule[-1].number != kept.bundle.schedule
         alone = len(kept.feeders) == 1
         again: dict[NodeId, list[BundleId]] = {}
         effects: list[Effect] = []
         for feeder in kept.feeders:
-            verdict = self._verdict(feeder, positions, alone or newer)
+            verdict = self._verdict(feeder, positions, alone or other)
             if verdict is Resend:
                 again.setdefault(feeder.child, []).append(feeder.id)
             elif verdict is Commit:
@@ -453,7 +454,7 @@ class Reducer:
             if kept is None or id in waiting:
                 continue
             if kept.sent and not kept.bundle.again:
-                kept.bundle = _marked(kept.bundle)
+                kept.bundle = marked_again(kept.bundle)
             self._outbox.append(id)
 
     def _hand_over(self) -> None:
@@ -526,7 +527,8 @@ def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position
     return True
 
 
-def _marked(bundle: Bundle) -> Bundle:
+def marked_again(bundle: Bundle) -> Bundle:
+    """The same bundle, as one that was sent before."""
     return Bundle(
         bundle.job,
         bundle.id,

@@ -1,0 +1,533 @@
+"""What one worker adds to one job: it cuts its source at each flush, and keeps each delta until it is committed.
+
+In one sentence: answers of the master (directly: Welcome, Farewell; down the tree: Commit, Split, Resend, Control, Stop) and cuts
+of the source go in; reads for the source, words for the master and bundles for this node's own reducer come out.
+
+    state      entered when                                 does
+    ---------  -------------------------------------------  ------------------------------------------------------------
+    ASKING     start; nothing fits and no position is told  Hello, again and again, less and less often; cuts nothing
+    FOLLOWING  Welcome (all that is kept is forgotten)      a Read at each multiple of flush_us, a bundle for each Cut
+    PARTING    leaving, all read, and all committed         Goodbye, again and again
+    ENDED      Farewell, Stop                               nothing more
+
+    while following                what follows
+    -----------------------------  -------------------------------------------------------------------------------------
+    Commit                         forget those bundles; files that they closed are over
+    Split, all of it is in the log the same as Commit
+    Split, positions are told      forget all that is kept, read again from there (or from where the bundle began: that fits)
+    Split, another schedule        likewise, under that schedule
+    Split, nothing told, or kept   forget all that is kept; ASKING
+    too much, or a Commit overdue
+    Resend                         those kept bundles again, marked `again`
+    Control, with a newer schedule what is being read is read again under it; with a lane: Hello for its ends, while work goes on
+    reducer without room           nothing is cut; the next cut covers more
+
+The worker never decides what counts: it may always forget and read again, or send twice. What the master has not committed is
+still in the log, and what it has committed does not fit a second time. A master that knows less than another before it has
+told is no special case: this worker's spans are ahead of it, are split, and read again.
+
+Invariants
+- A bundle has a span for every file that is open or whose end is not committed, and the spans of a file in the order of cuts
+  meet, since the last time that anything was forgotten.
+- One Read is outstanding at most, and a Cut that answers another is dropped.
+- Ids count odd numbers (even ones are the reducer's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+import msgspec
+
+from elf.srt.effects import Effect, Notice, Read, Route
+from elf.srt.events import Cut
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import (
+    CLOSED,
+    FIRST,
+    NO_BALLOT,
+    NO_WATERMARK,
+    Ballot,
+    Bundle,
+    BundleId,
+    Commit,
+    Control,
+    Farewell,
+    Goodbye,
+    Hello,
+    Micros,
+    Position,
+    Resend,
+    Schedule,
+    Slot,
+    Span,
+    Split,
+    Stop,
+    Welcome,
+)
+from elf.srt.parameters import Parameters
+from elf.srt.reduce import in_log, marked_again
+from elf.srt.sizes import bundle_bytes
+
+OVERDUE_PARKS = 4
+"""A bundle that is neither committed nor split after so many times park_us: something was forgotten on the way."""
+ASK_DOUBLINGS = 5
+"""Hello is repeated after ask_us, doubling to 32 times that: 10,000 workers without a master send 1,600 messages a second."""
+CLOSED_FILES_MAX = 10_000
+"""Closed files whose end is remembered, so that a source which still has them does not begin anew: a year of hourly rotation."""
+
+Down = Welcome | Farewell | Commit | Split | Resend | Control | Stop
+
+
+class State(Enum):
+    ASKING = "asking"
+    FOLLOWING = "following"
+    PARTING = "parting"
+    ENDED = "ended"
+
+
+class Lane(msgspec.Struct):
+    """A stretch to be read again: rows at or past `from_us`, of each file up to its end."""
+
+    from_us: Micros
+    ends: dict[Slot, int]
+
+
+class DeltaWorker:
+    """One job's worker on one node. `room`: whether this node's reducer takes another bundle.
+
+    state, schedule: as they are now. kept_bytes: of bundles that are not committed.
+    """
+
+    __slots__ = (
+        "_ask_at",
+        "_asks",
+        "_at",
+        "_ballot",
+        "_clock",
+        "_closing",
+        "_count",
+        "_cut_at",
+        "_heard_at",
+        "_incarnation",
+        "_job",
+        "_kept",
+        "_lanes",
+        "_lanes_wanted",
+        "_leaving",
+        "_me",
+        "_out",
+        "_p",
+        "_read_all",
+        "_reading",
+        "_request",
+        "_room",
+        "_since_us",
+        "_until_us",
+        "_watermark",
+        "kept_bytes",
+        "schedule",
+        "state",
+    )
+
+    def __init__(
+        self,
+        job: JobId,
+        me: NodeId,
+        incarnation: int,
+        parameters: Parameters,
+        room: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._job, self._me, self._incarnation, self._p = job, me, incarnation, parameters
+        self._room = room
+        self.state = State.ASKING
+        self.schedule: Schedule = ()
+        self._ballot: Ballot = NO_BALLOT
+        self._since_us: Micros = 0
+        self._at: dict[Slot, Position] = {}  # where reading goes on
+        self._lanes: dict[int, Lane] = {}
+        self._lanes_wanted = False
+        self._closing: set[Slot] = set()  # closed, and that is not committed
+        self._kept: dict[BundleId, Bundle] = {}
+        self.kept_bytes = 0
+        self._out: list[Bundle] = []
+        self._count = -1
+        self._request = 0
+        self._reading: int | None = None  # which lane
+        self._watermark: Micros = 0
+        self._leaving = False
+        self._read_all = False  # leaving, and the end has been cut
+        self._until_us: Micros = 0
+        self._clock = 0
+        self._cut_at: int | None = None
+        self._ask_at: int | None = None
+        self._asks = 0
+        self._heard_at = 0  # when the last Commit came, or the first bundle after all was committed was cut
+
+    # What goes in.
+
+    def start(self, now: int) -> list[Effect]:
+        """Begin: ask where to read on."""
+        self._clock = now
+        return self._ask(now)
+
+    def step(self, message: Down, now: int) -> list[Effect]:
+        """A word of the master."""
+        self._set_clock(now)
+        if self.state is State.ENDED:
+            return []
+        match message:
+            case Commit():
+                return self._committed(message.ids, now)
+            case Split():
+                return self._split(message, now)
+            case Resend():
+                self._resend(message.ids)
+            case Control():
+                return self._control(message, now)
+            case Welcome():
+                return self._welcome(message, now)
+            case Farewell() if message.worker == self._me:
+                self._end()
+            case Stop() if message.ballot >= self._ballot:
+                self._end()
+        return []
+
+    def cut(self, cut: Cut, now: int) -> list[Effect]:
+        """The source's answer to a Read becomes a bundle. O(files of this worker)."""
+        self._set_clock(now)
+        if cut.request != self._request or self._reading is None:
+            return []
+        lane, self._reading = self._reading, None
+        effects: list[Effect] = (
+            [Notice("gap", f"lines of {len(cut.gaps)} files are lost", self._me)] if cut.gaps else []
+        )
+        if lane == 0:
+            self._watermark = cut.watermark_us
+        self._move(cut, lane)
+        self._keep(cut, now)
+        if self.kept_bytes > self._p.kept_bytes_max and len(self._kept) > 1:
+            return effects + self._ask(now)
+        if lane == 0:
+            self._after_live(cut, now)
+            return effects + self._read(self._next_lane(), now)
+        self._cut_at = min(self._next_flush(now), now + self._p.combine_us_max)
+        return effects
+
+    def leave(self, now: int) -> list[Effect]:
+        """Say goodbye once all that is logged now has been read and committed; `state` is ENDED after that."""
+        self._set_clock(now)
+        self._leaving = True
+        return []
+
+    def take_bundles(self) -> list[Bundle]:
+        """What the reducer of this node is to get, in order."""
+        taken, self._out = self._out, []
+        return taken
+
+    # Time.
+
+    def tick(self, now: int) -> list[Effect]:
+        """Cut, ask again, or notice that a Commit is overdue."""
+        self._set_clock(now)
+        effects: list[Effect] = []
+        if self._overdue_at is not None and now >= self._overdue_at:
+            self._heard_at = now
+            if self.state is State.FOLLOWING:
+                effects += self._ask(now, forget=False)
+        if self._ask_at is not None and now >= self._ask_at:
+            effects += self._say(now)
+        if self._cut_at is not None and now >= self._cut_at:
+            effects += self._flush(now)
+        return effects
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has work next."""
+        found = [at for at in (self._cut_at, self._ask_at, self._overdue_at) if at is not None]
+        return min(found) if found else None
+
+    @property
+    def _overdue_at(self) -> int | None:
+        if not self._kept or self.state is not State.FOLLOWING:
+            return None
+        return self._heard_at + OVERDUE_PARKS * self._p.park_us
+
+    # Reading.
+
+    def _flush(self, now: int) -> list[Effect]:
+        self._cut_at = self._next_flush(now)
+        if not self._room() or self._read_all:
+            return []
+        return self._read(0, now)
+
+    def _next_flush(self, now: int) -> int:
+        """Multiples of the interval, so that bundles meet at the reducers."""
+        return (now // self._p.flush_us + 1) * self._p.flush_us
+
+    def _after_live(self, cut: Cut, now: int) -> None:
+        self._cut_at = self._next_flush(now) if cut.caught_up else now + self._p.combine_us_max
+        if self._leaving and cut.caught_up and self._next_lane() is None:
+            self._read_all = True
+            self._until_us = max(now, cut.watermark_us) + 1
+
+    def _read(self, lane: int | None, now: int) -> list[Effect]:
+        """Ask the source; an earlier request is void."""
+        if lane is None or not self._room():
+            return []
+        self._request += 1
+        self._reading = lane
+        self._cut_at = None
+        positions = {slot: position for slot, position in self._at.items() if slot[2] == lane}
+        number = _number(self.schedule)
+        if lane == 0:
+            return [Read(self._job, self._request, number, positions, self._since_us)]
+        stretch = self._lanes[lane]
+        since = max(stretch.from_us, self._since_us)
+        return [Read(self._job, self._request, number, positions, since, lane, stretch.ends)]
+
+    def _next_lane(self) -> int | None:
+        for number, lane in self._lanes.items():
+            if any(self._short_of(slot, end) for slot, end in lane.ends.items()):
+                return number
+        return None
+
+    def _short_of(self, slot: Slot, end: int) -> bool:
+        position = self._at.get(slot)
+        return position is None or not (position.closed or position.offset >= end)
+
+    def _move(self, cut: Cut, lane: int) -> None:
+        """Reading goes on where this cut ends."""
+        for slot, (_, end, flags) in cut.spans.items():
+            closed = bool(flags & CLOSED)
+            self._at[slot] = Position(end, closed)
+            if closed:
+                self._closing.add(slot)
+        if len(self._at) > CLOSED_FILES_MAX:
+            over = [slot for slot, at in self._at.items() if at.closed and slot not in self._closing]
+            for slot in over[: len(self._at) - CLOSED_FILES_MAX]:
+                del self._at[slot]
+
+    def _keep(self, cut: Cut, now: int) -> None:
+        self._count += 2
+        lagging = now - self._watermark > self._p.lagging_us
+        bundle = Bundle(
+            self._job,
+            (self._me, self._incarnation, self._count),
+            cut.schedule,
+            self._covered(cut.spans),
+            NO_WATERMARK if lagging else self._watermark,
+            {self._me: self._watermark} if lagging else {},
+            cut.parts,
+        )
+        if not self._kept:
+            self._heard_at = now
+        self._kept[bundle.id] = bundle
+        self.kept_bytes += bundle_bytes(bundle)
+        self._out.append(bundle)
+
+    def _covered(self, spans: dict[Slot, Span]) -> dict[Slot, Span]:
+        """Rule 2*: a watermark counts only if every file is at the committed place, so each is named, if only by an empty span.
+
+        In a lane's bundle too; a source without any file stands at offset 0 of file 0.
+        """
+        covered = dict(spans)
+        for slot, position in self._at.items():
+            if slot in covered or (position.closed and slot not in self._closing):
+                continue
+            if slot[2] == 0 or position.closed:
+                covered[slot] = (position.offset, position.offset, CLOSED if position.closed else 0)
+        if not covered:
+            covered[self._me, 0, 0] = (0, 0, FIRST)
+        return covered
+
+    # Answers.
+
+    def _committed(self, ids: Iterable[BundleId], now: int) -> list[Effect]:
+        for id in ids:
+            bundle = self._kept.pop(id, None)
+            if bundle is None:
+                continue
+            self.kept_bytes -= bundle_bytes(bundle)
+            self._heard_at = now
+            if self._closing:
+                self._closing -= {slot for slot, span in bundle.contributions.items() if span[2] & CLOSED}
+            if self.state is State.ASKING:
+                self._follow(now)
+        return self._part(now)
+
+    def _split(self, split: Split, now: int) -> list[Effect]:
+        bundle = self._kept.get(split.id)
+        if bundle is None:
+            return []
+        if split.ballot < self._ballot:
+            return self._ask(now)
+        self._learn(split.ballot, split.schedule)
+        positions = {slot: position for slot, position in split.positions if slot[0] == self._me}
+        if in_log(bundle.contributions, positions):
+            return self._committed((split.id,), now)
+        if not positions and bundle.schedule == _number(self.schedule):
+            return self._ask(now)
+        return self._rewind(bundle, positions, now)
+
+    def _rewind(self, bundle: Bundle, positions: dict[Slot, Position], now: int) -> list[Effect]:
+        """Rule 4*: read again from what is committed: as told, or else where the bundle that was split began, for that fits."""
+        known = dict(positions)
+        for each in (bundle, *self._kept.values()):
+            for slot, span in each.contributions.items():
+                if slot in known:
+                    continue
+                known[slot] = Position(span[0])
+                self._at.pop(slot, None)
+                if not span[2] & FIRST:
+                    self._at[slot] = known[slot]
+        self._at.update(positions)
+        self._forget()
+        self._follow(now)
+        return self._read(0, now)
+
+    def _resend(self, ids: tuple[BundleId, ...]) -> None:
+        for id in ids or tuple(self._kept):
+            bundle = self._kept.get(id)
+            if bundle is not None:
+                self._out.append(marked_again(bundle))
+
+    def _forget(self) -> None:
+        """What is kept, and what is being read, is void."""
+        self._kept.clear()
+        self.kept_bytes = 0
+        self._out.clear()
+        self._closing.clear()
+        self._request += 1
+        self._reading = None
+        self._read_all = False
+
+    # The master, directly.
+
+    def _ask(self, now: int, forget: bool = True) -> list[Effect]:
+        """Positions are not known. Hello until a Welcome comes."""
+        if forget:
+            self._forget()
+        self.state = State.ASKING
+        self._request += 1
+        self._reading = None
+        self._cut_at = None
+        self._asks = 0
+        return self._say(now)
+
+    def _say(self, now: int) -> list[Effect]:
+        """Hello or Goodbye, and when to say it again."""
+        self._ask_at = now + (self._p.ask_us << self._asks)
+        self._asks = min(self._asks + 1, ASK_DOUBLINGS)
+        if self.state is State.PARTING:
+            return [Route(self._job, Goodbye(self._job, self._me, self._until_us))]
+        return [Route(self._job, Hello(self._job, self._me, self._incarnation))]
+
+    def _welcome(self, welcome: Welcome, now: int) -> list[Effect]:
+        if welcome.incarnation != self._incarnation or not self._learn(welcome.ballot, welcome.schedule):
+            return []
+        if self.state is State.ASKING:
+            self._forget()
+            self._at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
+            self._since_us = welcome.since_us
+            self._lanes = {}
+            self._take_lanes(welcome)
+            self._follow(now)
+            return self._read(0, now)
+        if self._lanes_wanted:
+            self._take_lanes(welcome)
+            self._ask_at = None
+        return []
+
+    def _take_lanes(self, welcome: Welcome) -> None:
+        """Lanes that are new begin as told; those under way go on."""
+        ends: dict[int, dict[Slot, int]] = {}
+        for slot, end in welcome.ends:
+            ends.setdefault(slot[2], {})[slot] = end
+        known = self._lanes
+        self._lanes = {}
+        for number, from_us in welcome.lanes:
+            self._lanes[number] = known.get(number) or Lane(from_us, ends.get(number, {}))
+        for slot, position in welcome.positions:
+            if slot[0] == self._me and slot[2] in self._lanes and slot[2] not in known:
+                self._at[slot] = position
+        self._lanes_wanted = False
+
+    def _control(self, control: Control, now: int) -> list[Effect]:
+        before = _number(self.schedule)
+        if not self._learn(control.ballot, control.schedule) or _number(self.schedule) == before:
+            return []
+        if self.state is not State.FOLLOWING:
+            return []
+        effects = self._read(self._reading, now)
+        if control.lane_us:
+            self._lanes_wanted = True
+            self._read_all = False
+            self._asks = 0
+            effects += self._say(now)
+        return effects
+
+    def _learn(self, ballot: Ballot, schedule: Schedule) -> bool:
+        """Take on a schedule, unless it is older than the one known (then False)."""
+        if (ballot, _number(schedule)) < (self._ballot, _number(self.schedule)):
+            return False
+        self._ballot = ballot
+        self.schedule = schedule
+        return True
+
+    def _follow(self, now: int) -> None:
+        self.state = State.FOLLOWING
+        self._ask_at = now if self._lanes_wanted else None
+        self._heard_at = now
+        if self._cut_at is None and self._reading is None:
+            self._cut_at = self._next_flush(now)
+
+    def _part(self, now: int) -> list[Effect]:
+        """Leaving, and all is committed: say so."""
+        if not self._read_all or self._kept or self.state is not State.FOLLOWING:
+            return []
+        self.state = State.PARTING
+        self._cut_at = None
+        self._asks = 0
+        return self._say(now)
+
+    def _end(self) -> None:
+        self._forget()
+        self.state = State.ENDED
+        self._cut_at = self._ask_at = None
+
+    # The clock.
+
+    def _set_clock(self, now: int) -> None:
+        """A clock that steps back takes the timers along."""
+        behind = self._clock - now
+        if behind > 0:
+            if self._ask_at is not None:
+                self._ask_at -= behind
+            if self._cut_at is not None:
+                self._cut_at = min(self._cut_at, self._next_flush(now))
+            self._heard_at -= behind
+        self._clock = now
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold. O(contributions kept)."""
+        assert self.kept_bytes == sum(bundle_bytes(bundle) for bundle in self._kept.values())
+        ends: dict[Slot, int] = {}
+        for bundle in self._kept.values():
+            assert bundle.contributions, "a bundle without any file"
+            for slot, (start, end, _) in bundle.contributions.items():
+                assert slot[0] == self._me
+                assert start <= end
+                assert ends.get(slot, start) == start, f"a gap between deltas at {slot}"
+                ends[slot] = end
+        assert self._reading is None or self.state is State.FOLLOWING
+        if self.state is State.FOLLOWING and self._reading is None:
+            assert self._cut_at is not None, "nothing will ever be cut again"
+        if self.state in (State.ASKING, State.PARTING):
+            assert self._ask_at is not None, "asked, and never again"
+        assert all(self._at[slot].closed for slot in self._closing)
+
+
+def _number(schedule: Schedule) -> int:
+    return schedule[-1].number if schedule else 0
