@@ -15,7 +15,7 @@ from pathlib import Path
 from elf.errors import PeerError
 from elf.jobmaster import plan as plans
 from elf.jobmaster.plan import Plan
-from elf.jobmaster.vector import SqlType
+from elf.jobmaster.sql_types import SqlType
 
 PLANS_MAX = 256
 """Files kept, of a few kilobytes each; the oldest go first."""

@@ -17,7 +17,7 @@ def start() -> NoReturn:
     gc.disable()  # imports make many objects and no garbage
     code = main()
     if active_count() == 1:
-        with suppress(OSError):  # what cannot be written any more decides the exit code below
+        with suppress(OSError, ValueError):  # what cannot be written any more decides the exit code below
             atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
