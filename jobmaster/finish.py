@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from elf.cbt import aggregates
 from elf.cbt._keys import decode_keys
-from elf.cbt.rows import Rows
+from elf.cbt.rows import Rows, distinct
 from elf.jobmaster._finish import group_index, sorted_members
 from elf.jobmaster._order import join_texts, sorted_index
 from elf.jobmaster.functions import Cache, evaluate

@@ -32,12 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return ended(_command, sys.argv[1:] if argv is None else argv)
 
 
-def _collect_again() -> None:
-    """From now on garbage is looked for, but only among what is made from now on, and not every 700 objects: the SQL compiler
-    alone makes tens of thousands, all of them to stay."""
+def _collect_again(every: int) -> None:
+    """From now on garbage is looked for, among what is made from now on, and every so many objects instead of 700."""
     if not gc.isenabled():
         gc.freeze()
-        gc.set_threshold(50_000)
+        gc.set_threshold(every)
         gc.enable()
 
 
@@ -48,14 +47,14 @@ def _command(argv: list[str]) -> object:
     if given is None:
         from elf.typer_cli import command
 
-        _collect_again()
+        _collect_again(20_000)
         return command(argv)
     from elf.agent.startup import light_imports
 
     light_imports()
     from elf.agent.commands.run import Arguments, run_command
 
-    _collect_again()
+    _collect_again(50_000)  # the SQL compiler alone makes that many, all of them to stay
     return run_command(Arguments(**given))
 
 
