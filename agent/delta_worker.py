@@ -40,6 +40,7 @@ from enum import Enum
 
 import msgspec
 
+from elf.srt.bundles import again, in_log
 from elf.srt.effects import Effect, Notice, Read, Route
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
@@ -67,7 +68,6 @@ from elf.srt.messages import (
     Welcome,
 )
 from elf.srt.parameters import Parameters
-from elf.srt.reduce import in_log, marked_again
 from elf.srt.sizes import bundle_bytes
 
 OVERDUE_PARKS = 4
@@ -391,7 +391,7 @@ class DeltaWorker:
         for id in ids or tuple(self._kept):
             bundle = self._kept.get(id)
             if bundle is not None:
-                self._out.append(marked_again(bundle))
+                self._out.append(again(bundle, id))
 
     def _forget(self) -> None:
         """What is kept, and what is being read, is void."""

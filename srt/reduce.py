@@ -46,39 +46,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from elf.srt.bundles import Feeder, OpenBundle, again, check_union, in_log
 from elf.srt.effects import Effect, Post
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import (
-    CLOSED,
-    NO_WATERMARK,
-    Ballot,
-    Bundle,
-    BundleId,
-    Commit,
-    Hold,
-    Micros,
-    Position,
-    Resend,
-    Slot,
-    Span,
-    Split,
-)
+from elf.srt.messages import Ballot, Bundle, BundleId, Commit, Hold, Position, Resend, Slot, Split
 from elf.srt.parameters import Parameters
-from elf.srt.partial import Part, Parts, merge_parts
 from elf.srt.sizes import bundle_bytes
 
 MISSED_MAX = 3
 """A child that missed so many rounds is no longer waited for."""
 
 Answer = Commit | Split | Resend
-
-
-class Feeder(msgspec.Struct, frozen=True):
-    """What went into a bundle: whose, under which id, and what it covered."""
-
-    child: NodeId
-    id: BundleId
-    contributions: dict[Slot, Span]
 
 
 class Kept(msgspec.Struct):
@@ -97,12 +75,8 @@ class Reducer:
     """
 
     __slots__ = (
-        "_added",
-        "_bytes_open",
         "_children",
-        "_contributions",
         "_count",
-        "_feeders",
         "_for_master",
         "_for_worker",
         "_has_credit",
@@ -112,16 +86,12 @@ class Reducer:
         "_incarnation",
         "_job",
         "_kept",
-        "_lagging",
         "_me",
         "_missed",
-        "_opened_at",
+        "_open",
         "_outbox",
         "_p",
-        "_parts",
         "_retry_at",
-        "_schedule",
-        "_watermark",
         "is_root",
         "kept_bytes",
         "parent",
@@ -154,19 +124,7 @@ class Reducer:
         self._retry_at: int | None = None  # the link was full
         self._heard: set[NodeId] = set()  # in this round
         self._missed: dict[NodeId, int] = {}  # rounds in a row, of those who usually send
-        self._empty()
-
-    def _empty(self) -> None:
-        """Nothing is open."""
-        self._feeders: list[Feeder] = []
-        self._parts: list[Parts] = []
-        self._contributions: dict[Slot, Span] = {}
-        self._lagging: dict[NodeId, Micros] = {}
-        self._watermark = NO_WATERMARK
-        self._schedule = 0
-        self._bytes_open = 0
-        self._added = 0  # bytes of rows in _parts since they were last merged
-        self._opened_at = 0
+        self._open = OpenBundle(parameters.frame_bytes_max)
 
     # From below.
 
@@ -179,9 +137,9 @@ class Reducer:
             self._close()
             self._forward(child, bundle)
         else:
-            if self._feeders and not self._joins(bundle):
+            if self._open and not self._open.joins(bundle):
                 self._close()
-            self._add(child, bundle, now)
+            self._open.add(child, bundle, now)
             self._heard.add(child)
         effects = self._flow(now)
         if child != self._me and not self.has_room:
@@ -209,7 +167,7 @@ class Reducer:
     @property
     def has_room(self) -> bool:
         """False: the own worker should not cut now; the next cut will cover more."""
-        return self.kept_bytes + self._bytes_open <= self._p.kept_bytes_max
+        return self.kept_bytes + self._open.nbytes <= self._p.kept_bytes_max
 
     # From above.
 
@@ -240,18 +198,18 @@ class Reducer:
         positions = dict(split.positions)
         other = bool(split.schedule) and split.schedule[-1].number != kept.bundle.schedule
         alone = len(kept.feeders) == 1
-        again: dict[NodeId, list[BundleId]] = {}
+        apart: dict[NodeId, list[BundleId]] = {}
         effects: list[Effect] = []
         for feeder in kept.feeders:
             verdict = self._verdict(feeder, positions, alone or other)
             if verdict is Resend:
-                again.setdefault(feeder.child, []).append(feeder.id)
+                apart.setdefault(feeder.child, []).append(feeder.id)
             elif verdict is Commit:
                 self._answer(feeder.child, Commit(self._job, split.ballot, (feeder.id,)), effects)
             else:
                 down = Split(self._job, split.ballot, feeder.id, split.schedule, split.positions)
                 self._answer(feeder.child, down, effects)
-        for child, ids in again.items():
+        for child, ids in apart.items():
             self._answer(child, Resend(self._job, tuple(ids)), effects)
         return effects + self._released(now)
 
@@ -298,101 +256,20 @@ class Reducer:
             return None
         if self._retry_at is not None:
             return self._retry_at
-        return self._opened_at + self._p.combine_us_max if self._feeders else None
+        return self._open.opened_at + self._p.combine_us_max if self._open else None
 
-    # The open bundle.
-
-    def _joins(self, bundle: Bundle) -> bool:
-        """May be merged into what is open: same schedule, rows of the same shape, and spans that meet."""
-        return bundle.schedule == self._schedule and self._same_shape(bundle.parts) and self._meets(bundle)
-
-    def _meets(self, bundle: Bundle) -> bool:
-        """Rule 2*: two spans of one file join only if the one ends where the other starts."""
-        mine, theirs = self._contributions, bundle.contributions
-        if mine.keys().isdisjoint(theirs.keys()):
-            return True
-        return all(slot not in mine or mine[slot][1] == span[0] for slot, span in theirs.items())
-
-    def _same_shape(self, parts: Parts) -> bool:
-        """Two that disagree about a version's operations (one of them lies) are left to the master."""
-        for version, part in parts.items():
-            for mine in self._parts:
-                known = mine.get(version)
-                if known is not None:
-                    if known.ops is not part.ops and known.ops != part.ops:
-                        return False
-                    break
-        return True
-
-    def _add(self, child: NodeId, bundle: Bundle, now: int) -> None:
-        if not self._feeders:
-            self._opened_at = now
-            self._schedule = bundle.schedule
-            self._contributions = bundle.contributions
-            self._lagging = bundle.lagging
-            self._watermark = bundle.watermark
-        else:
-            self._contributions = self._union(bundle.contributions)
-            if bundle.lagging:
-                self._lagging = {**self._lagging, **bundle.lagging}
-            self._watermark = min(self._watermark, bundle.watermark)
-        self._feeders.append(Feeder(child, bundle.id, bundle.contributions))
-        self._parts.append(bundle.parts)
-        size = bundle_bytes(bundle)
-        self._bytes_open += size
-        self._added += size
-        if self._added > self._p.frame_bytes_max and len(self._parts) > 1:
-            self._fold()
-
-    def _union(self, theirs: dict[Slot, Span]) -> dict[Slot, Span]:
-        """Contributions of both. What is open belongs to its only feeder until a second one comes."""
-        mine = self._contributions.copy() if len(self._feeders) == 1 else self._contributions
-        if mine.keys().isdisjoint(theirs.keys()):
-            mine.update(theirs)
-            return mine
-        for slot, span in theirs.items():
-            first = mine.get(slot)
-            mine[slot] = span if first is None else (first[0], span[1], first[2] | span[2])
-        return mine
-
-    def _fold(self) -> None:
-        """Merge rows early: what waits long must not grow with the number of cuts."""
-        before = sum(_part_bytes(parts) for parts in self._parts)
-        self._parts = [merge_parts(self._parts)]
-        self._bytes_open -= before - _part_bytes(self._parts[0])
-        self._added = 0
+    # Bundles of this node.
 
     def _close(self) -> None:
         """The open bundle gets its id and waits to be sent."""
-        if not self._feeders:
-            return
-        parts = self._parts[0] if len(self._parts) == 1 else merge_parts(self._parts)
-        bundle = Bundle(
-            self._job,
-            self._next_id(),
-            self._schedule,
-            self._contributions,
-            self._watermark,
-            self._lagging,
-            dict(parts) if not isinstance(parts, dict) else parts,
-        )
-        self._keep(bundle, tuple(self._feeders))
-        self._empty()
-        self._end_round()
+        if self._open:
+            self._keep(self._open.close(self._job, self._next_id()), tuple(self._open.feeders))
+            self._open.empty()
+            self._end_round()
 
     def _forward(self, child: NodeId, bundle: Bundle) -> None:
         """Rule 3: what was sent once before stays as it was; it only gets an id of this node's."""
-        again = Bundle(
-            bundle.job,
-            self._next_id(),
-            bundle.schedule,
-            bundle.contributions,
-            bundle.watermark,
-            bundle.lagging,
-            bundle.parts,
-            True,
-        )
-        self._keep(again, (Feeder(child, bundle.id, bundle.contributions),))
+        self._keep(again(bundle, self._next_id()), (Feeder(child, bundle.id, bundle.contributions),))
 
     def _keep(self, bundle: Bundle, feeders: tuple[Feeder, ...]) -> None:
         kept = Kept(bundle, feeders, bundle_bytes(bundle))
@@ -422,29 +299,24 @@ class Reducer:
     # Sending.
 
     def _flow(self, now: int) -> list[Effect]:
-        """Send what is ready, as far as the parent takes it."""
-        effects: list[Effect] = []
-        self._send(now, effects)
-        if self._feeders:
-            self._opened_at = min(self._opened_at, now)  # the clock may have stepped back
-            due = self._round_complete() or now >= self._opened_at + self._p.combine_us_max
-            if due and self._retry_at is None and self.parent is not None and not self._held:
-                self._close()
-                self._send(now, effects)
-        return effects
-
-    def _send(self, now: int, effects: list[Effect]) -> None:
+        """Send what is ready, as far as the parent takes it. While it does not, what is open stays open."""
         self._retry_at = None
-        if self.parent is None or self._held:
-            return
+        if self.parent is None or self._held or not (self._outbox or self._open):
+            return []
+        if not self._has_credit(self.parent):
+            self._retry_at = now + self._p.combine_us_max
+            return []
+        if self._open:
+            self._open.opened_at = min(self._open.opened_at, now)  # the clock may have stepped back
+            if self._round_complete() or now >= self._open.opened_at + self._p.combine_us_max:
+                self._close()
+        effects: list[Effect] = []
         while self._outbox:
-            if not self._has_credit(self.parent):
-                self._retry_at = now + self._p.combine_us_max
-                return
             kept = self._kept.get(self._outbox.popleft())
             if kept is not None:
                 kept.sent = True
                 effects.append(Post(self.parent, kept.bundle))
+        return effects
 
     def _queue_again(self, ids: Iterable[BundleId]) -> None:
         """Rule 3: kept bundles once more, in the order given; those that were sent before are marked."""
@@ -454,7 +326,7 @@ class Reducer:
             if kept is None or id in waiting:
                 continue
             if kept.sent and not kept.bundle.again:
-                kept.bundle = marked_again(kept.bundle)
+                kept.bundle = again(kept.bundle, id)
             self._outbox.append(id)
 
     def _hand_over(self) -> None:
@@ -502,54 +374,9 @@ class Reducer:
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(contributions kept)."""
         assert self.kept_bytes == sum(kept.nbytes for kept in self._kept.values())
-        assert not (self.is_root and (self.parent is not None or self._outbox or self._feeders))
+        assert not (self.is_root and (self.parent is not None or self._outbox or self._open))
         for kept in self._kept.values():
-            _check_union(kept.bundle.contributions, kept.feeders)
-        _check_union(self._contributions, self._feeders)
+            check_union(kept.bundle.contributions, kept.feeders)
+        self._open.check()
         waiting = [id for id in self._outbox if id in self._kept]
         assert len(waiting) == len(set(waiting)), "to be sent twice"
-
-
-def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position]) -> bool:
-    """Whether all that these spans cover is committed, by `positions`, the committed ones of slots that did not fit. O(spans).
-
-    A slot that is not named fits, so whatever it covers is missing; an empty span covers nothing, unless it closes.
-    """
-    if not positions:
-        return False
-    for slot, (start, end, flags) in contributions.items():
-        position = positions.get(slot)
-        if position is None:
-            if start != end or flags & CLOSED:
-                return False
-        elif end > position.offset or (flags & CLOSED and not position.closed):
-            return False
-    return True
-
-
-def marked_again(bundle: Bundle) -> Bundle:
-    """The same bundle, as one that was sent before."""
-    return Bundle(
-        bundle.job,
-        bundle.id,
-        bundle.schedule,
-        bundle.contributions,
-        bundle.watermark,
-        bundle.lagging,
-        bundle.parts,
-        True,
-    )
-
-
-def _part_bytes(parts: Mapping[str, Part]) -> int:
-    return sum(part.nbytes for part in parts.values())
-
-
-def _check_union(contributions: Mapping[Slot, Span], feeders: Iterable[Feeder]) -> None:
-    """Each slot's span is made of its feeders' spans, one after the other."""
-    made: dict[Slot, tuple[int, int]] = {}
-    for feeder in feeders:
-        for slot, (start, end, _) in feeder.contributions.items():
-            assert slot not in made or made[slot][1] == start, f"a gap within a bundle at {slot}"
-            made[slot] = made.get(slot, (start, end))[0], end
-    assert made == {slot: span[:2] for slot, span in contributions.items()}
