@@ -80,6 +80,8 @@ class Feed:
         self._format_of, self._workers, self._settle, self._head = format_of, list(workers), settle, head
         self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
         self._strings_max = strings_max
+        self.on_failure: Callable[[Worker, Exception], None] | None = None
+        """Takes a worker that failed by a bug of ours, and must `leave_out` it. None: the error passes through."""
         self._parsers: dict[Format, Parser] = {}
         self._current: object = None
 
@@ -100,6 +102,7 @@ class Feed:
 
         now_us: the agent's clock, when live. retained_us: per worker, see `Worker.add`.
         """
+        retained_of = list(zip(self._workers, retained_us or [None] * len(self._workers), strict=True))
         format = self._format_of(block)
         parser = self._parser(format)
         if parser.full():
@@ -113,12 +116,29 @@ class Feed:
         self._count(batch, block)
         if self._bounds is not None:
             batch = _within(batch, self._bounds)
-        self._release_pending(state, batch, block.too_long, retained_us, late_us)
-        for number, worker in enumerate(self._workers):
-            retained = retained_us[number] if retained_us else None
-            before = _retained(state.last_time, retained, late_us)
-            worker.add(_complete(batch, worker), pane_before=before, retained_us=retained, late_us=late_us)
+        rejected_at = self._pending_from(state, batch, block.too_long)
+        for worker, retained in retained_of:
+            if all(each is not worker for each in self._workers):
+                continue  # left out meanwhile
+            try:
+                _count_rejects(worker, state, _retained(rejected_at, retained, late_us), block.too_long)
+                before = _retained(state.last_time, retained, late_us)
+                worker.add(
+                    _complete(batch, worker), pane_before=before, retained_us=retained, late_us=late_us
+                )
+            except OSError:
+                raise
+            except Exception as error:
+                if self.on_failure is None:
+                    raise
+                self.on_failure(worker, error)
+        if rejected_at is not None:
+            state.pending_rejects = 0
         self._after(state, batch)
+
+    def leave_out(self, worker: Worker) -> None:
+        """Give it nothing more."""
+        self._workers = [each for each in self._workers if each is not worker]
 
     def empty_dictionaries(self) -> None:
         """Give the dictionaries' memory back; every worker is settled first."""
@@ -165,22 +185,17 @@ class Feed:
         if len(totals.samples) < SAMPLES_MAX:
             totals.samples += batch.samples[: SAMPLES_MAX - len(totals.samples)]
 
-    def _release_pending(
-        self, state: ParseState, batch: Batch, too_long: int, retained_us: Sequence[int | None], late_us: int
-    ) -> None:
-        """Rejected lines belong to the pane of the line before them; at a file's start, of the first line that has a time."""
+    @staticmethod
+    def _pending_from(state: ParseState, batch: Batch, too_long: int) -> int | None:
+        """Rejected lines belong to the pane of the line before them; at a file's start, of the first line that has a time.
+
+        The time of that line; None where there is none yet and they wait.
+        """
         time = state.last_time if state.last_time is not None else _first_time(batch)
         state.pending_rejects += too_long
         if time is None:
             state.pending_rejects += len(batch.reject_rows)
-        for number, worker in enumerate(self._workers):
-            at = _retained(time, retained_us[number] if retained_us else None, late_us)
-            if worker.plan.window is None:
-                worker.count_rejects_at(0, too_long)
-            elif at is not None:
-                worker.count_rejects_at(at, state.pending_rejects)
-        if time is not None:
-            state.pending_rejects = 0
+        return time
 
     def _after(self, state: ParseState, batch: Batch) -> None:
         if batch.rows and "time" in batch.columns:
@@ -189,6 +204,13 @@ class Feed:
             latest = int(times.max())
             if self.time_max is None or latest > self.time_max:
                 self.time_max = latest
+
+
+def _count_rejects(worker: Worker, state: ParseState, at: int | None, too_long: int) -> None:
+    if worker.plan.window is None:
+        worker.count_rejects_at(0, too_long)
+    elif at is not None:
+        worker.count_rejects_at(at, state.pending_rejects)
 
 
 def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,12 +18,15 @@ from elf.jobmaster.vector import SqlType
 HEAD_BYTES = 64 << 10
 """How much of a file its format is detected from."""
 
+NAMED_MAX = 3
+"""How many files are named of those that have one format."""
+
 
 class FormatChoice:
     """The format of each file: one for all, or detected for each. `chosen` maps paths to the names of their formats.
 
     lenient: a file that cannot be told takes the format of the file before it (a live agent must not stop), or is tried
-    again with its next block. head: the beginning of a block's file.
+    again with its next block; and what was found waits for `take_found`. head: the beginning of a block's file.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class FormatChoice:
             object, int
         ] = {}  # bytes of a head that no format fits: only a longer one is tried
         self._last: Format | None = None
+        self._found: dict[str, list[str]] = {}  # paths by format, that are still to be told
 
     def of(self, block: Block) -> Format:
         """The format of the block's file. Raises FormatError, which names the file, where it cannot be told (unless lenient)."""
@@ -82,8 +86,22 @@ class FormatChoice:
         found = _detected(path, head)
         if self.chosen.get(path) != found.name:
             self.chosen[path] = found.name
-            self._notices(f"{path}: format {found.name}")
+            if self._lenient:
+                self._found.setdefault(found.name, []).append(path)
+            else:
+                self._notices(f"{path}: format {found.name}")
         return found
+
+    @property
+    def has_found(self) -> bool:
+        """Whether `take_found` has something to say."""
+        return bool(self._found)
+
+    def take_found(self) -> list[str]:
+        """The formats found since the last call, a line for each: files that agree are told together."""
+        lines = [_told(name, paths) for name, paths in self._found.items()]
+        self._found = {}
+        return lines
 
     def schema(self, heads: Mapping[str, bytes]) -> dict[str, SqlType]:
         """The columns of a query over files that begin with `heads`: the union over their formats, or all columns there are
@@ -99,6 +117,13 @@ class FormatChoice:
                     if not self._lenient:
                         raise
         return columns or dict(COLUMN_TYPES)
+
+
+def _told(format: str, paths: Sequence[str]) -> str:
+    if len(paths) == 1:
+        return f"{paths[0]}: format {format}"
+    more = f" and {len(paths) - NAMED_MAX} more" if len(paths) > NAMED_MAX else ""
+    return f"{len(paths)} files: format {format} ({', '.join(paths[:NAMED_MAX])}{more})"
 
 
 @lru_cache(maxsize=2)  # asked twice of a file: for the columns, then with its first block

@@ -10,7 +10,9 @@ them, so a line is counted once, wherever the process died.
 from __future__ import annotations
 
 import select
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,18 +21,14 @@ from threading import Event
 import msgspec
 
 from elf.agent.allocator import give_back
-from elf.agent.blocks import Block, FileKey
 from elf.agent.compaction import Compaction
-from elf.agent.feed import Feed, ParseState
-from elf.agent.format_choice import FormatChoice
-from elf.agent.live_job import JobRecord, LiveJob
-from elf.agent.source import Source, SourceState
-from elf.agent.unparsed import Unparsed
+from elf.agent.job_record import JobRecord
+from elf.agent.live_job import LiveJob
+from elf.agent.live_source import LiveSource, Moment, SourceRecord
 from elf.cbt.budget import Budget
 from elf.jobmaster.journal import Journal
+from elf.sinks.result import StreamClosed
 
-QUIET_US = 5_000_000
-"""How long a source must have had no new line before its watermark follows the clock: longer than web servers buffer logs."""
 WAKE_S = 0.1
 """Lines that arrive within this time are read together: ten small batches a second cost next to nothing."""
 SYNC_S = 1.0
@@ -43,91 +41,17 @@ JOURNAL_GROWTH = 8 << 20
 """The journal is rewritten when it has grown by this much and to more than twice its last snapshot."""
 
 
-class SourceRecord(msgspec.Struct, array_like=True):
-    """A source in the journal: its position, and what parsing needs to go on in each of its files."""
-
-    position: SourceState
-    files: list[tuple[FileKey, ParseState]]
-    time_max: int | None
-
-
 class Record(msgspec.Struct, array_like=True):
-    """One record of the journal: every position, and what each job merged up to it."""
+    """One record of the journal: every position, and what each job merged up to it.
+
+    apart: the positions of jobs that do not stand where their source stands: of one that failed, where its last record left
+    it; then of its own reading from there on.
+    """
 
     epoch: int
     sources: dict[str, SourceRecord]
     jobs: dict[str, JobRecord]
-
-
-class LiveSource:
-    """One followed source with the jobs on it."""
-
-    def __init__(self, source: Source, formats: FormatChoice, feed: Feed, jobs: Sequence[LiveJob]) -> None:
-        self.source, self.formats, self.feed, self.jobs = source, formats, feed, list(jobs)
-        self._unparsed, self._path = Unparsed(source.name), ""
-        self._last_line_us: int | None = None  # when the source last gave lines, or was first looked at
-
-    def read(self, now_us: int, deadline: float) -> bool:
-        """Read what is there, until `deadline` (monotonic); True when more is waiting."""
-        retained = [job.windows.retained_us for job in self.jobs]
-        if self._last_line_us is None:
-            self._last_line_us = now_us
-        while (block := self.source.read(now_us / 1e6)) is not None:
-            self._take(block, now_us, retained)
-            if time.monotonic() >= deadline:
-                return True
-        return False
-
-    def _take(self, block: Block, now_us: int, retained: Sequence[int | None]) -> None:
-        # What is too late counts in the current pane, also where the clock moved it on since the last line.
-        latest = [self.feed.time_max, *(job.windows.watermark_us for job in self.jobs)]
-        late_us = max((time for time in latest if time is not None), default=now_us)
-        self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
-        self._last_line_us, self._path = now_us, block.path
-        if block.last:
-            self.feed.files.pop(block.file, None)
-            self.formats.forget(block.file)
-
-    def take_notices(self, now_us: int) -> list[str]:
-        """What there is to be said of the source since the last call."""
-        notices = list(self.source.notices)
-        self.source.notices.clear()
-        if (complaint := self._unparsed.look(now_us, self.feed.totals, self._path)) is not None:
-            notices.append(complaint)
-        return notices
-
-    def watermark_us(self, now_us: int) -> int | None:
-        """No line before this will come, as far as this source can promise; never past the clock.
-
-        The latest event time while lines come, held back by each file that is still to be read to its end: by the last
-        line taken from it. Once quiet at the end of its newest file: the clock as it was taken before reading to that end,
-        less the grace.
-        """
-        latest = self.feed.time_max
-        if latest is not None and (unread := self.source.unread()):
-            reached = {key.generation: state.last_time for key, state in self.feed.files.items()}
-            for generation in unread:
-                time_us = reached.get(generation)
-                if time_us is None:
-                    return None
-                latest = min(latest, time_us)
-        complete = self.source.complete_until
-        if complete is not None and self._last_line_us is not None:
-            idle = int(complete * 1e6) - QUIET_US
-            if idle >= self._last_line_us and (latest is None or idle > latest):
-                latest = idle
-        return None if latest is None else min(latest, now_us)
-
-    def record(self) -> SourceRecord:
-        return SourceRecord(self.source.positions(), list(self.feed.files.items()), self.feed.time_max)
-
-    def restore(self, record: SourceRecord) -> None:
-        """Parsing goes on where the record says (the source itself was opened with its position)."""
-        self.feed.files = dict(record.files)
-        self.feed.time_max = record.time_max
-        for key, state in record.files:
-            if state.format is not None and self.formats.spec == "auto":
-                self.formats.remember(key, state.format)
+    apart: dict[str, SourceRecord] = {}
 
 
 class Live:
@@ -165,6 +89,12 @@ class Live:
         self._is_full = False
         self._said: dict[str, str] = {}
         self._told_late: set[str] = set()
+        self._recorded_at = [source.record() for source in self.sources]
+        """Where each source stood at the last record."""
+        self._stopped: dict[str, SourceRecord] = {}
+        """Where the jobs stand that were stopped by an error of ours: at their last record, as after a kill."""
+        for source in self.sources if journal is not None else ():
+            source.on_failure = self._stop
 
     def run(self, stop: Event, until: Callable[[], bool] | None = None) -> None:
         """Until `stop` is set (or `until` says so, asked after each round)."""
@@ -176,15 +106,16 @@ class Live:
 
     def round(self) -> bool:
         """Scan, read, publish, record, once; True when a source has more to read right away."""
-        now_us = time.time_ns() // 1000
-        deadline = time.monotonic() + 0.2
+        now = Moment.now()
+        now_us = now.wall_us
+        deadline = now.steady_s + 0.2
         more = False
         if not self._is_choked():
             for source in self.sources:
-                source.source.scan(now_us / 1e6)
-                self._tell(source, now_us)  # what was found comes before what is said of its lines
-                more |= source.read(now_us, deadline)
-                self._tell(source, now_us)
+                source.scan(now)
+                self._tell(source, now)  # what was found comes before what is said of its lines
+                more |= source.read(now, deadline)
+                self._tell(source, now)
         self._is_full = not self._guarded("memory", self._keep_within_budget)
         if self._begun:
             self.publish(now_us)
@@ -196,8 +127,8 @@ class Live:
             self._on_progress(sum(source.feed.totals.lines for source in self.sources))
         return more
 
-    def _tell(self, source: LiveSource, now_us: int) -> None:
-        for notice in source.take_notices(now_us):
+    def _tell(self, source: LiveSource, now: Moment) -> None:
+        for notice in source.take_notices(now):
             self._notices(notice)
 
     def _wait(self, stop: Event) -> None:
@@ -236,11 +167,13 @@ class Live:
         """Publish the jobs whose emit interval is over."""
         for source in self.sources:
             watermark = source.watermark_us(now_us)
-            for job in source.jobs:
+            for job in list(source.jobs):
                 began = time.monotonic()
                 if began < self._next_emit[job.name]:
                     continue
-                works = self._guarded(f"job {job.name}", partial(self._publish, job, watermark))
+                works = self._guarded(
+                    f"job {job.name}", partial(self._spared, job, partial(self._publish, job, watermark))
+                )
                 took = time.monotonic() - began
                 # A job whose windows are large is published less often, so that publishing stays under a tenth of a core.
                 every = job.options.emit_us / 1e6 if job.is_watched else SYNC_S
@@ -266,11 +199,14 @@ class Live:
         if not now and moment < self._next_store:
             return
         self._next_store = moment + STORE_S
-        for job in self.jobs:
-            if job.offer_states() and not self._guarded(f"job {job.name}, lake", job.flush_states):
-                self._next_store = moment + RETRY_S
-            job.retire()
+        for job in list(self.jobs):
+            self._spared(job, partial(self._store, job, moment))
         give_back()
+
+    def _store(self, job: LiveJob, moment: float) -> None:
+        if job.offer_states() and not self._guarded(f"job {job.name}, lake", job.flush_states):
+            self._next_store = moment + RETRY_S
+        job.retire()
 
     def sync(self, *, now: bool = False) -> None:
         """Append a record to the journal and make it durable, every second when something changed, or `now`."""
@@ -301,19 +237,18 @@ class Live:
             journal.sync()
             self._unsynced = False
         for source in self.sources:
-            for job in source.jobs:
-                job.cut()  # positions and rows must speak of the same lines
+            source.settle()  # positions and rows must speak of the same lines
+        positions = [source.record() for source in self.sources]
         if journal.size > 2 * self._snapshot_bytes + JOURNAL_GROWTH:
-            journal.rewrite(self._snapshot())
+            journal.rewrite(self._snapshot(journal, positions))
             self._snapshot_bytes = journal.size
         else:
-            record = Record(
-                self.epoch,
-                {source.source.name: source.record() for source in self.sources},
-                {job.name: job.record() for job in self.jobs},
-            )
-            journal.append(msgspec.msgpack.encode(record))
+            jobs: dict[str, JobRecord] = {}
+            for job in list(self.jobs):
+                self._spared(job, partial(self._add_record, jobs, job))
+            journal.append(msgspec.msgpack.encode(self._at_positions(jobs, positions)))
             self._unsynced = True
+        self._recorded_at = positions
         for job in self.jobs:
             job.recorded()
         if self._unsynced:
@@ -321,18 +256,61 @@ class Live:
             self._unsynced = False
         self._begun = True
 
-    def _snapshot(self) -> Iterator[bytes]:
+    @staticmethod
+    def _add_record(jobs: dict[str, JobRecord], job: LiveJob) -> None:
+        jobs[job.name] = job.record()
+
+    def _at_positions(self, jobs: dict[str, JobRecord], positions: Sequence[SourceRecord]) -> Record:
+        shared: dict[str, SourceRecord] = {}
+        apart: dict[str, SourceRecord] = {}
+        for source, position in zip(self.sources, positions, strict=True):
+            if source.apart is None:
+                shared[source.source.name] = position
+            else:
+                apart[source.apart] = position
+        return Record(self.epoch, shared, jobs, apart | self._stopped)
+
+    def _snapshot(self, journal: Journal, positions: Sequence[SourceRecord]) -> Iterator[bytes]:
         """The whole state. Only the last record has positions: a rewrite that is cut short never replaces the old journal."""
+        if self._stopped:
+            yield from self._records_of_stopped(journal)
         for job in self.jobs:
             for record in job.snapshot():
                 yield msgspec.msgpack.encode(Record(self.epoch, {}, {job.name: record}))
-        yield msgspec.msgpack.encode(
-            Record(
-                self.epoch,
-                {source.source.name: source.record() for source in self.sources},
-                {job.name: job.record_of_nothing() for job in self.jobs},
-            )
+        jobs = {job.name: job.record_of_nothing() for job in self.jobs}
+        yield msgspec.msgpack.encode(self._at_positions(jobs, positions))
+
+    def _records_of_stopped(self, journal: Journal) -> Iterator[bytes]:
+        """As the journal has them: what a job that failed holds in memory is not to be trusted."""
+        for encoded in journal.records():
+            record = msgspec.msgpack.decode(encoded, type=Record)
+            jobs = {name: job for name, job in record.jobs.items() if name in self._stopped}
+            if jobs:
+                yield msgspec.msgpack.encode(Record(record.epoch, {}, jobs))
+
+    def _spared(self, job: LiveJob, action: Callable[[], object]) -> None:
+        """A bug of ours in one job must not end the others."""
+        try:
+            action()
+        except (OSError, StreamClosed):
+            raise
+        except Exception as error:
+            if self.journal is None:
+                raise
+            self._stop(job, error)
+
+    def _stop(self, job: LiveJob, error: Exception) -> None:
+        """Go on without the job: what it has read since the last record is forgotten, and read again at the next start."""
+        number = next(n for n, source in enumerate(self.sources) if job in source.jobs)
+        self._stopped[job.name] = self._recorded_at[number]
+        self.sources[number].leave_out(job)
+        self.jobs.remove(job)
+        self._notices(
+            f"job {job.name}: stopped by an error of elf ({type(error).__name__}: {error}), of which the traceback follows in "
+            "this log; other jobs go on, and this one goes on where it stands at the next start"
         )
+        traceback.print_exception(error, file=sys.stderr)
+        job.abandon()
 
     def _guarded(self, what: str, action: Callable[[], object]) -> bool:
         """A full disk or a slow one must not end the agent: say it once, go on, try again. Whether it worked."""
@@ -358,8 +336,10 @@ class Live:
         if self._begun:
             for source in self.sources:
                 watermark = source.watermark_us(now_us)
-                for job in source.jobs:
-                    last = partial(self._publish_last, job, watermark, publish_open)
+                for job in list(source.jobs):
+                    last = partial(
+                        self._spared, job, partial(self._publish_last, job, watermark, publish_open)
+                    )
                     if self.journal is None:  # no later start could tell it again
                         last()
                     else:

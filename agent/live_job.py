@@ -12,6 +12,7 @@ from typing import cast
 
 import msgspec
 
+from elf.agent.job_record import Changes, Gap, JobRecord, whole
 from elf.agent.worker import LATE, Worker
 from elf.cbt.budget import Budget
 from elf.cbt.frame import pack, unpack
@@ -25,6 +26,9 @@ from elf.sinks.result import PaneState, Sink, StateSink, Window
 PENDING_MAX = 8 << 20
 """No more panes are offered to a lake while this many bytes wait for it (a full disk): they wait in the trees instead."""
 
+NO_WINDOWS = WindowsState(None, None, [], [])
+"""What a record says of the windows that only carries rows."""
+
 
 class JobOptions(msgspec.Struct, frozen=True):
     """Microseconds, all of them."""
@@ -32,19 +36,6 @@ class JobOptions(msgspec.Struct, frozen=True):
     lateness_us: int = 60_000_000
     emit_us: int = 250_000
     keep_us: int = 3_600_000_000
-
-
-class JobRecord(msgspec.Struct, array_like=True):
-    """What the journal says of a job: rows merged since the record before, and the windows as they stand.
-
-    frames: per delta, one packed frame for each tree. acked: panes that every lake sink holds. lakes: which those are.
-    """
-
-    version: str
-    frames: list[list[bytes]]
-    windows: WindowsState
-    acked: list[int]
-    lakes: list[str] = []
 
 
 class LiveJob:
@@ -73,14 +64,18 @@ class LiveJob:
         )
         self.overflows = 0
         self.late = 0
-        self._state = StateMaker(name, self.publisher.version, plan)
+        self._state = StateMaker(name, self.publisher.version, plan, budget)
         self._stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
         self._streams = [sink for sink in sinks if not sink.wants_state]
+        self._pane_us = plan.window.pane_us if plan.window else 0
         self._with_open = any(sink.wants_open for sink in self._streams)
         self._unrecorded: list[list[Rows]] = []
         self._unacked: set[int] = set()
         self._acked: set[int] = set()
         self._lakes = list(lakes)
+        self._changes = Changes()
+        self.gaps: list[Gap] = []
+        """What it lacks: windows and panes there say that no agent has reported them whole."""
 
     @property
     def unrecorded_bytes(self) -> int:
@@ -136,9 +131,22 @@ class LiveJob:
             self._put(window)
 
     def _put(self, window: Window) -> None:
+        if self.lacks(window.start, window.end):
+            window = msgspec.structs.replace(window, agents_reporting=0)
         for sink in self._streams:
             if sink.wants_open or window.status != "open":
                 sink.put(window)
+
+    def lacks(self, start: int | None, end: int | None) -> bool:
+        """Whether lines of [start, end) were read while this job was not there; of all time where they are None."""
+        if start is None or end is None:
+            return bool(self.gaps)
+        return any((low is None or end > low) and start <= high for low, high in self.gaps)
+
+    def has_missed(self, until_us: int) -> None:
+        """Lines up to this event time were read without this job: what was not final by its own watermark lacks some."""
+        reached = self.windows.watermark_us
+        self.gaps.append((None if reached is None else reached - self.options.lateness_us, until_us))
 
     def offer_states(self) -> int:
         """Give the lake sinks the panes that became final or were revised; returns how many wait for `flush_states`."""
@@ -157,9 +165,11 @@ class LiveJob:
     def _pane_states(self, pane: int, status: str) -> Iterator[PaneState]:
         revision = self.windows.next_pane_revision(pane)
         stop = pane + 1
-        return self._state.states(
-            self.panes.pieces(pane, stop), self.panes.lines(pane, stop), status, revision
-        )
+        reporting = 0 if self.lacks(pane, pane + self._pane_us) else 1
+        for state in self._state.states(
+            self.panes.pieces(pane, stop, split=True), self.panes.lines(pane, stop), status, revision
+        ):
+            yield msgspec.structs.replace(state, agents_reporting=reporting)
 
     def flush_states(self) -> None:
         """Make the offered states durable. Raises OSError when a sink cannot; then they stay offered."""
@@ -178,6 +188,8 @@ class LiveJob:
         bound = self.windows.retained_us
         if bound is not None:
             self._acked = {pane for pane in self._acked if pane >= bound}
+            if self.plan.window is not None:
+                self.gaps = [gap for gap in self.gaps if gap[1] >= bound]
 
     # The journal's side.
 
@@ -187,21 +199,22 @@ class LiveJob:
             [pack(rows, ops) for rows, ops in zip(delta, self.panes.ops, strict=True)]
             for delta in self._unrecorded
         ]
-        return self._record(frames)
+        return self._changes.since(self._record(frames))
 
     def recorded(self) -> None:
         self._unrecorded.clear()
+        self._changes.recorded()
 
     def snapshot(self) -> Iterator[JobRecord]:
         """The whole state, in records of bounded size."""
         for number, rows in self._all_rows():
             frames = [b""] * len(self.panes.ops)
             frames[number] = pack(rows, self.panes.ops[number])
-            yield self._record([frames])
+            yield JobRecord(self.publisher.version, [frames], NO_WINDOWS, [], is_delta=True)
 
     def record_of_nothing(self) -> JobRecord:
-        """The windows as they stand, after a snapshot of the rows."""
-        return self._record([])
+        """All windows as they stand, after a snapshot of the rows."""
+        return self._changes.whole(self._record([]))
 
     def _all_rows(self) -> Iterator[tuple[int, Rows]]:
         for number, stream in enumerate(self.panes.rows()):
@@ -210,25 +223,31 @@ class LiveJob:
 
     def _record(self, frames: list[list[bytes]]) -> JobRecord:
         acked = sorted(self._acked)
-        return JobRecord(self.publisher.version, frames, self.windows.snapshot(), acked, self._lakes)
+        windows = self.windows.snapshot()
+        return JobRecord(self.publisher.version, frames, windows, acked, self._lakes, gaps=list(self.gaps))
 
     def restore(self, records: Iterable[JobRecord]) -> None:
         """Go on from the journal's records, oldest first."""
-        last: JobRecord | None = None
-        for record in records:
-            last = record
+        known = list(records)
+        for record in known:
             for frames in record.frames:
                 for tree, frame in enumerate(frames):
                     if frame:
                         self.panes.insert(tree, unpack(frame)[0])
+        last = whole(known)
         if last is None:
             return
+        self.gaps = list(last.gaps)
         if set(self._lakes) <= set(last.lakes):  # a lake that is new takes all that is retained
             self._acked = set(last.acked)
         bound = last.windows.dropped_until
         if bound is not None:
             self.panes.drop(bound)
         self.windows.restore(last.windows, self.panes.lines().pane.tolist(), self._acked)
+
+    def abandon(self) -> None:
+        """Leave it as a kill would: what its sinks have not made durable is not given to them any more."""
+        self.panes.close()
 
     def close(self, notices: Callable[[str], None]) -> None:
         for sink in self.sinks:

@@ -14,8 +14,10 @@ from elf.agent.config import Config, JobSection, SourceSection, check_sinks
 from elf.agent.engine import Progress, RunOptions, Summary
 from elf.agent.feed import Feed, columns_for
 from elf.agent.format_choice import FormatChoice
-from elf.agent.live import Live, LiveSource, Record, SourceRecord
-from elf.agent.live_job import JobOptions, JobRecord, LiveJob
+from elf.agent.job_record import JobRecord
+from elf.agent.live import Live, Record
+from elf.agent.live_job import JobOptions, LiveJob
+from elf.agent.live_source import LiveSource, SourceRecord
 from elf.agent.source import Source
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, QueryError, StateError, UsageError
@@ -74,12 +76,15 @@ def _open_live(config: Config, notices: Notices) -> Live:
 
 class History:
     """What the journal's records say: the newest positions, and each job's records in order. `epoch` is this start's;
-    `present`: the jobs that there were at the end."""
+    `present`: the jobs that there were at the end; `apart`: those of them that stood elsewhere than their source, and where;
+    `left`: the positions when each of the others was there last."""
 
     def __init__(self, encoded: Sequence[bytes]) -> None:
         self.sources: dict[str, SourceRecord] = {}
         self.jobs: dict[str, list[JobRecord]] = {}
         self.present: set[str] = set()
+        self.apart: dict[str, SourceRecord] = {}
+        self.left: dict[str, dict[str, SourceRecord]] = {}
         self.epoch = 0
         for data in encoded:
             try:
@@ -89,10 +94,21 @@ class History:
                     f"the journal holds a record that this version cannot read ({error}); move the journal away to start anew"
                 ) from error
             self.epoch = max(self.epoch, record.epoch + 1)
+            present = set(record.jobs) | set(record.apart)
+            if record.sources:
+                self.left.update({name: dict(self.sources) for name in self.present - present})
+                self.apart = record.apart
             self.sources.update(record.sources)
-            self.present = set(record.jobs)
+            self.present = present
             for name, job in record.jobs.items():
                 self.jobs.setdefault(name, []).append(job)
+
+    def read_without(self, job: str, source: str) -> int | None:
+        """The latest event time that the source had read when it stopped, if it read anything since the job was there last."""
+        saved, before = self.sources.get(source), self.left.get(job, {}).get(source)
+        if saved is None or (before is not None and before.has_read_as_far_as(saved)):
+            return None
+        return saved.time_max
 
 
 def _sources(config: Config, history: History, budget: Budget, notices: Notices) -> list[LiveSource]:
@@ -101,11 +117,22 @@ def _sources(config: Config, history: History, budget: Budget, notices: Notices)
     plans = [(job, _compile(job, schemas)) for job in config.jobs]
     out = []
     for section, (source, formats) in zip(config.sources, opened, strict=True):
-        jobs = [
-            _job(job, plan, budget, history, notices) for job, plan in plans if plan.source == section.name
-        ]
         saved = history.sources.get(section.name)
-        out.append(_wire(source, formats, jobs, section.timezone, config.agent.name, saved))
+        together: list[LiveJob] = []
+        apart: list[LiveSource] = []
+        for job, plan in plans:
+            if plan.source != section.name:
+                continue
+            live = _job(job, plan, budget, history, notices)
+            position = history.apart.get(job.name)
+            if position is None or (saved is not None and position.has_read_as_far_as(saved)):
+                together.append(live)
+            else:
+                own = _open(section, position, notices)
+                apart.append(
+                    _wire(*own, [live], section.timezone, config.agent.name, position, apart=job.name)
+                )
+        out += [_wire(source, formats, together, section.timezone, config.agent.name, saved), *apart]
     return out
 
 
@@ -113,7 +140,7 @@ def _open(
     section: SourceSection, saved: SourceRecord | None, notices: Notices
 ) -> tuple[Source, FormatChoice]:
     source = Source(section.name, section.paths, state=saved.position if saved else None, start=section.start)
-    source.scan(time.time())
+    source.scan(time.monotonic())
     formats = FormatChoice(section.format, notices, lenient=True, head=lambda block: source.head(block.file))
     return source, formats
 
@@ -138,12 +165,12 @@ def _wire(
     agent: str,
     saved: SourceRecord | None = None,
     bounds: tuple[int | None, int | None] | None = None,
+    apart: str | None = None,
 ) -> LiveSource:
     workers = [job.worker for job in jobs]
 
     def settle() -> None:
-        for job in jobs:
-            job.cut()
+        live.settle()
 
     feed = Feed(
         formats.of,
@@ -156,7 +183,8 @@ def _wire(
         bounds=bounds,
         strings_max=STRINGS_MAX,
     )
-    live = LiveSource(source, formats, feed, jobs)
+    live = LiveSource(source, formats, feed, jobs, apart)
+    feed.on_failure = live.worker_failed
     if saved is not None:
         live.restore(saved)
     return live
@@ -180,6 +208,14 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
             f"job {job.name}: goes on from where it was left out; it lacks the lines that were read meanwhile"
         )
     live.restore(same)
+    if not same:
+        history.apart.pop(job.name, None)
+    missed = (
+        history.read_without(job.name, plan.source) if not same or job.name not in history.present else None
+    )
+    # Without a window, what begins with the job is whole as it is; what was interrupted is not.
+    if missed is not None and (same or plan.window is not None):
+        live.has_missed(missed)
     return live
 
 
@@ -214,7 +250,7 @@ def follow(
 
     began = time.monotonic()
     source = Source("access", options.files, state=None, start="beginning")
-    source.scan(time.time())
+    source.scan(time.monotonic())
     formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
     plan = compile_plan(options.query, formats.schema({"access": source.head()}))
     if plan.window is None and any(sink.wants_state for sink in sinks):

@@ -25,8 +25,10 @@ from pathlib import Path
 from elf.errors import StateError
 
 MAGIC = b"ELFJRNL"
-VERSION = 1
+VERSION = 2
+"""What it holds is laid out as in version 1, whose records said all that this one's may leave out: 1 is read, and becomes 2."""
 FILE_HEAD = MAGIC + bytes([VERSION])
+READABLE_HEADS = (FILE_HEAD, MAGIC + b"\x01")
 FRAME_MAGIC = b"\xe1frm"
 FRAME_MAX = 1 << 30
 BATCH_BYTES = 1 << 20
@@ -96,6 +98,10 @@ class Journal:
         """Bytes of the file."""
         return self._durable
 
+    def records(self) -> list[bytes]:
+        """All records that are in the file. O(its size)."""
+        return self._parse(memoryview(self.path.read_bytes()[: self._durable]))[0]
+
     def append(self, record: bytes) -> None:
         """Take a record; it counts once `sync` returns. O(1)."""
         self._pending.append(record)
@@ -163,9 +169,10 @@ class Journal:
         self._new_path.unlink(missing_ok=True)  # left by a crash during `rewrite`
         content = self.path.read_bytes()
         head = content[: len(FILE_HEAD)]
-        if head == FILE_HEAD:
+        if head in READABLE_HEADS:
             records, self._durable = self._parse(memoryview(content))
             os.ftruncate(self._file, self._durable)
+            _write(self._file, FILE_HEAD, 0)  # changes one byte at most
             os.fsync(self._file)
             return records
         self._refuse_other(head)
