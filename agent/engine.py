@@ -31,8 +31,8 @@ from elf.jobmaster.windows import Publisher, bounded
 from elf.sinks.result import ColumnInfo, Sink, StateSink, Window
 
 MEMORY_MAX = 256 << 20
-STORE_GROUPS = 200_000
-"""Groups that a lake sink gathers before they are written: the values are Python objects by then."""
+STORE_BYTES = 16 << 20
+"""What a lake sink gathers before it is written: the writer's process holds it whole."""
 
 CUT_FACTOR = 2
 """What cutting the fronts takes, in sizes of them: key bytes, rows, and the rows in order."""
@@ -124,16 +124,13 @@ class OneShot:
         from elf.jobmaster.state import StateMaker
 
         self.feed.empty_dictionaries()
-        maker = StateMaker(self.publisher.job, self.publisher.version, self.publisher.plan)
+        maker = StateMaker(self.publisher.job, self.publisher.version, self.publisher.plan, self.budget)
         epoch = max(sink.next_epoch(self.publisher.job) for sink in sinks)
-        held = 0
-        for state in maker.states(self.panes.pieces(), self.panes.lines(), "final", (epoch, 0, 1)):
-            held += 1 + len(state.values[0]) if state.values else 1
+        for state in maker.states(self.panes.pieces(split=True), self.panes.lines(), "final", (epoch, 0, 1)):
             for sink in sinks:
                 sink.put_state(state)
-                if held > STORE_GROUPS:
+                if sink.pending_bytes > STORE_BYTES:
                     sink.flush()
-            held = 0 if held > STORE_GROUPS else held
 
     def windows(self) -> Iterator[Window]:
         self.feed.empty_dictionaries()

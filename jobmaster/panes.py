@@ -33,12 +33,14 @@ class Piece(msgspec.Struct):
 
     `whole`: no later piece holds groups of the last window. `counts`: where only the number of a family's rows is asked for,
     that number for each group, int64; the family's rows are left out then, since one group may have any number of them.
+    `more`: the groups, which share one hash, have more rows than these: the next piece begins with the same groups.
     """
 
     groups: Rows
     families: list[Rows]
     whole: bool = True
     counts: dict[int, NDArray[np.int64]] = {}
+    more: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -86,6 +88,12 @@ class Panes:
             for _ in tree.drain(None, stop):
                 pass
 
+    def discard(self, start: int) -> None:
+        """Forget the panes at or past `start`."""
+        for tree in self._trees:
+            for _ in tree.drain(start, None):
+                pass
+
     def close(self) -> None:
         for tree in self._trees:
             tree.close()
@@ -101,17 +109,19 @@ class Panes:
         *,
         drain: bool = False,
         members: bool = True,
+        split: bool = False,
     ) -> Iterator[Piece]:
         """Each pane of [start, stop) as if it were a window, in pieces. With `drain` the panes are gone afterwards. Without
-        `members` the rows of DISTINCT families are only counted.
+        `members` the rows of DISTINCT families are only counted. With `split` a group of very many members comes in several
+        pieces.
         """
         read = [(tree.drain if drain else tree.flush)(start, stop) for tree in self._all_but_lines()]
-        return self._aligned(read, members)
+        return self._aligned(read, members, split)
 
-    def _aligned(self, read: Sequence[Iterable[Rows]], members: bool) -> Iterator[Piece]:
+    def _aligned(self, read: Sequence[Iterable[Rows]], members: bool, split: bool = False) -> Iterator[Piece]:
         families = enumerate(self.plan.families)
         counted = {i for i, family in families if family.kind is FamilyKind.DISTINCT and not members}
-        return _align(read, self._ops_but_lines(), self._piece_bytes(), counted)
+        return _align(read, self._ops_but_lines(), self._piece_bytes(), counted, split)
 
     def window(self, start: int, stop: int) -> Iterator[Piece]:
         """The window [start, stop) merged over its panes, in pieces, with DISTINCT families counted; the panes stay.
@@ -161,9 +171,10 @@ def _align(
     ops: Sequence[tuple[Op, ...]],
     sizes: tuple[int, int],
     counted: AbstractSet[int],
+    split: bool,
 ) -> Iterator[Piece]:
-    """Walk the groups and all families together, cutting each where the groups are cut, never within one hash; and the groups
-    once more where a family has more than sizes[1] bytes of rows for them.
+    """Walk the groups and all families together, cutting each where the groups are cut, within one hash only with `split`; and
+    the groups once more where a family has more than sizes[1] bytes of rows for them.
     """
     members = [_Members(stream) for stream in streams[1:]]
     ahead = _gather(iter(streams[0]), lane_count(ops[0]), sizes)
@@ -176,7 +187,13 @@ def _align(
         begin = 0
         while begin < len(current):
             groups = current.slice(begin, len(current))
-            reach = [each.reach(groups, sizes[1]) for i, each in enumerate(members) if i not in counted]
+            reach = [
+                len(groups) if i in counted else each.reach(groups, sizes[1], split)
+                for i, each in enumerate(members)
+            ]
+            if 0 in reach:
+                yield _part_of_one(groups, members, reach, ops)
+                continue
             groups = groups.slice(0, min(reach, default=len(groups)))
             begin += len(groups)
             counts = {i: _counts(members[i].of(groups), groups) for i in counted}
@@ -187,6 +204,18 @@ def _align(
             rest = current.pane[begin:] if begin < len(current) or following is None else following.pane
             yield Piece(groups, families, not len(rest) or rest[0] != groups.pane[-1], counts)
         current = following
+
+
+def _part_of_one(
+    groups: Rows, members: Sequence[_Members], reach: Sequence[int], ops: Sequence[tuple[Op, ...]]
+) -> Piece:
+    """The first of `groups`, of one hash, with what was read of those families that have more rows for them."""
+    first = groups.slice(0, _end_of(groups, groups.pane[0], groups.hash[0]))
+    families = [
+        concat([] if at else each.take_all(), lane_count(each_ops))
+        for each, at, each_ops in zip(members, reach, ops[1:], strict=True)
+    ]
+    return Piece(first, families, False, more=True)
 
 
 def _gather(stream: Iterator[Rows], lanes: int, sizes: tuple[int, int]) -> Iterator[Rows]:
@@ -223,18 +252,27 @@ class _Members:
         self._rows = iter(rows)
         self._ahead: deque[Rows] = deque()  # read, and not yet taken
 
-    def reach(self, groups: Rows, bytes_max: int) -> int:
-        """For how many of the groups, at least those of the first hash, the rows are about `bytes_max`; they are read then."""
+    def reach(self, groups: Rows, bytes_max: int, split: bool) -> int:
+        """For how many of the groups, at least those of the first hash, the rows are about `bytes_max`; they are read then.
+
+        With `split` it may be 0: then so many rows were read, all of the first hash, and there may be more of it.
+        """
         size = sum(rows.nbytes for rows in self._ahead)
         while True:
             if self._ahead:
                 last = self._ahead[-1]
                 at = _start_of(groups, last.pane[-1], last.hash[-1])
-                if at == len(groups) or (at and size >= bytes_max):
+                if at == len(groups) or (size >= bytes_max and (at or split)):
                     return at
             if not self._read():
                 return len(groups)
             size += self._ahead[-1].nbytes
+
+    def take_all(self) -> list[Rows]:
+        """What was read."""
+        rows = list(self._ahead)
+        self._ahead.clear()
+        return rows
 
     def of(self, groups: Rows) -> Iterator[Rows]:
         """The rows up to and with the last (pane, hash) of `groups`."""

@@ -2,78 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+import zstandard
+from numpy.typing import NDArray
 
 from elf.cbt import aggregates
-from elf.cbt.rows import Rows, concat
+from elf.cbt.budget import Budget, Fragment
+from elf.cbt.rows import Rows
 from elf.jobmaster.finish import Members, key_vectors
-from elf.jobmaster.lanes import family_ops, group_ops, lane_count, lane_starts
+from elf.jobmaster.lanes import group_ops, lane_starts
 from elf.jobmaster.panes import Piece
 from elf.jobmaster.plan import Accumulator, Family, FamilyKind, Plan, Reduce, encode
 from elf.jobmaster.recipe import recipe
 from elf.jobmaster.vector import Kind, SqlType, Vector
 from elf.jobmaster.windows import lines_of, lines_within
-from elf.sinks.result import PaneState, Revision, StateColumn
+from elf.sinks.result import PaneState, Revision, StateColumn, StateValues, encode_column, encode_part
+
+PART_ROWS = 16_384
+"""Groups and members of a part: what is Python objects at a time, unless a piece has a group of more members."""
 
 
 class StateMaker:
-    """Makes `PaneState`s of one job version."""
+    """Makes `PaneState`s of one job version. Their values are held under `budget`, encoded."""
 
-    def __init__(self, job: str, version: str, plan: Plan) -> None:
+    def __init__(self, job: str, version: str, plan: Plan, budget: Budget) -> None:
         self.job, self.version, self.plan = job, version, plan
         self.columns = tuple(_state_columns(plan))
+        self._budget = budget
         self._encoded, self._recipe = encode(plan), recipe(plan)
 
     def states(
         self, pieces: Iterable[Piece], counters: Rows, status: str, revision: Revision
     ) -> Iterator[PaneState]:
         """One state per pane that has a line, in time order; `pieces` hold panes, not merged windows."""
-        found = self._by_pane(pieces)
+        found = itertools.groupby(self._by_pane(pieces), key=itemgetter(0))
         following = next(found, None)
         for pane in counters.pane.tolist():
-            groups: Rows | None = None
-            families: list[Rows] = []
+            values = _Values(self.columns, self._budget)
             if following is not None and following[0] == pane:
-                _, groups, families = following
+                for _, piece in following[1]:
+                    self._add(values, piece)
                 following = next(found, None)
-            yield self._state(pane, groups, families, counters, status, revision)
+            yield self._state(pane, values, counters, status, revision)
 
-    def _by_pane(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Rows, list[Rows]]]:
-        held: list[Piece] = []
+    def _by_pane(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Piece]]:
         for piece in pieces:
-            held.append(piece)
-            if piece.whole:
-                yield from self._split(held)
-                held = []
-        if held:
-            yield from self._split(held)
-
-    def _split(self, pieces: list[Piece]) -> Iterator[tuple[int, Rows, list[Rows]]]:
-        groups = concat([piece.groups for piece in pieces], lane_count(group_ops(self.plan)))
-        families = [
-            concat([piece.families[i] for piece in pieces], lane_count(family_ops(family)))
-            for i, family in enumerate(self.plan.families)
-        ]
-        for pane in np.unique(groups.pane).tolist():
-            yield pane, _of_pane(groups, pane), [_of_pane(rows, pane) for rows in families]
+            with self._budget.scratch(2 * piece.nbytes):  # the piece, and its members once more
+                for pane in np.unique(piece.groups.pane).tolist():
+                    families = [_of_pane(rows, pane) for rows in piece.families]
+                    yield pane, Piece(_of_pane(piece.groups, pane), families, more=piece.more)
 
     def _state(
-        self,
-        pane: int,
-        groups: Rows | None,
-        families: list[Rows],
-        counters: Rows,
-        status: str,
-        revision: Revision,
+        self, pane: int, values: _Values, counters: Rows, status: str, revision: Revision
     ) -> PaneState:
         window = self.plan.window
-        values: list[list[Any]] = [[] for _ in self.columns]
-        if groups is not None:
-            values = self._values(groups, families)
         return PaneState(
             self.job,
             self.version,
@@ -88,17 +78,111 @@ class StateMaker:
             recipe=self._recipe,
         )
 
-    def _values(self, groups: Rows, families: list[Rows]) -> list[list[Any]]:
+    def _add(self, values: _Values, piece: Piece) -> None:
+        """A pane's groups and their members, in parts."""
+        groups = piece.groups
+        stored = [
+            (f, r) for f, r in zip(self.plan.families, piece.families, strict=True) if f.kind in _STORED
+        ]
+        families = [(family, Members(groups, rows)) for family, rows in stored]
+        sizes = sum(
+            (np.diff(members.bounds) for _, members in families), np.ones(len(groups), dtype=np.int64)
+        )
+        ends = np.cumsum(sizes)
+        start = 0
+        while start < len(groups):
+            before = ends[start - 1] if start else 0
+            stop = int(np.searchsorted(ends, before + PART_ROWS, side="right"))
+            stop = len(groups) if piece.more else max(stop, start + max(values.open_groups, 1))
+            columns = self._group_columns(groups.slice(start, stop))
+            cells = [_cells(family, members, start, stop) for family, members in families]
+            values.add(columns, cells, piece.more)
+            start = stop
+
+    def _group_columns(self, groups: Rows) -> list[bytes]:
         plan = self.plan
         keys = key_vectors(groups, [key.expression.type for key in plan.keys])
         values: list[list[Any]] = [key.to_python() for key in keys]
         starts = lane_starts(group_ops(plan))
         for accumulator, at in zip(plan.accumulators, starts, strict=True):
             values.append(_lane_values(accumulator, groups, at))
-        for family, rows in zip(plan.families, families, strict=True):
-            if family.kind in _STORED:
-                values.append(_member_values(family, groups, rows))
-        return values
+        columns = self.columns[: len(values)]
+        return [encode_column(column.type, part) for column, part in zip(columns, values, strict=True)]
+
+
+class _Cells(NamedTuple):
+    """A family's column of some groups: encoded, its members one after the other, and how many each group has."""
+
+    column: bytes
+    members: bytes
+    counts: NDArray[np.int64]
+
+
+class _Values(StateValues):
+    """Parts, packed and under the budget until this goes.
+
+    open_groups: so many groups of the last part go on in the next.
+    """
+
+    def __init__(self, columns: Sequence[StateColumn], budget: Budget) -> None:
+        self._parts: list[tuple[Fragment, bool]] = []
+        self._width, self._budget = len(columns), budget
+        self._raw_bytes = 0
+        self._digests = [hashlib.blake2b(digest_size=8) for _ in (*columns, "counts")]
+        self.open_groups = 0
+        self._open: list[NDArray[np.int64]] = []  # of each family, how many members of them there were
+
+    def add(self, columns: Sequence[bytes], cells: Sequence[_Cells], more: bool) -> None:
+        """Add some groups' columns, and those of families; with `more` the next part has more of their members.
+
+        Raises OSError when the disk is full.
+        """
+        self._digest(columns, cells, more)
+        part = encode_part([*columns, *(cell.column for cell in cells)])
+        self._raw_bytes += len(part)
+        packed = zstandard.ZstdCompressor(level=1).compress(part)
+        # A copy: the compressor's result keeps the room that the worst case would have taken.
+        self._parts.append((self._budget.keep_packed(bytes(memoryview(packed))), more))
+
+    def _digest(self, columns: Sequence[bytes], cells: Sequence[_Cells], more: bool) -> None:
+        """Values without the heads of arrays, so that it does not matter where the parts were cut."""
+        if not more:
+            for digest, column in zip(self._digests, columns, strict=False):
+                digest.update(_values_of(column))
+        counts = [cell.counts.copy() for cell in cells]
+        for digest, cell in zip(self._digests[len(columns) :], cells, strict=False):
+            digest.update(_values_of(cell.members))
+        for known, now in zip(self._open, counts, strict=False):
+            now[: len(known)] += known
+        if not more:
+            self._digests[-1].update(np.stack(counts, axis=1).tobytes() if counts else b"")
+        self._open = counts if more else []
+        self.open_groups = len(counts[0]) if more else 0
+
+    @property
+    def raw_bytes(self) -> int:
+        return self._raw_bytes
+
+    @property
+    def digest(self) -> bytes:
+        return b"".join(digest.digest() for digest in self._digests)
+
+    def parts(self) -> Iterator[tuple[bytes, bool]]:
+        decompress = zstandard.ZstdDecompressor().decompress
+        for fragment, more in self._parts:
+            yield decompress(self._budget.read_packed(fragment)), more
+
+    def __len__(self) -> int:
+        return self._width
+
+    def __del__(self) -> None:
+        for fragment, _ in self._parts:
+            self._budget.free(fragment)
+
+
+def _values_of(column: bytes) -> memoryview:
+    """What a MessagePack array holds, without its head."""
+    return memoryview(column)[{0xDC: 3, 0xDD: 5}.get(column[0], 1) :]
 
 
 _STORED = (FamilyKind.DISTINCT, FamilyKind.BUCKETS)
@@ -174,25 +258,27 @@ def _typed(type: SqlType, lane: np.ndarray[Any, Any], valid: np.ndarray[Any, Any
     return Vector(type, lane > 0 if type.kind is Kind.BOOLEAN else lane, valid)
 
 
-def _member_values(family: Family, groups: Rows, rows: Rows) -> list[Any]:
-    members = Members(groups, rows)
-    rows, index = members.rows, members.index().tolist()
-    out: list[Any]
+def _cells(family: Family, members: Members, start: int, stop: int) -> _Cells:
+    """The members of groups [start, stop)."""
+    bounds = members.bounds[start : stop + 1]
+    low = int(bounds[0])
+    values = _member_values(family, members, low, int(bounds[-1]))
+    cells: list[Any] = [values[a - low : b - low] for a, b in itertools.pairwise(bounds.tolist())]
     if family.kind is FamilyKind.BUCKETS:
-        out = [{} for _ in range(len(groups))]
-        for group, bucket, count in zip(
-            index, members.numbers().tolist(), rows.lanes[0].tolist(), strict=True
-        ):
-            out[group][bucket] = count
-        return out
-    out = [[] for _ in range(len(groups))]
-    columns = [
-        vector.to_python()
-        for vector in key_vectors(rows, [each.type for each in family.inputs], start=rows.split)
-    ]
-    for group, value in zip(index, zip(*columns, strict=True), strict=True):
-        out[group].append(value[0] if len(value) == 1 else value)
-    return out
+        cells = [dict(cell) for cell in cells]
+    encode = msgspec.msgpack.encode
+    return _Cells(encode(cells), encode(values), np.diff(bounds))
+
+
+def _member_values(family: Family, members: Members, start: int, stop: int) -> list[Any]:
+    """Members [start, stop): values, tuples of them, or buckets and their counts."""
+    if family.kind is FamilyKind.BUCKETS:
+        buckets = members.numbers()[start:stop].tolist()
+        return list(zip(buckets, members.rows.lanes[0][start:stop].tolist(), strict=True))
+    rows = members.rows.slice(start, stop)
+    vectors = key_vectors(rows, [each.type for each in family.inputs], start=rows.split)
+    columns = [vector.to_python() for vector in vectors]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _of_pane(rows: Rows, pane: int) -> Rows:

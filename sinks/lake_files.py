@@ -10,13 +10,12 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,11 +26,12 @@ from elf.sinks.lake_frames import (
     Done,
     Failed,
     PaneFrame,
+    PartFrame,
     Request,
     Schema,
 )
 from elf.sinks.lake_types import arrow_array, arrow_type
-from elf.sinks.result import StateColumn
+from elf.sinks.result import StateColumn, whole_parts
 
 ROWS_PER_GROUP = 1 << 16
 PARTITIONS = ("job", "version", "date", "hour")
@@ -57,7 +57,7 @@ PANE_COLUMNS: tuple[tuple[str, str, Callable[[PaneFrame], Any]], ...] = (
 def serve(requests: Iterable[Request]) -> Iterator[Answer]:
     """Do what was asked, answering after each durable file; ends at the first failure."""
     schemas = {request.number: request for request in requests if isinstance(request, Schema)}
-    panes = [request for request in requests if isinstance(request, PaneFrame)]
+    panes = _panes(requests)
     try:
         yield from write_panes(schemas, panes)
         for request in requests:
@@ -72,7 +72,21 @@ def serve(requests: Iterable[Request]) -> Iterator[Answer]:
         yield Failed(errno.EIO, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def write_panes(schemas: dict[int, Schema], panes: list[PaneFrame]) -> Iterator[Done]:
+Panes = Mapping[PaneFrame, Sequence[PartFrame]]
+
+
+def _panes(requests: Iterable[Request]) -> Panes:
+    panes: dict[PaneFrame, list[PartFrame]] = {}
+    parts: list[PartFrame] = []
+    for request in requests:
+        if isinstance(request, PaneFrame):
+            parts = panes[request] = []
+        elif isinstance(request, PartFrame):
+            parts.append(request)
+    return panes
+
+
+def write_panes(schemas: dict[int, Schema], panes: Panes) -> Iterator[Done]:
     """Write the panes, one file per hour folder as a rule. A pane below the lake's highest revision is only acknowledged."""
 
     def place(pane: PaneFrame) -> tuple[int, str]:
@@ -89,9 +103,8 @@ def write_panes(schemas: dict[int, Schema], panes: list[PaneFrame]) -> Iterator[
         by_pane = {lake.Pane(f.start, f.end, f.revision, f.digest): f for f in fresh}
         for name, part in lake.files_of(schema.job, schema.version, by_pane):
             chosen = [by_pane[pane] for pane in part]
-            write_file(
-                folder / name, about(schema), part, file_schema(schema.columns), _tables(schema, chosen)
-            )
+            tables = _tables(schema, {frame: panes[frame] for frame in chosen})
+            write_file(folder / name, about(schema), part, file_schema(schema.columns), tables)
             yield Done(tuple(frame.number for frame in chosen))
         written = {frame.number for frame in by_pane.values()}
         yield Done(tuple(frame.number for frame in frames if frame.number not in written))
@@ -140,15 +153,13 @@ def about(schema: Schema) -> dict[str, Any]:
     }
 
 
-def _tables(schema: Schema, panes: list[PaneFrame]) -> Iterator[Any]:
+def _tables(schema: Schema, panes: Panes) -> Iterator[Any]:
     """The panes' rows, in tables of about `ROWS_PER_GROUP`: one row per group, or one marked `_empty`."""
     arrow = file_schema(schema.columns)
     heads: list[tuple[PaneFrame, int]] = []
     columns: list[list[Any]] = [[] for _ in schema.columns]
     rows = 0
-    for pane in panes:
-        values = msgspec.msgpack.decode(pane.values, strict=False)
-        groups = len(values[0]) if values else 0
+    for pane, groups, values in _decoded(panes, len(columns)):
         heads.append((pane, groups))
         for column, added in zip(columns, values, strict=True):
             column.extend(added if groups else (None,))
@@ -158,6 +169,19 @@ def _tables(schema: Schema, panes: list[PaneFrame]) -> Iterator[Any]:
             heads, columns, rows = [], [[] for _ in schema.columns], 0
     if heads:
         yield _table(heads, columns, arrow)
+
+
+def _decoded(panes: Panes, width: int) -> Iterator[tuple[PaneFrame, int, list[list[Any]]]]:
+    """Each pane's parts: it, how many groups, and their values; without a group one part that is empty."""
+    for pane, parts in panes.items():
+        none = True
+        for values in whole_parts((part.values, part.more) for part in parts):
+            groups = len(values[0]) if values else 0
+            if groups:
+                none = False
+                yield pane, groups, values
+        if none:
+            yield pane, 0, [[]] * width
 
 
 def _table(heads: list[tuple[PaneFrame, int]], columns: list[list[Any]], arrow: Any) -> Any:

@@ -1,6 +1,7 @@
 """What passes between a Parquet sink and its writer process: length-prefixed MessagePack frames over a pipe.
 
-Request: `Schema` once per (job, version), then `PaneFrame`s; or one `CompactFrame`. The end of input starts the work.
+Request: `Schema` once per (job, version), then `PaneFrame`s, each with its `PartFrame`s; or one `CompactFrame`. The end of input
+starts the work.
 Answer: a `Done` per durable file (and one for each pane that needs no write), or a `Failed`, which ends it.
 """
 
@@ -31,7 +32,7 @@ class Schema(msgspec.Struct, frozen=True, tag=True):
 
 
 class PaneFrame(msgspec.Struct, frozen=True, tag=True):
-    """One pane. `node` is the revision's, in hex: it has 128 bits. Decimals within `values` are text."""
+    """One pane; its values follow, in `PartFrame`s. `node` is the revision's, in hex: it has 128 bits."""
 
     number: int
     schema: int
@@ -45,11 +46,20 @@ class PaneFrame(msgspec.Struct, frozen=True, tag=True):
     agents_expected: int
     lines: Lines
     digest: str
-    values: msgspec.Raw
 
     @property
     def revision(self) -> Revision:
         return (self.epoch, int(self.node, 16), self.n)
+
+
+class PartFrame(msgspec.Struct, frozen=True, tag=True):
+    """Values of some groups of the last `PaneFrame`: one array for each state column. Decimals are text.
+
+    more: the next part begins with the same groups, and has more of their members.
+    """
+
+    values: msgspec.Raw
+    more: bool = False
 
 
 class CompactFrame(msgspec.Struct, frozen=True, tag=True):
@@ -72,7 +82,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     path: str | None = None
 
 
-Request = Schema | PaneFrame | CompactFrame
+Request = Schema | PaneFrame | PartFrame | CompactFrame
 Answer = Done | Failed
 
 

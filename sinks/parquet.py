@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -25,12 +25,13 @@ from elf.sinks.lake_frames import (
     Done,
     Failed,
     PaneFrame,
+    PartFrame,
     Request,
     Schema,
     read_frames,
     write_frame,
 )
-from elf.sinks.result import PaneState, Revision, Window
+from elf.sinks.result import PaneState, StateValues, Window, encode_column, encode_part
 
 
 class WriterProcess:
@@ -95,8 +96,8 @@ class WriterProcess:
 class ParquetSink:
     """Final and revised pane states, durable in the lake under `directory` when `flush` returns.
 
-    Pending panes are held encoded, one per (job, version, pane): a higher revision replaces a lower one. After an
-    OSError from `flush` what was not acknowledged is kept for the next one.
+    One pane is pending per (job, version, pane): a higher revision replaces a lower one. Its values stay where they are, or
+    are held encoded. After an OSError from `flush` what was not acknowledged is kept for the next one.
     """
 
     wants_open = False
@@ -114,13 +115,13 @@ class ParquetSink:
         except OSError as error:
             raise UsageError(f"cannot make the lake's folder {self.directory}: {error.strerror}") from error
         self._schemas: dict[tuple[str, str], tuple[int, bytes]] = {}
-        self._pending: dict[tuple[int, int], tuple[Revision, int, bytes]] = {}
+        self._pending: dict[tuple[int, int], _Pane] = {}
         self._next = 0
 
     @property
     def pending_bytes(self) -> int:
         """What the next flush will send: for the caller to bound."""
-        return sum(len(body) for _, _, body in self._pending.values())
+        return sum(pane.size for pane in self._pending.values())
 
     def next_epoch(self, job: str) -> int:
         """One more than the highest epoch in the lake, 0 where it holds nothing of the job. O(files of the job)."""
@@ -135,10 +136,10 @@ class ParquetSink:
             return
         schema = self._schema(state)
         key = (schema, state.start)
-        if key in self._pending and self._pending[key][0] > state.revision:
+        if key in self._pending and self._pending[key].revision > state.revision:
             return
         self._next += 1
-        self._pending[key] = (state.revision, self._next, _encode(state, schema, self._next))
+        self._pending[key] = _Pane(state, schema, self._next)
 
     def _schema(self, state: PaneState) -> int:
         key = (state.job, state.version)
@@ -156,38 +157,45 @@ class ParquetSink:
         """Make all pending panes durable. Starts a process, unless nothing is pending; blocks until it is done."""
         if not self._pending:
             return
-        keys = {number: key for key, (_, number, _) in self._pending.items()}
+        keys = {pane.number: key for key, pane in self._pending.items()}
 
         def acknowledge(numbers: Sequence[int]) -> None:
             for number in numbers:
                 del self._pending[keys[number]]
 
         used = {schema for schema, _ in self._pending}
-        frames = [body for number, body in self._schemas.values() if number in used]
-        frames += [body for _, _, body in self._pending.values()]
+        schemas = [body for number, body in self._schemas.values() if number in used]
+        panes = itertools.chain.from_iterable(pane.frames() for pane in self._pending.values())
         with WriterProcess() as writer:
-            writer.write(frames, acknowledge)
+            writer.write(itertools.chain(schemas, panes), acknowledge)
 
     def close(self) -> None:
         """Flush; nothing is held between flushes."""
         self.flush()
 
 
-def _encode(state: PaneState, schema: int, number: int) -> bytes:
+class _Pane:
     """A pane as the writer takes it, with the digest of all that its rows will say."""
-    values = [
-        [v if v is None or isinstance(v, Decimal) else str(v) for v in column]
-        if info.type.startswith("decimal")
-        else column
-        for info, column in zip(state.columns, state.values, strict=True)
-    ]
-    body = msgspec.msgpack.encode(values)
-    epoch, node, n = state.revision
-    head = (state.start, state.end, state.status, epoch, f"{node:032x}", n)
-    agents = (state.agents_reporting, state.agents_expected)
-    content = msgspec.msgpack.encode((head, agents, state.lines)) + body
-    digest = hashlib.blake2b(content, digest_size=8).hexdigest()
-    frame = PaneFrame(
-        number, schema, *head, *agents, lines=state.lines, digest=digest, values=msgspec.Raw(body)
-    )
-    return msgspec.msgpack.encode(frame)
+
+    def __init__(self, state: PaneState, schema: int, number: int) -> None:
+        self.revision, self.number = state.revision, number
+        epoch, node, n = state.revision
+        head = (state.start, state.end, state.status, epoch, f"{node:032x}", n)
+        agents = (state.agents_reporting, state.agents_expected)
+        self._values: StateValues | bytes
+        if isinstance(state.values, StateValues):
+            self._values, self.size, told = state.values, state.values.raw_bytes, state.values.digest
+        else:
+            columns = zip(state.columns, state.values, strict=True)
+            told = self._values = encode_part([encode_column(info.type, column) for info, column in columns])
+            self.size = len(told)
+        content = msgspec.msgpack.encode((head, agents, state.lines)) + told
+        digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+        frame = PaneFrame(number, schema, *head, *agents, lines=state.lines, digest=digest)
+        self._head = msgspec.msgpack.encode(frame)
+
+    def frames(self) -> Iterator[bytes]:
+        yield self._head
+        parts = [(self._values, False)] if isinstance(self._values, bytes) else self._values.parts()
+        for part, more in parts:
+            yield msgspec.msgpack.encode(PartFrame(msgspec.Raw(part), more))

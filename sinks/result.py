@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -71,12 +73,75 @@ class StateColumn(msgspec.Struct, frozen=True):
     role: str
 
 
+class StateValues(Sequence[Sequence[Any]], ABC):
+    """A pane's values, encoded by `encode_part` and held elsewhere than in Python objects. May be read again and again.
+
+    As a sequence, of one sequence per column, it decodes them, decimals as text: for tests and the curious.
+    """
+
+    @property
+    @abstractmethod
+    def raw_bytes(self) -> int:
+        """Size of all parts."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> bytes:
+        """A hash of the values, however they are divided into parts."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[tuple[bytes, bool]]:
+        """The parts: each some groups' values, and whether the next one begins with the same groups, and more members of them."""
+
+    def __getitem__(self, at: Any) -> Any:
+        columns: list[list[Any]] = [[] for _ in range(len(self))]
+        for part in whole_parts(self.parts()):
+            for column, values in zip(columns, part, strict=True):
+                column.extend(values)
+        return columns[at]
+
+
+def whole_parts(parts: Iterable[tuple[bytes, bool]]) -> Iterator[list[list[Any]]]:
+    """Decoded columns of parts; those that go on in the next one together with it."""
+    held: list[list[Any]] | None = None
+    for part, more in parts:
+        values = msgspec.msgpack.decode(part, strict=False)
+        if held is not None:
+            for first, column in zip(held, values, strict=True):
+                column[: len(first)] = map(_with_members, first, column)
+        held = values
+        if not more:
+            yield values
+            held = None
+
+
+def _with_members(first: Any, rest: Any) -> Any:
+    """The members of a group of two parts; any other value is the same in both."""
+    if isinstance(first, list):
+        first.extend(rest)
+        return first
+    return first | rest if isinstance(first, dict) else rest
+
+
+def encode_column(type: str, values: Sequence[Any]) -> bytes:
+    """A state column's values as MessagePack; decimals as text."""
+    if type.startswith("decimal"):
+        values = [value if value is None or isinstance(value, Decimal) else str(value) for value in values]
+    return msgspec.msgpack.encode(values)
+
+
+def encode_part(columns: Sequence[bytes]) -> bytes:
+    """Encoded columns of the same groups as one part: an array of them."""
+    return msgspec.msgpack.encode([msgspec.Raw(column) for column in columns])
+
+
 class PaneState(msgspec.Struct, frozen=True):
     """Every group's mergeable state in one pane, before HAVING, ORDER BY and LIMIT: what the lake stores.
 
     plan: the encoded plan (readers re-apply its last stages). values: one list per state column, each of n groups.
     recipe: how a reader that knows no plans gets the query's outputs from merged state columns, as Spark SQL (JSON, see
-    `elf.jobmaster.recipe`). start and end are both 0 for the one pane of a query without `window`.
+    `elf.jobmaster.recipe`). From the engine the values come as `StateValues`.
+    start and end are both 0 for the one pane of a query without `window`.
     """
 
     job: str
