@@ -1,289 +1,495 @@
-"""A ring of tree seats under one seed: routes over warm tables, links that keep order, crashes, restarts, partitions.
+"""A tree of real reducers and delta workers under a model of the master, on model sources: time, network and faults by a seed.
 
-The overlay is a sorted ring and nothing else: every node of a side of a partition believes in the same members, and learns of a death
-`detect_us` after it. A route goes by prefix to a node that is picked at random but once and for all, as Pastry's tables would,
-and by the leaf set at the end.
+The model of the master keeps positions and sums and nothing else; whenever it accepts, it compares the rows of the bundle with
+the bytes that its spans cover, and its watermarks with what had been logged by then.
 """
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from random import Random
-from typing import Any
-from zlib import crc32
 
-from elf.srt.effects import Effect, Post, Route, Send
-from elf.srt.ids import closeness, job_id, shared_digits
-from elf.srt.messages import Message, TreeJoin
+import numpy as np
+
+from elf.agent.delta_worker import DeltaWorker, State
+from elf.cbt._kernel import make_rows
+from elf.cbt.rows import Op
+from elf.srt.effects import Effect, Notice, Post, Read, Route
+from elf.srt.events import Cut
+from elf.srt.ids import NodeId
+from elf.srt.messages import (
+    CLOSED,
+    FIRST,
+    Bundle,
+    BundleId,
+    Commit,
+    Farewell,
+    Goodbye,
+    Hello,
+    Hold,
+    Line,
+    Message,
+    Position,
+    Resend,
+    Schedule,
+    Slot,
+    Split,
+    Welcome,
+)
 from elf.srt.parameters import Parameters
-from elf.srt.tree import TreeSeat
+from elf.srt.partial import Part
+from elf.srt.reduce import Reducer
 
-MS = 1_000
-SECOND = 1_000_000
-LEAVES = 8
+JOB = b"j" * 16
+OPS = (Op.SUM64,)
+SCHEDULE: Schedule = (Line(1, "v1", 0, b""),)
 
 
-class Side:
-    """Whom the nodes of one side of a partition believe to be there, and the routes that follow."""
+def node_name(i: int) -> NodeId:
+    return bytes([i]) * 16
 
-    def __init__(self, key: bytes, members: list[bytes]) -> None:
-        self.key, self.members = key, sorted(members)
-        self._forget_routes()
 
-    def _forget_routes(self) -> None:
-        self._groups: dict[int, list[bytes]] = {}
-        self._root: bytes | None = None
+def rows_of(worker: NodeId, nbytes: int) -> dict[str, Part]:
+    """One row: so many bytes of that worker."""
+    key = np.frombuffer(worker, np.uint8)
+    lanes = np.array([[nbytes]], np.int64)
+    return {"v1": Part((OPS,), (make_rows(0, key, np.array([16], np.uint64), None, lanes, OPS),))}
 
-    def add(self, node: bytes) -> None:
-        place = bisect_left(self.members, node)
-        if self.members[place : place + 1] == [node]:
-            return
-        self.members.insert(place, node)
-        self._forget_routes()
 
-    def remove(self, node: bytes) -> None:
-        self.members.remove(node)
-        self._forget_routes()
+def sums(parts: dict[str, Part]) -> Counter[NodeId]:
+    found: Counter[NodeId] = Counter()
+    for part in parts.values():
+        for i in range(len(part.rows[0])):
+            found[part.rows[0].key(i)] += int(part.rows[0].lanes[0, i])
+    return found
+
+
+class ModelFile:
+    """A log file: how long it was at which time."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.times: list[int] = []
+        self.lengths: list[int] = []
+        self.closed = False
 
     @property
-    def root(self) -> bytes:
-        if self._root is None:
-            self._root = min(self.members, key=lambda node: closeness(self.key, node))
-        return self._root
+    def length(self) -> int:
+        return self.lengths[-1] if self.lengths else 0
 
-    def next_hop(self, node: bytes) -> bytes | None:
-        root = self.root
-        if node == root:
-            return None
-        places = bisect_left(self.members, node), bisect_left(self.members, root)
-        gap = abs(places[0] - places[1])
-        if min(gap, len(self.members) - gap) <= LEAVES:
-            return root
-        digits = shared_digits(node, self.key) + 1
-        if digits not in self._groups:
-            self._groups[digits] = [each for each in self.members if shared_digits(each, self.key) >= digits]
-        group = self._groups[digits]
-        return group[crc32(node) % len(group)] if group else root
+    def grow(self, nbytes: int, now: int) -> None:
+        self.times.append(now)
+        self.lengths.append(self.length + nbytes)
+
+    def length_before(self, us: int) -> int:
+        at = bisect_left(self.times, us)
+        return self.lengths[at - 1] if at else 0
 
 
-class Ring:
-    def __init__(self, count: int, seed: int, parameters: Parameters | None = None, loss: float = 0.0) -> None:
-        self.rng, self.loss = Random(seed), loss
-        self.parameters = parameters or Parameters()
-        self.job = job_id(f"job {seed}")
-        self.nodes = [self.rng.randbytes(16) for _ in range(count)]
-        self.sides = [Side(self.job, self.nodes)]
-        self.side_of = dict.fromkeys(self.nodes, 0)
-        self.now = 0
-        self.detect_us = SECOND
-        self.seats: dict[bytes, TreeSeat] = {}
-        self.lives: Counter[bytes] = Counter()
-        self.received: Counter[bytes] = Counter()
-        self.kinds: Counter[str] = Counter()
-        self._events: list[tuple[int, int, str, bytes, Any]] = []
-        self._serial = 0
-        self._in_order: dict[tuple[bytes, bytes], int] = {}
-        self._links: Counter[frozenset[bytes]] = Counter()
-        self._wakes: dict[bytes, int] = {}
-        self._roots: dict[int, bytes] = {}
+class ModelSource:
+    """The files of one worker; the last one is written to."""
 
-    # The world.
+    def __init__(self, worker: NodeId) -> None:
+        self.worker = worker
+        self.files = [ModelFile((worker, 1, 0))]
 
-    def start(self, node: bytes, wanted: bool = True) -> None:
-        self.lives[node] += 1
-        seat = TreeSeat(self.job, node, self.lives[node], self.parameters, Random(self.rng.random()))
-        self.seats[node] = seat
-        self._wakes.pop(node, None)
-        side = self.sides[self.side_of[node]]
-        side.add(node)
-        self._watch_roots()
-        if wanted:
-            self._perform(node, seat.enter(self.now))
+    def grow(self, nbytes: int, now: int) -> None:
+        self.files[-1].grow(nbytes, now)
 
-    def start_all(self, within_us: int = 10 * MS) -> None:
-        for node in self.nodes:
-            self._at(self.now + self.rng.randrange(within_us), "start", node, None)
+    def rotate(self) -> None:
+        self.files[-1].closed = True
+        self.files.append(ModelFile((self.worker, len(self.files) + 1, 0)))
 
-    def crash(self, node: bytes) -> None:
-        seat = self.seats.pop(node)
-        self._at(self.now + self.detect_us, "dead", node, (self.lives[node], seat))
+    def read(self, read: Read, now: int, limit: int) -> Cut:
+        """Up to `limit` bytes of each file, older files first."""
+        spans, total, caught_up, watermark = {}, 0, True, now
+        for file in self.files:
+            at = read.positions.get(file.slot)
+            if at is not None and at.closed:
+                continue
+            start = 0 if at is None else at.offset
+            end = min(file.length, start + limit)
+            flags = (FIRST if at is None else 0) | (CLOSED if file.closed and end == file.length else 0)
+            spans[file.slot] = (start, end, flags)
+            total += end - start
+            if end < file.length:
+                caught_up = False
+                watermark = min(watermark, file.times[bisect_left(file.lengths, end + 1)])
+        return Cut(JOB, read.request, read.schedule, spans, watermark, rows_of(self.worker, total), caught_up)
 
-    def restart(self, node: bytes) -> None:
-        """Crash and come back at once: neighbours only see that the link was reset."""
-        self.seats.pop(node)
-        self._reset_links(node)
-        self.start(node)
-        for other in self._neighbours(node):
-            self._at(self.now + self._latency(), "lost", other, node)
 
-    def cut(self, apart: set[bytes]) -> None:
-        rest = [node for node in self.seats if node not in apart]
-        self.side_of = {node: int(node in apart) for node in self.nodes}
-        self._at(self.now + self.detect_us, "cut", b"", (rest, sorted(apart & set(self.seats))))
+class ModelMaster:
+    """Design, section 7, rule 4. Answers are (child, message)."""
 
-    def heal(self) -> None:
-        self.side_of = dict.fromkeys(self.nodes, 0)
-        self.sides = [Side(self.job, list(self.seats))]
-        self._roots.pop(1, None)
-        for node in list(self.seats):
-            self._at(self.now + self.rng.randrange(self.detect_us), "root?", node, None)
+    def __init__(self, parameters: Parameters, sources: dict[NodeId, ModelSource]) -> None:
+        self.p = parameters
+        self.sources = sources
+        self.ballot = (1, b"")
+        self.positions: dict[Slot, Position] = {}
+        self.bytes: Counter[NodeId] = Counter()
+        self.watermarks: dict[NodeId, int] = {}
+        self.parked: list[tuple[NodeId, Bundle, int]] = []
+        self.accepted = self.splits = 0
 
-    def run(self, for_us: int, check: bool = False) -> None:
-        until = self.now + for_us
-        events = self._events
-        while events and events[0][0] <= until:
-            self.now, _, kind, node, body = heapq.heappop(events)
-            self._happen(kind, node, body)
-            if check and node in self.seats:
-                self.seats[node].check()
-        self.now = until
+    def take_over(self, ballot: int, known: tuple[dict[Slot, Position], Counter[NodeId]]) -> None:
+        """Another master, which may know less."""
+        self.ballot = (ballot, b"")
+        self.positions, self.bytes = dict(known[0]), Counter(known[1])
+        self.parked.clear()
 
-    # What holds once all is quiet.
+    def welcome(self, hello: Hello) -> Welcome:
+        mine = tuple((slot, at) for slot, at in self.positions.items() if slot[0] == hello.worker)
+        return Welcome(JOB, self.ballot, hello.incarnation, SCHEDULE, 0, mine)
 
-    def live_root(self, side: int = 0) -> bytes:
-        return min((n for n in self.seats if self.side_of[n] == side), key=lambda n: closeness(self.job, n))
+    def take(self, child: NodeId, bundle: Bundle, now: int) -> list[tuple[NodeId, Message]]:
+        answers = [self._judge(child, bundle, now, now)]
+        return [answer for answer in answers + self._again(now) if answer]
 
-    def depths(self) -> Counter[int]:
-        """How many nodes are how deep, by following parents. Raises AssertionError on a loop or a tree that is not whole."""
-        found: Counter[int] = Counter()
-        roots = {side: self.live_root(side) for side in {self.side_of[node] for node in self.seats}}
-        for node, seat in self.seats.items():
-            depth, at = 0, seat
-            while at.parent is not None:
-                assert at.parent in self.seats, "a dead parent"
-                assert at.me in self.seats[at.parent].children, "the parent does not know"
-                at = self.seats[at.parent]
-                depth += 1
-                assert depth <= len(self.seats), "a loop"
-            assert at.me == roots[self.side_of[node]], "not under the true root"
-            found[depth] += 1
-        return found
+    def _again(self, now: int) -> list[tuple[NodeId, Message] | None]:
+        answers: list[tuple[NodeId, Message] | None] = []
+        moved = True
+        while moved:
+            waiting, self.parked = self.parked, []
+            found = [self._judge(child, bundle, since, now) for child, bundle, since in waiting]
+            moved = any(found)
+            answers += found
+        return answers
 
-    def check_settled(self) -> Counter[int]:
-        depths = self.depths()
-        for node, seat in self.seats.items():
-            seat.check()
-            assert seat.rooted
-            assert len(seat.path) == len(set(seat.path))
-            for child in seat.children:
-                assert self.seats[child].parent == node, "a child that is not one"
-        root = self.seats[self.live_root()]
-        if max(self.side_of.values()) == 0:
-            assert root.size == len(self.seats), "the sizes add up"
-        return depths
+    def _judge(self, child: NodeId, bundle: Bundle, since: int, now: int) -> tuple[NodeId, Message] | None:
+        words = {slot: self._fit(slot, span) for slot, span in bundle.contributions.items()}
+        kinds = set(words.values()) - {"nothing"}
+        if kinds <= {"fits"}:
+            self._accept(bundle)
+        elif kinds != {"behind"}:
+            if kinds <= {"fits", "ahead"} and now - since < self.p.park_us:
+                self.parked.append((child, bundle, since))
+                return None
+            self.splits += 1
+            unfit = [slot for slot, word in words.items() if word not in ("fits", "nothing")]
+            known = tuple((slot, self.positions[slot]) for slot in unfit if slot in self.positions)
+            self.parked = [(other, each, now) for other, each, _ in self.parked]
+            return child, Split(JOB, self.ballot, bundle.id, SCHEDULE, known)
+        return child, Commit(JOB, self.ballot, (bundle.id,))
 
-    # The machinery.
+    def _fit(self, slot: Slot, span: tuple[int, int, int]) -> str:
+        start, end, flags = span
+        position = self.positions.get(slot)
+        if slot[1] == 0:
+            return "nothing"
+        if position is None:
+            return "fits" if flags & FIRST else "unknown"
+        if start == position.offset and end == start:
+            return "fits" if flags & CLOSED and not position.closed else "nothing"
+        if start == position.offset and not position.closed:
+            return "fits"
+        if end <= position.offset:
+            return "behind"
+        return "ahead" if start > position.offset else "straddles"
 
-    def _at(self, when: int, kind: str, node: bytes, body: Any) -> None:
-        self._serial += 1
-        heapq.heappush(self._events, (when, self._serial, kind, node, body))
+    def _accept(self, bundle: Bundle) -> None:
+        covered: Counter[NodeId] = Counter()
+        for slot, (start, end, flags) in bundle.contributions.items():
+            covered[slot[0]] += end - start
+            if slot[1]:
+                closed = bool(flags & CLOSED) or (slot in self.positions and self.positions[slot].closed)
+                self.positions[slot] = Position(end, closed)
+        assert +sums(bundle.parts) == +covered, "rows are not those of the spans"
+        self.bytes += covered
+        self.accepted += 1
+        for worker in covered:
+            promise = bundle.lagging.get(worker, bundle.watermark)
+            for file in self.sources[worker].files:
+                at = self.positions.get(file.slot, Position(0)).offset
+                assert file.length_before(promise) <= at, "a watermark beyond what is committed"
 
-    def _latency(self) -> int:
-        return self.rng.randrange(300, 1_500)
 
-    def _happen(self, kind: str, node: bytes, body: Any) -> None:
-        if kind == "tick":
-            if self._wakes.get(node) == self.now and node in self.seats:
-                del self._wakes[node]
-                self._perform(node, self.seats[node].tick(self.now))
-        elif kind == "start":
-            self.start(node)
-        elif kind == "post":
-            source, life, message = body
-            if node in self.seats and self._links[frozenset((source, node))] == life:
-                self._arrive(node, message)
-                self._perform(node, self.seats[node].step(source, message, self.now))
-        elif kind == "send":
-            source, hops, message = body
-            if node in self.seats and self.side_of[source] == self.side_of[node]:
-                self._arrive(node, message)
-                self._pass(node, source, hops, message)
-        elif kind == "lost":
-            if node in self.seats:
-                self._perform(node, self.seats[node].lost(body, self.now))
-        elif kind == "root?":
-            self._ask_root(node)
-        elif kind == "dead":
-            self._bury(node, *body)
-        elif kind == "cut":
-            self._cut(*body)
+class Node:
+    """A reducer and a worker on one node, in one life of it."""
 
-    def _arrive(self, node: bytes, message: Message) -> None:
-        self.received[node] += 1
-        self.kinds[type(message).__name__] += 1
+    def __init__(self, name: NodeId, life: int, parameters: Parameters) -> None:
+        self.name, self.life = name, life
+        self.reducer = Reducer(JOB, name, life, parameters)
+        self.worker = DeltaWorker(JOB, name, life, parameters, lambda: self.reducer.has_room)
 
-    def _bury(self, node: bytes, life: int, seat: TreeSeat) -> None:
-        if self.lives[node] != life or node in self.seats:
+
+class Tree:
+    """Everything at once. `step` does one random thing; `heal` ends the faults and waits until all is committed."""
+
+    def __init__(self, seed: int, count: int = 9, parameters: Parameters | None = None) -> None:
+        self.rng = Random(seed)
+        self.p = parameters or Parameters()
+        self.now = 10_000_000
+        self.names = [node_name(i) for i in range(1, count + 1)]
+        self.sources = {name: ModelSource(name) for name in self.names}
+        self.master = ModelMaster(self.p, self.sources)
+        self.ballots = 1
+        self.history = [(dict[Slot, Position](), Counter[NodeId]())]
+        self.nodes = {name: Node(name, 1, self.p) for name in self.names}
+        self.channels: dict[tuple[NodeId, NodeId], deque[Message]] = {}
+        self.reads: list[tuple[NodeId, int, Read]] = []
+        self.words: list[tuple[NodeId, Message]] = []  # datagrams of the master to workers
+        self.parents: dict[NodeId, NodeId | None] = {}
+        self.limit = 1_000_000
+        self.lossy = True
+        self.bundles = 0  # that came to the root
+        for node in self.nodes.values():
+            self.do(node, node.worker.start(self.now))
+        self.shape(self.names[0])
+
+    # Shape.
+
+    def shape(self, root: NodeId) -> None:
+        """A random tree below this root."""
+        others = [name for name in self.names if name != root]
+        self.rng.shuffle(others)
+        self.parents = {root: None}
+        placed = [root]
+        for name in others:
+            self.parents[name] = self.rng.choice(placed)
+            placed.append(name)
+        self.tell_children()
+        for name in self.names:
+            self.tell_parent(name)
+
+    @property
+    def root(self) -> NodeId:
+        return next(name for name, parent in self.parents.items() if parent is None)
+
+    def tell_children(self) -> None:
+        for name, node in self.nodes.items():
+            node.reducer.children_changed(child for child, parent in self.parents.items() if parent == name)
+
+    def tell_parent(self, name: NodeId) -> None:
+        parent = self.parents[name]
+        node = self.nodes[name]
+        self.do(node, node.reducer.parent_changed(parent, parent is None, self.now))
+        self.settle(node)
+
+    def below(self, name: NodeId, top: NodeId) -> bool:
+        at: NodeId | None = name
+        while at is not None:
+            if at == top:
+                return True
+            at = self.parents[at]
+        return False
+
+    # Faults.
+
+    def reparent(self) -> None:
+        name = self.rng.choice(self.names)
+        new = self.rng.choice(self.names)
+        if self.parents[name] is None or self.below(new, name):
             return
-        side = self.sides[self.side_of[node]]
-        if node in side.members:
-            side.remove(node)
-        self._reset_links(node)
-        for other in self._neighbours(node):
-            self._at(self.now + self.rng.randrange(self.detect_us // 2), "lost", other, node)
-        self._watch_roots()
+        old = self.parents[name]
+        assert old is not None
+        if self.rng.random() < 0.5:
+            self.channels.pop((name, old), None)
+        self.parents[name] = new
+        self.tell_children()
+        self.tell_parent(name)
 
-    def _cut(self, rest: list[bytes], apart: list[bytes]) -> None:
-        self.sides = [Side(self.job, rest), Side(self.job, apart)]
-        for node, seat in self.seats.items():
-            for other in [*seat.children, seat.parent]:
-                if other is not None and self.side_of[other] != self.side_of[node]:
-                    self._links[frozenset((node, other))] += 1
-                    self._at(self.now + self.rng.randrange(self.detect_us), "lost", node, other)
-        self._watch_roots()
+    def restart(self, name: NodeId) -> None:
+        """A node loses all it had; if it was the root, the master moves, and may know less."""
+        node = self.nodes[name] = Node(name, self.nodes[name].life + 1, self.p)
+        self.do(node, node.worker.start(self.now))
+        self.reads = [read for read in self.reads if read[0] != name]
+        for ends in [ends for ends in self.channels if name in ends]:
+            del self.channels[ends]
+        if self.parents[name] is None:
+            self.new_master()
+        else:
+            self.tell_children()
+            for child in [child for child in self.names if self.parents[child] == name]:
+                self.tell_parent(child)
+            self.tell_parent(name)
 
-    def _neighbours(self, node: bytes) -> list[bytes]:
-        return [o for o, seat in self.seats.items() if node in seat.children or seat.parent == node]
+    def new_master(self) -> None:
+        self.ballots += 1
+        self.history = self.history[: self.rng.randint(1, len(self.history))][-5:]
+        self.master.take_over(self.ballots, self.history[-1])
+        self.shape(self.rng.choice(self.names))
 
-    def _reset_links(self, node: bytes) -> None:
-        for other in self._neighbours(node):
-            self._links[frozenset((node, other))] += 1
+    # Events.
 
-    def _watch_roots(self) -> None:
-        """The overlay tells the old and the new root soon after its own view has changed."""
-        for number, side in enumerate(self.sides):
-            if side.members and self._roots.get(number) != side.root:
-                for node in {side.root, self._roots.get(number)} - {None}:
-                    assert node is not None
-                    self._at(self.now + self.rng.randrange(50 * MS), "root?", node, None)
-                self._roots[number] = side.root
-
-    def _ask_root(self, node: bytes) -> None:
-        if node in self.seats:
-            is_root = self.sides[self.side_of[node]].root == node
-            self._perform(node, self.seats[node].root_changed(is_root, self.now))
-
-    def _pass(self, node: bytes, origin: bytes, hops: int, message: Message) -> None:
-        assert isinstance(message, TreeJoin)
-        next_hop = self.sides[min(self.side_of[node], len(self.sides) - 1)].next_hop(node)
-        done, effects = self.seats[node].passing(message, origin, self.now, next_hop is None)
-        self._perform(node, effects)
-        if not done and next_hop is not None and hops < self.parameters.hops_max:
-            self._datagram(node, next_hop, origin, hops + 1, message)
-
-    def _datagram(self, node: bytes, to: bytes, origin: bytes, hops: int, message: Message) -> None:
-        if self.rng.random() >= self.loss:
-            self._at(self.now + self._latency(), "send", to, (origin, hops, message))
-
-    def _post(self, node: bytes, to: bytes, message: Message) -> None:
-        late = 50 * MS if self.rng.random() < self.loss else 0
-        when = max(self._in_order.get((node, to), 0), self.now + self._latency() + late)
-        self._in_order[node, to] = when
-        self._at(when, "post", to, (node, self._links[frozenset((node, to))], message))
-
-    def _perform(self, node: bytes, effects: list[Effect]) -> None:
+    def do(self, node: Node, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Post):
-                self._post(node, effect.to, effect.message)
-            elif isinstance(effect, Send):
-                self._datagram(node, effect.to, node, 0, effect.message)
-            elif isinstance(effect, Route):
-                self._pass(node, node, 0, effect.message)
-        seat = self.seats.get(node)
-        due = seat.deadline if seat is not None else None
-        if due is not None and due < self._wakes.get(node, 1 << 62):
-            due = max(due, self.now)
-            self._wakes[node] = due
-            self._at(due, "tick", node, None)
+            match effect:
+                case Post(to, message):
+                    self.channels.setdefault((node.name, to), deque()).append(message)
+                case Read():
+                    self.reads.append((node.name, node.life, effect))
+                case Route(_, message):
+                    self.to_master(message)
+                case Notice():
+                    pass
+                case _:
+                    raise AssertionError(effect)
+
+    def to_master(self, message: Message) -> None:
+        if self.lossy and self.rng.random() < 0.3:
+            return
+        if isinstance(message, Hello):
+            self.words.append((message.worker, self.master.welcome(message)))
+        elif isinstance(message, Goodbye):
+            self.words.append((message.worker, Farewell(JOB, message.worker)))
+
+    def settle(self, node: Node) -> None:
+        """What reducer, worker and master of one node have for each other."""
+        busy = True
+        while busy:
+            busy = False
+            for bundle in node.worker.take_bundles():
+                self.do(node, node.reducer.offer(node.name, bundle, self.now))
+                busy = True
+            for answer in node.reducer.take_for_worker():
+                self.do(node, node.worker.step(answer, self.now))
+                busy = True
+            for child, bundle in node.reducer.take_for_master():
+                self.bundles += 1
+                self.answer(node, self.master.take(child, bundle, self.now))
+                busy = True
+        node.reducer.check()
+        node.worker.check()
+
+    def answer(self, node: Node, answers: list[tuple[NodeId, Message]]) -> None:
+        for child, message in answers:
+            if child == node.name:
+                self.down(node, message)
+            else:
+                self.do(node, [Post(child, message)])
+        self.history.append((dict(self.master.positions), Counter(self.master.bytes)))
+        self.history = self.history[-5:]
+
+    def down(self, node: Node, message: Message) -> None:
+        match message:
+            case Commit():
+                self.do(node, node.reducer.committed(message.ids, message.ballot, self.now))
+            case Split():
+                self.do(node, node.reducer.split(message, self.now))
+            case Resend():
+                self.do(node, node.reducer.resend(message, self.now))
+            case Hold():
+                self.do(node, node.reducer.hold(message, self.now))
+
+    def deliver(self, ends: tuple[NodeId, NodeId]) -> None:
+        message = self.channels[ends].popleft()
+        if not self.channels[ends]:
+            del self.channels[ends]
+        node = self.nodes[ends[1]]
+        if isinstance(message, Bundle):
+            self.do(node, node.reducer.offer(ends[0], message, self.now))
+        else:
+            self.down(node, message)
+        self.settle(node)
+
+    def answer_read(self, at: int) -> None:
+        name, life, read = self.reads.pop(at)
+        node = self.nodes[name]
+        if node.life == life:
+            self.do(node, node.worker.cut(self.sources[name].read(read, self.now, self.limit), self.now))
+            self.settle(node)
+
+    def say(self, at: int) -> None:
+        name, message = self.words.pop(at)
+        if isinstance(message, Welcome | Farewell):
+            self.do(self.nodes[name], self.nodes[name].worker.step(message, self.now))
+            self.settle(self.nodes[name])
+
+    def time(self, us: int) -> None:
+        self.now += us
+        root = self.nodes[self.root]
+        self.answer(root, [answer for answer in self.master._again(self.now) if answer])
+        self.settle(root)
+        for node in self.nodes.values():
+            for core in (node.reducer, node.worker):
+                if core.deadline is not None and core.deadline <= self.now:
+                    self.do(node, core.tick(self.now))
+            self.settle(node)
+
+    def write(self) -> None:
+        source = self.sources[self.rng.choice(self.names)]
+        source.grow(self.rng.randint(1, 100), self.now)
+        if self.rng.random() < 0.1:
+            source.rotate()
+
+    def move(self) -> bool:
+        """Something that is under way arrives."""
+        ways = list(self.channels)
+        pick = self.rng.randrange(len(ways) + len(self.reads) + len(self.words) or 1)
+        if pick < len(ways):
+            self.deliver(ways[pick])
+        elif pick < len(ways) + len(self.reads):
+            self.answer_read(pick - len(ways))
+        elif self.words:
+            self.say(pick - len(ways) - len(self.reads))
+        else:
+            return False
+        return True
+
+    def step(self) -> None:
+        dice = self.rng.random()
+        if dice < 0.6:
+            self.move()
+        elif dice < 0.8:
+            self.write()
+        elif dice < 0.96:
+            self.time(self.rng.choice([1_000, 10_000, 60_000, 200_000]))
+        elif dice < 0.98:
+            self.reparent()
+        elif dice < 0.99:
+            self.restart(self.rng.choice(self.names))
+        else:
+            self.new_master()
+
+    def rest(self, seconds: float) -> None:
+        """Nothing fails for so long."""
+        self.lossy = False
+        end = self.now + int(seconds * 1e6)
+        while self.now < end:
+            while self.move():
+                pass
+            self.time(10_000)
+
+    def committed(self) -> bool:
+        """Every byte of every file is committed, and counted."""
+        for name, source in self.sources.items():
+            for file in source.files:
+                if self.master.positions.get(file.slot, Position(0)).offset != file.length:
+                    return False
+            if self.master.bytes[name] != sum(file.length for file in source.files):
+                return False
+        return True
+
+    def heal(self, seconds_max: int = 40) -> None:
+        for _ in range(seconds_max):
+            if self.committed():
+                return
+            self.rest(1)
+        missing = {
+            file.slot: (file.length, self.master.positions.get(file.slot))
+            for source in self.sources.values()
+            for file in source.files
+        }
+        raise AssertionError(f"not everything was committed within {seconds_max} s: {missing}")
+
+
+def run(seed: int, steps: int = 600, count: int = 9, parameters: Parameters | None = None) -> Tree:
+    """Faults for so many steps, then peace until all is committed."""
+    tree = Tree(seed, count, parameters)
+    for _ in range(steps):
+        tree.step()
+    tree.heal()
+    return tree
+
+
+def bundle_of(
+    worker: NodeId, count: int, spans: dict[Slot, tuple[int, int, int]], watermark: int = 0
+) -> Bundle:
+    """A worker's bundle whose rows are those of its spans."""
+    id: BundleId = (worker, 1, count)
+    nbytes = sum(end - start for start, end, _ in spans.values())
+    return Bundle(JOB, id, 1, spans, watermark, {}, rows_of(worker, nbytes))
+
+
+__all__ = ["JOB", "SCHEDULE", "State", "Tree", "bundle_of", "node_name", "rows_of", "run", "sums"]
