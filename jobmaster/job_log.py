@@ -1,8 +1,10 @@
 """A job's log as one node holds it: a state that covers the first entries, and the tail behind it.
 
-The state is applied up to the last entry that is known to be committed; the tail are the entries after that. Both are of
-one ballot, `held`: within a ballot one node decides, so two logs of one ballot are prefixes of one another, and
-(held, index) says which of two logs has more. Entries and states are opaque here.
+The state is applied up to the last entry that is known to be committed; the tail are the entries after that. Both belong to
+one ballot, `held`: within a ballot one node decides, so two logs of one ballot are prefixes of one another. `last` is the last
+ballot under which a node *served* with this log: a log on its way to the replicas of a node that is about to serve has been
+raised to its ballot already, but proves nothing yet. Logs with equal (last, index) are equal, and of two different ones the
+higher has what the lower has committed, or has won over it. Entries and states are opaque here.
 
 On disk, under the key ("log", job), the same log is one `Base` (which replaces what was before) and the `More` records behind
 it; under ("ballot", job) lies the highest `Promise`. Methods return the record that makes a change durable.
@@ -38,6 +40,7 @@ class Base(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The log begins anew: the state after entry `index`, and the entries behind it."""
 
     ballot: Ballot
+    last: Ballot
     index: int
     state: Any
     tail: tuple[Any, ...] = ()
@@ -47,6 +50,7 @@ class More(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Entries `first`, … follow, and the log is one of `ballot` from now on. Without entries it is only that."""
 
     ballot: Ballot
+    last: Ballot
     first: int
     entries: tuple[Any, ...] = ()
 
@@ -63,11 +67,12 @@ LogRecord = Base | More | Promise
 class JobLog:
     """See the module. Memory: the state and the tail; nothing for a node that holds no log."""
 
-    __slots__ = ("_image", "applied", "held", "new_state", "recorded", "state", "tail")
+    __slots__ = ("_image", "applied", "held", "last", "new_state", "recorded", "state", "tail")
 
     def __init__(self, new_state: NewState) -> None:
         self.new_state = new_state
         self.held: Ballot = NO_BALLOT
+        self.last: Ballot = NO_BALLOT
         self.state: State | None = None
         self.applied = 0
         self.tail: list[Any] = []
@@ -81,28 +86,36 @@ class JobLog:
 
     @property
     def rank(self) -> tuple[Ballot, int]:
-        return rank(self.held, self.index)
+        return rank(self.last, self.index)
 
     def begin(self, ballot: Ballot) -> Base:
         """An empty log."""
-        return self.install(ballot, 0, None, ())
+        return self.install(ballot, NO_BALLOT, 0, None, ())
 
-    def install(self, ballot: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]) -> Base:
+    def install(
+        self, ballot: Ballot, last: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]
+    ) -> Base:
         """In place of whatever was held. O(state)."""
-        self._place(ballot, index, snapshot, tail)
+        self._place(ballot, last, index, snapshot, tail)
         return self.base()
 
-    def _place(self, ballot: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]) -> None:
-        self.held, self.applied, self.tail = ballot, index, list(tail)
+    def _place(
+        self, ballot: Ballot, last: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]
+    ) -> None:
+        self.held, self.last, self.applied, self.tail = ballot, last, index, list(tail)
         self.state = self.new_state(snapshot)
         self.recorded = len(self.tail)
         self._image = None
 
-    def extend(self, ballot: Ballot, first: int, entries: Sequence[Any]) -> More:
-        """Entries `first`, … of this ballot; those already held are skipped. The log behind them becomes one of `ballot`."""
+    def raised(self, ballot: Ballot) -> More:
+        """The same log for a higher ballot, under which nobody serves yet."""
+        return self.extend(ballot, self.last, self.index + 1, ())
+
+    def extend(self, ballot: Ballot, last: Ballot, first: int, entries: Sequence[Any]) -> More:
+        """Entries `first`, … of this ballot; those already held are skipped. The whole log becomes one of `ballot`."""
         fresh = tuple(entries[max(0, self.index + 1 - first) :])
-        record = More(ballot, self.index + 1, fresh)
-        self.held = ballot
+        record = More(ballot, last, self.index + 1, fresh)
+        self.held, self.last = ballot, last
         self.tail += fresh
         self.recorded += len(fresh)
         return record
@@ -136,22 +149,23 @@ class JobLog:
     def base(self) -> Base:
         """All that is held as one record."""
         self.recorded = len(self.tail)
-        return Base(self.held, self.applied, self.image(), tuple(self.tail))
+        return Base(self.held, self.last, self.applied, self.image(), tuple(self.tail))
 
     def restore(self, record: Base | More) -> None:
         """Take in a record as read back."""
         if isinstance(record, Base):
-            self._place(record.ballot, record.index, record.state, record.tail)
+            self._place(record.ballot, record.last, record.index, record.state, record.tail)
         else:
-            self.extend(record.ballot, record.first, record.entries)
+            self.extend(record.ballot, record.last, record.first, record.entries)
 
     def check(self) -> None:
         assert (self.state is None) == (self.held == NO_BALLOT)
         assert self.applied >= 0
+        assert self.last <= self.held
         assert self.state is not None or self.index == 0
         assert self._image is None or self._image[0] == self.applied
 
 
-def rank(held: Ballot, index: int) -> tuple[Ballot, int]:
+def rank(last: Ballot, index: int) -> tuple[Ballot, int]:
     """Orders logs by how much they hold. A log without an entry has committed nothing, whatever its ballot: it ranks lowest."""
-    return (held, index) if index else (NO_BALLOT, 0)
+    return (last, index) if index else (NO_BALLOT, 0)

@@ -6,7 +6,7 @@ in place of a majority: what is lost with all of them is rebuilt from the access
 
 from __future__ import annotations
 
-from elf.jobmaster.job_log import Base, JobLog, LogRecord, More, NewState, Promise
+from elf.jobmaster.job_log import Base, JobLog, LogRecord, More, NewState, Promise, rank
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import NO_BALLOT, Append, Ballot, Fetch, Held, Install, StateTell
@@ -56,16 +56,27 @@ class Replica:
         log = self.log
         if message.ballot == log.held:
             return message.first <= log.index + 1
-        return message.previous == log.held != NO_BALLOT and message.first == log.index + 1
+        return message.previous == log.last != NO_BALLOT and message.first == log.index + 1
+
+    def has_more(self, message: Append | Install) -> bool:
+        """Whether a log that is offered by a node which does not serve yet holds less than this one."""
+        if isinstance(message, Install):
+            if message.previous == message.ballot:
+                return False
+            return self.log.rank > rank(message.previous, message.index + len(message.tail))
+        if message.previous == NO_BALLOT:
+            return False
+        return self.log.rank > rank(message.previous, message.first + len(message.entries) - 1)
 
     def append(self, source: NodeId, message: Append) -> list[Effect]:
         """Take entries of the promised ballot, or say from where on they are missing."""
         log = self.log
         out: list[Effect] = []
         if not self.continues(message):
-            return self._missing(source, message.ballot)
-        if message.entries or message.ballot != log.held:
-            out += self._hold(source, log.extend(message.ballot, message.first, message.entries))
+            return self._missing(source, message)
+        last = message.ballot if message.previous == NO_BALLOT else log.last
+        if message.entries or (message.ballot, last) != (log.held, log.last):
+            out += self._hold(source, log.extend(message.ballot, last, message.first, message.entries))
         if log.commit(message.committed):
             out += self.cut()
         return out
@@ -75,16 +86,21 @@ class Replica:
         held = Held(self.job, self.log.held, self.log.index)
         return [self.write(record, replace=isinstance(record, Base)), Post(source, held)]
 
-    def _missing(self, source: NodeId, ballot: Ballot) -> list[Effect]:
+    def _missing(self, source: NodeId, message: Append) -> list[Effect]:
         log = self.log
-        if log.held == ballot:
-            return self._hold(source, log.extend(ballot, log.index + 1, ()))
-        return [Post(source, Held(self.job, ballot, -1))]
+        if log.held == message.ballot:
+            return self._hold(source, log.raised(message.ballot))
+        if self.has_more(message):
+            return [Post(source, self.told(message.ballot))]
+        return [Post(source, Held(self.job, message.ballot, -1))]
 
     def install(self, source: NodeId, message: Install) -> list[Effect]:
         """In place of all that was held."""
+        if self.has_more(message):
+            return [Post(source, self.told(message.ballot))]
+        log, last = self.log, message.previous
         return self._hold(
-            source, self.log.install(message.ballot, message.index, message.state, message.tail)
+            source, log.install(message.ballot, last, message.index, message.state, message.tail)
         )
 
     def cut(self) -> list[Effect]:
@@ -93,18 +109,21 @@ class Replica:
             return []
         return [self.write(self.log.base(), replace=True)]
 
-    def tell(self, to: NodeId, asked: Ballot, serving: bool) -> Send:
+    def told(self, asked: Ballot, serving: bool = False) -> StateTell:
+        """What is held and promised."""
         log = self.log
-        return Send(to, StateTell(self.job, asked, self.highest, log.held, log.index, serving))
+        return StateTell(self.job, asked, self.highest, log.last, log.index, serving)
 
     def fetch(self, source: NodeId, message: Fetch) -> list[Effect]:
-        """All that is held, once for each life of the asker and its ballot: a link loses nothing."""
+        """All that is held, once for each ballot of the asker: a link loses nothing."""
         log = self.log
-        if message.ballot != self.highest or log.state is None or self.answered == (source, message.ballot):
+        if message.ballot != self.highest or log.state is None:
+            return [Send(source, self.told(message.ballot))]
+        if self.answered == (source, message.ballot):
             return []
         self.answered = (source, message.ballot)
         tail = tuple(log.tail)
-        return [Post(source, Install(self.job, message.ballot, log.applied, log.image(), log.held, tail))]
+        return [Post(source, Install(self.job, message.ballot, log.applied, log.image(), log.last, tail))]
 
     def link_reset(self, peer: NodeId) -> None:
         if self.answered and self.answered[0] == peer:

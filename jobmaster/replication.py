@@ -18,7 +18,7 @@ from elf.errors import InternalError
 from elf.jobmaster.replica import Replica
 from elf.srt.effects import Effect, Post
 from elf.srt.ids import NodeId
-from elf.srt.messages import NO_BALLOT, Append, Ballot, Held, Install
+from elf.srt.messages import Append, Ballot, Held, Install
 
 
 class Alarm:
@@ -58,7 +58,7 @@ class Peer:
 
 
 class Replication:
-    """Of one ballot. `previous` and `known`: the ballot the log was of when this one was raised, and who holds how much of it."""
+    """Of one ballot. `known`: who holds how much of the log as it was before. Nothing is proposed before `serve`."""
 
     __slots__ = (
         "alarm",
@@ -69,7 +69,6 @@ class Replication:
         "me",
         "peers",
         "pending",
-        "previous",
         "replica",
     )
 
@@ -79,11 +78,10 @@ class Replication:
         me: NodeId,
         ballot: Ballot,
         append_us: int,
-        previous: Ballot,
         known: Mapping[NodeId, int],
     ) -> None:
         self.replica, self.me, self.ballot, self.append_us = replica, me, ballot, append_us
-        self.previous, self.known = previous, dict(known)
+        self.known = dict(known)
         self.peers: dict[NodeId, Peer] = {}
         self.pending: list[Any] = []
         self.durable = -1
@@ -107,6 +105,14 @@ class Replication:
             if peer.sent < 0:
                 out += self._begin(node, peer)
         return out
+
+    def serve(self) -> list[Effect]:
+        """From now on the log is one that was served under this ballot: so do all replicas note."""
+        log, self.known = self.replica.log, {}
+        record = self.replica.write(log.extend(self.ballot, self.ballot, log.index + 1, ()))
+        for peer in self.peers.values():
+            peer.told = -1
+        return [record, *self._send_all()]
 
     def own(self) -> Post:
         """Asks the own disk: comes back as soon as what stands before it is durable."""
@@ -136,7 +142,7 @@ class Replication:
         if not self.pending:
             return []
         log = self.replica.log
-        record = log.extend(self.ballot, log.index + 1, self.pending)
+        record = log.extend(self.ballot, self.ballot, log.index + 1, self.pending)
         self.pending = []
         return [self.replica.write(record), *self._send_all(), self.own()]
 
@@ -159,18 +165,14 @@ class Replication:
         """The whole log, or the rest of it for one who told that it holds the beginning."""
         log, known = self.replica.log, self.known.pop(node, -1)
         peer.sent, peer.told = log.index, log.applied
-        if self.previous != NO_BALLOT and log.applied <= known <= log.index:
+        if log.applied <= known <= log.index:
             rest = log.after(known)
-            return [
-                Post(node, Append(self.replica.job, self.ballot, known + 1, rest, log.applied, self.previous))
-            ]
+            return [Post(node, Append(self.replica.job, self.ballot, known + 1, rest, log.applied, log.last))]
         peer.expects = log.index
         return [
             Post(
                 node,
-                Install(
-                    self.replica.job, self.ballot, log.applied, log.image(), self.previous, tuple(log.tail)
-                ),
+                Install(self.replica.job, self.ballot, log.applied, log.image(), log.last, tuple(log.tail)),
             )
         ]
 

@@ -11,9 +11,8 @@ log onto its replicas, and only then serves; a closer node that joins gets the l
 |         |                                           | `transfer_us_max` -> PROMISE                                |
 | PROMISE | asks all under a new ballot; they promise | all told, or `ask_us_max`: another has more -> FETCH,       |
 |         | it and tell what they hold                | none has -> INSTALL; one had promised more -> QUERY         |
-| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went, or `transfer_us_max`   |
-|         |                                           | -> FETCH of the next highest                                |
-| INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE                                        |
+| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went -> PROMISE's choice    |
+| INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE; one turns out to have more -> PROMISE |
 |         | disks of all present replicas             |                                                             |
 | SERVE   | entries are proposed and committed        | not closest, the closest has all that is committed -> DRAIN |
 | DRAIN   | nothing new; the rest is committed        | all is -> Handover, REST; closest again -> SERVE            |
@@ -48,7 +47,7 @@ from typing import Any
 import msgspec
 
 from elf.errors import InternalError
-from elf.jobmaster.job_log import LogRecord, NewState, State, rank
+from elf.jobmaster.job_log import Base, LogRecord, More, NewState, State, rank
 from elf.jobmaster.replica import Replica
 from elf.jobmaster.replication import Alarm, Replication
 from elf.srt.effects import Effect, Post, Send
@@ -123,7 +122,6 @@ class Succession:
         "_changes",
         "_committed",
         "_paused",
-        "_refused",
         "_server",
         "_told",
         "ballot",
@@ -147,7 +145,6 @@ class Succession:
         self.is_closest = False
         self.neighbours: tuple[NodeId, ...] = ()
         self._told: dict[NodeId, tuple[Ballot, int]] = {}
-        self._refused: set[NodeId] = set()
         self._server: NodeId = b""
         self._paused = False
         self._again, self._bound = Alarm(), Alarm()
@@ -261,7 +258,7 @@ class Succession:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
             self._changes.append(StepDown(self.ballot))
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
-        self._told, self._refused, self._server = {}, set(), b""
+        self._told, self._server = {}, b""
         self._again.stop()
         self._bound.stop()
         return []
@@ -302,9 +299,7 @@ class Succession:
 
     def _give_up(self, now: int) -> list[Effect]:
         """Who has not answered by now is not waited for."""
-        if self.phase is Phase.FETCH:
-            self._refused.add(self._server)
-        return self._choose(now) if self.phase in (Phase.PROMISE, Phase.FETCH) else self._promise(now)
+        return self._choose(now) if self.phase is Phase.PROMISE else self._promise(now)
 
     def _heard_all(self, now: int) -> list[Effect]:
         if any(node not in self._told for node in self.neighbours):
@@ -315,15 +310,17 @@ class Succession:
 
     def _on_tell(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
         out = self._bow(message.highest, now)
-        asking = self.phase in (Phase.QUERY, Phase.PROMISE, Phase.WAIT) and not self._paused
-        if not asking or message.asked != self.ballot or source not in self.neighbours:
+        if message.asked != self.ballot or source not in self.neighbours or self._paused:
             return out
         if self.phase is Phase.WAIT:
             return out + (self._query(now) if source == self._server and not message.serving else [])
-        if message.serving:
-            return out + self._wait(source, now)
-        self._told[source] = (message.held, message.index)
-        return out + self._heard_all(now)
+        if self.phase in (Phase.QUERY, Phase.PROMISE, Phase.FETCH):
+            if message.serving:
+                return out + self._wait(source, now)
+            self._told[source] = (message.held, message.index)
+            return out + (self._choose(now) if self.phase is Phase.FETCH else self._heard_all(now))
+        late = self.phase is Phase.INSTALL and rank(message.held, message.index) > self.replica.log.rank
+        return out + (self._promise(now) if late else [])
 
     def _wait(self, server: NodeId, now: int) -> list[Effect]:
         self._rest()
@@ -336,7 +333,7 @@ class Succession:
 
     def best(self) -> NodeId:
         """Rule 7*: the highest (ballot, index) among all that were reached; this node where it is as high as any."""
-        ranks = {node: rank(*told) for node, told in self._told.items() if node not in self._refused}
+        ranks = {node: rank(*told) for node, told in self._told.items()}
         found = max(ranks, key=lambda node: (ranks[node], node), default=self.me)
         return found if found != self.me and ranks[found] > self.replica.log.rank else self.me
 
@@ -344,9 +341,11 @@ class Succession:
         best = self.best()
         if best == self.me:
             return self._adopt(now)
+        if self.phase is Phase.FETCH and best == self._server:
+            return []
         self.phase, self._server = Phase.FETCH, best
         self._again.set(now, self.parameters.ask_us)
-        self._bound.set(now, self.parameters.transfer_us_max)
+        self._bound.stop()
         return [Send(best, Fetch(self.job, self.ballot))]
 
     def _fetched(self, source: NodeId, message: Install, now: int) -> list[Effect]:
@@ -354,25 +353,24 @@ class Succession:
         self._told[source] = (message.previous, message.index + len(message.tail))
         if self.best() != source:
             return self._choose(now)
-        record = self.replica.log.install(message.previous, message.index, message.state, message.tail)
-        return [self.replica.write(record, replace=True), *self._adopt(now)]
+        log, last = self.replica.log, message.previous
+        return self._raise(log.install(self.ballot, last, message.index, message.state, message.tail), now)
 
     def _adopt(self, now: int) -> list[Effect]:
-        """The log in hand becomes one of the own ballot; then everybody gets it."""
+        """The log in hand is the highest."""
         log = self.replica.log
-        previous = log.held if log.index else NO_BALLOT
-        known = {node: index for node, (held, index) in self._told.items() if held == previous}
-        if previous == NO_BALLOT:
-            record = self.replica.write(log.begin(self.ballot), replace=True)
-        else:
-            record = self.replica.write(log.extend(self.ballot, log.index + 1, ()))
+        return self._raise(log.raised(self.ballot) if log.index else log.begin(self.ballot), now)
+
+    def _raise(self, record: Base | More, now: int) -> list[Effect]:
+        """The log has become one of the own ballot; everybody gets it."""
+        log = self.replica.log
+        known = {node: index for node, (last, index) in self._told.items() if log.index and last == log.last}
         self._again.stop()
         self._bound.stop()
-        self.phase, self._told, self._refused = Phase.INSTALL, {}, set()
-        self.replication = Replication(
-            self.replica, self.me, self.ballot, self.parameters.append_us, previous, known
-        )
-        return [record, self.replication.own(), *self._present(now)]
+        self.phase, self._told = Phase.INSTALL, {}
+        self.replication = Replication(self.replica, self.me, self.ballot, self.parameters.append_us, known)
+        write = self.replica.write(record, replace=isinstance(record, Base))
+        return [write, self.replication.own(), *self._present(now)]
 
     # Serving.
 
@@ -394,6 +392,7 @@ class Succession:
         out = self.replica.cut() if done else []
         if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
             self.phase = Phase.SERVE
+            out += replication.serve()
             assert log.state is not None
             self._changes.append(Serve(self.ballot, log.state, log.index, fresh=log.index == 0))
         return out + self._hand_over(now)
@@ -447,9 +446,9 @@ class Succession:
             return []
         self._rest()
         self.ballot = (message.ballot[0] + 1, self.me)
-        self._told = {
-            node: (log.held, log.index) for node in self.neighbours
-        }  # most likely; they refuse otherwise
+        self._told = dict.fromkeys(
+            self.neighbours, (log.last, log.index)
+        )  # most likely; they refuse otherwise
         return [self.replica.promise(self.ballot), *self._adopt(now)]
 
     def _on_ask(self, source: NodeId, message: StateAsk, now: int) -> list[Effect]:
@@ -457,12 +456,12 @@ class Succession:
         if message.ballot != NO_BALLOT:
             out = [*self._bow(message.ballot, now), self.replica.promise(message.ballot)]
         serving = self.phase in _REPLICATING
-        return [*out, self.replica.tell(source, message.ballot, serving)]
+        return [*out, Send(source, self.replica.told(message.ballot, serving))]
 
     def _on_fetch(self, source: NodeId, message: Fetch, now: int) -> list[Effect]:
         out = self._bow(message.ballot, now)
         if self.replica.outranks(self.replica.highest, message.ballot):
-            return [*out, self.replica.tell(source, message.ballot, False)]
+            return [*out, Send(source, self.replica.told(message.ballot))]
         return out + self.replica.fetch(source, message)
 
     def check(self) -> None:
