@@ -123,8 +123,9 @@ class Directory:
         """Equal on two nodes exactly when they hold the same."""
         return self._root
 
-    def put(self, item: Item) -> bool:
+    def put(self, item: Item, now: int) -> bool:
         """Add an item made here. True if it is newer than what is held; then `tick` has work at once. O(bucket)."""
+        self._clock(now)
         return bool(self._merge(self._place(item.kind, item.name), (item,)))
 
     def take_changes(self) -> tuple[Item, ...]:

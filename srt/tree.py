@@ -24,7 +24,8 @@ A join is taken
 
 Depth: following the smallest child of full nodes, the subtree at depth d has at most N / children_max^d nodes, so a single node
 finds room at depth ceil(log N) + 1 at the latest. A node deeper than that asks at the root for a better place, keeping its parent
-meanwhile; a node whose subtree hangs too deep because it is overweight gives its largest child to its parent.
+meanwhile; before that, a node whose subtree hangs too deep and is overweight sends its largest children to its parent (so a new
+root that gets the old one as its only child has the old one's children soon).
 
 Invariants: `check`.
 """
@@ -426,9 +427,10 @@ class TreeSeat:
         if now >= self._path_due:
             for child in self.children.values():
                 child.promised = 0
+            self._watch_depth(now)
             effects += self._tell(now)
         if now >= self._deep_due:
-            effects += self._move_up(now)
+            effects += self._mend_depth(now)
         return effects
 
     def _silent(self, now: int) -> list[Effect]:
@@ -523,17 +525,49 @@ class TreeSeat:
     # Depth.
 
     def _watch_depth(self, now: int) -> None:
-        """Only the uppermost of those that are too deep moves: the others come along."""
-        if not (self.rooted and self.depth == self._depth_max() + 1):
+        """Somebody below me or I myself may hang too deep, for long: then it is time to mend that.
+
+        The uppermost overweight node mends first, since its children's places get better by that too. Of single nodes that are
+        too deep only the uppermost ask, and late, since the others come along and the whole may have been mended by then.
+        """
+        path_us = self._parameters.path_us
+        if not (self._is_too_deep() or self._is_overweight()):
             self._deep_due = NEVER
         elif self._deep_due == NEVER:
-            path_us = self._parameters.path_us
-            self._deep_due = now + path_us + self._jitter(3 * path_us)
+            wait_us = path_us + (self.depth - 1) * path_us // 4
+            self._deep_due = now + (
+                wait_us if self._is_overweight() else 2 * path_us + self._jitter(3 * path_us)
+            )
 
-    def _move_up(self, now: int) -> list[Effect]:
+    def _is_too_deep(self) -> bool:
+        return self.rooted and self.depth == self._depth_max() + 1
+
+    def _is_overweight(self) -> bool:
+        """My subtree hangs too deep, and is larger than its share of the places at this depth."""
+        depth_max = self._depth_max()
+        if not self.rooted or not 0 < self.depth <= depth_max or self.depth + self.height - 1 <= depth_max:
+            return False
+        places: int = self._parameters.children_max**self.depth
+        return self.size * places > OVERWEIGHT * self.total
+
+    def _mend_depth(self, now: int) -> list[Effect]:
         self._deep_due = NEVER
+        if self._is_overweight():
+            return self._relieve(now)
+        if not self._is_too_deep() or self._asking:
+            return []
         self._watch_depth(now)
-        return [] if self._deep_due == NEVER or self._asking else self._ask(now, self.path[-1])
+        return self._ask(now, self.path[-1])
+
+    def _relieve(self, now: int) -> list[Effect]:
+        """Send the largest children to my parent until my subtree fits its place."""
+        assert self.parent is not None
+        effects: list[Effect] = []
+        while self.children and self._is_overweight():
+            largest = max(self.children, key=lambda node: (self.children[node].size, node))
+            self._forget_child(largest, now)
+            effects.append(Post(largest, Refuse(self.job, 0, self.parent)))
+        return effects
 
     def check(self) -> None:
         """Raise AssertionError unless all invariants hold. O(children + depth)."""
