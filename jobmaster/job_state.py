@@ -1,0 +1,315 @@
+"""What a job's log means: committed positions and the rows behind them, windows that are final, the roster, the schedule.
+
+The machine in one sentence: an entry of the log goes in, and the same entries in the same order give the same state on every
+node, whatever happened there before.
+
+| entry | what it does |
+|---|---|
+| Begin | the schedule, and since when the job counts |
+| Serve | nothing: what it is waited for is that replicas hold it |
+| Accept | rows into panes (late ones are only counted), positions, watermarks, gaps: all in one step |
+| Add, Left, Forget | the roster |
+| ControlEntry | panes at or past the lane of every version that the lane touches are given up; the lane opens |
+| Final | the window's revision, digest and coverage |
+| Retire | panes, finals and tombstones that retention has passed go |
+
+Invariants (`check`): those of `Positions`; a watermark never falls; a pane that is known to be touched is retained and its
+version known; a revision of a final window only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from elf.cbt.budget import Budget
+from elf.cbt.frame import pack, unpack
+from elf.cbt.rows import Op, Rows, concat
+from elf.jobmaster.entries import Accept, AnyEntry, Begin, ControlEntry, Final, Retire, SpecRank
+from elf.jobmaster.lanes import LINE_OPS, lane_count
+from elf.jobmaster.panes import Panes
+from elf.jobmaster.plan import Plan
+from elf.jobmaster.positions import Positions, PositionsState
+from elf.jobmaster.schedule import BEFORE_ALL, Shape, in_force, plan_of
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import GAP, NO_BALLOT, Ballot, Micros, Schedule
+from elf.srt.partial import Part
+
+FRAME_ROWS = 1 << 16
+"""Rows of one frame of a snapshot: a few MiB unpacked."""
+
+WindowKey = tuple[str, Micros]
+"""(version, start)."""
+
+
+class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A final window as the log has it. at: the entry up to which its rows count."""
+
+    revision: tuple[int, NodeId, int]
+    digest: int
+    passed: int
+    expected: int
+    at: int
+
+
+class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """A `JobState` as a value, after entry `index`. panes: version -> frames of each of its trees. Nobody changes its dicts."""
+
+    index: int
+    ballot: Ballot
+    spec: SpecRank
+    front_us: Micros
+    positions: PositionsState
+    watermarks: dict[NodeId, Micros]
+    gaps: dict[NodeId, tuple[Micros, Micros]]
+    finals: dict[WindowKey, Published]
+    touched: dict[str, dict[Micros, int]]
+    panes: dict[str, tuple[tuple[bytes, ...], ...]]
+
+
+class JobState:
+    """The state of one job. `plans` makes a plan of a line's bytes."""
+
+    def __init__(
+        self, job: JobId, name: str, budget: Budget, plans: Callable[[bytes], Plan] = plan_of
+    ) -> None:
+        self.job, self.name = job, name
+        self._budget, self._plans = budget, plans
+        self._clear()
+
+    def _clear(self) -> None:
+        self.index = 0
+        self.ballot: Ballot = NO_BALLOT
+        self.spec: SpecRank = (-1, b"")
+        self.front_us: Micros = (
+            BEFORE_ALL  # the highest watermark of a whole bundle: about "now" in event time
+        )
+        self.positions = Positions()
+        self.watermarks: dict[NodeId, Micros] = {}
+        self.gaps: dict[NodeId, tuple[Micros, Micros]] = {}
+        self.finals: dict[WindowKey, Published] = {}
+        self.touched: dict[str, dict[Micros, int]] = {}  # version -> pane -> the last entry that changed it
+        self.panes: dict[str, Panes] = {}
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.positions.schedule
+
+    def shape(self, version: str) -> Shape:
+        return self.positions.shapes[version]
+
+    # ---- entries ----
+
+    def apply(self, index: int, entry: AnyEntry) -> None:
+        """Entry `index` of the log is committed. Indices count by one; a state that was restored goes on behind its own."""
+        self.index = index
+        if isinstance(entry, Accept):
+            self._advance(entry)
+            self._merge(entry)
+            self.positions.apply(entry)
+            return
+        if isinstance(entry, ControlEntry):
+            self._give_up(entry)
+            self.spec = entry.spec
+        self.positions.apply(entry)
+        if isinstance(entry, Begin):
+            self.ballot, self.spec = entry.ballot, entry.spec
+        elif isinstance(entry, Final) and entry.version in self.panes:
+            self.finals[entry.version, entry.start] = Published(
+                entry.revision, entry.digest, entry.passed, entry.expected, entry.at
+            )
+        elif isinstance(entry, Retire):
+            self._retire()
+        self._open_versions()
+
+    def _open_versions(self) -> None:
+        """Trees for the versions of the schedule, and none for others."""
+        plans = {line.version: line.plan for line in self.schedule}
+        for version in self.panes.keys() - plans.keys():
+            self.panes.pop(version).close()
+            del self.touched[version]
+        for version, plan in plans.items():
+            if version not in self.panes:
+                self.panes[version] = Panes(self._plans(plan), self._budget)
+                self.touched[version] = {}
+
+    def _advance(self, entry: Accept) -> None:
+        """Rule 2*: a watermark counts only inside an accepted contribution, and for who contributed. It never falls."""
+        marks, low, lagging = self.watermarks, entry.watermark, entry.lagging
+        if low > self.front_us and len(lagging) < len(entry.contributions):
+            self.front_us = low
+        for (worker, _, lane), span in entry.contributions.items():
+            if lane:
+                continue
+            mark = lagging.get(worker, low) if lagging else low
+            known = marks.get(worker)
+            if span[2] & GAP:
+                self._note_gap(worker, BEFORE_ALL if known is None else known, mark)
+            if known is None or mark > known:
+                marks[worker] = mark
+
+    def _note_gap(self, worker: NodeId, from_us: Micros, to_us: Micros) -> None:
+        before = self.gaps.get(worker)
+        if before is not None:
+            from_us, to_us = min(before[0], from_us), max(before[1], to_us)
+        self.gaps[worker] = (from_us, max(to_us, from_us))
+
+    def _merge(self, entry: Accept) -> None:
+        for version, part in entry.parts.items():
+            if len(part.rows[1]) or any(len(rows) for rows in part.rows):
+                rows, late = self._in_time(version, part)
+                touched = self.touched[version]
+                for pane in rows[1].pane.tolist():
+                    touched[pane] = self.index
+                self.panes[version].merge(rows)
+                if late is not None:
+                    self._count_late(late)
+
+    def _in_time(self, version: str, part: Part) -> tuple[Sequence[Rows], Rows | None]:
+        """Rows of panes that are retained, and the line counters of those that are not."""
+        shape, lines = self.shape(version), part.rows[1]
+        if not shape.pane_us or not shape.is_before(int(lines.pane[0]), self.positions.retained_us):
+            return part.rows, None
+        stop = self.positions.retained_us - self.positions.retained_us % shape.pane_us
+        cut = [rows.lower_bound(stop) for rows in part.rows]
+        kept = [rows.slice(at, len(rows)).copy() for rows, at in zip(part.rows, cut, strict=True)]
+        return kept, lines.slice(0, cut[1])
+
+    def _count_late(self, late: Rows) -> None:
+        """Lines past retention are in no window; they are told as late in the one that is current."""
+        now_us = max(self.front_us, self.positions.retained_us)
+        version = in_force(self.schedule, now_us).version
+        row = late.slice(0, 1).copy()
+        total = late.lanes.sum(axis=1)
+        total[3] += total[1]
+        row.lanes = np.ascontiguousarray(total.reshape(len(LINE_OPS), 1))
+        row.pane[0] = pane = self.shape(version).floor(now_us) if self.shape(version).pane_us else 0
+        self.panes[version].insert(1, row)
+        self.touched[version][pane] = self.index
+
+    def _give_up(self, entry: ControlEntry) -> None:
+        """CONTROL: the rows that the lane will bring again go; so do all of versions that never come into force."""
+        for version, panes in self.panes.items():
+            first = self._first_given_up(version, entry)
+            if first is None:
+                continue
+            panes.discard(first)
+            touched = self.touched[version]
+            for pane in touched:
+                if pane >= first:
+                    touched[pane] = self.index
+
+    def _first_given_up(self, version: str, entry: ControlEntry) -> Micros | None:
+        """The first pane of the version that the lane touches; None for a version that gave way before."""
+        schedule = self.schedule
+        last = max(i for i, line in enumerate(schedule) if line.version == version)
+        if last + 1 < len(schedule) and schedule[last + 1].from_us <= entry.lane_us:
+            return None
+        shape = self.shape(version)
+        return shape.floor(entry.lane_us)
+
+    def _retire(self) -> None:
+        before = self.positions.retained_us
+        for version, panes in self.panes.items():
+            pane_us = self.positions.shapes[version].pane_us if version in self.positions.shapes else 1
+            if not pane_us:
+                continue
+            stop = before - before % pane_us
+            touched = self.touched[version]
+            gone = [pane for pane in touched if pane < stop]
+            for pane in gone:
+                del touched[pane]
+            if gone:
+                panes.drop(stop)
+        self._retire_finals(before)
+        for worker in self.watermarks.keys() - self.positions.roster.keys():
+            if not self.positions.files_of(worker):
+                del self.watermarks[worker]
+        for worker, (_, until) in list(self.gaps.items()):
+            if until <= before:
+                del self.gaps[worker]
+
+    def _retire_finals(self, before: Micros) -> None:
+        shapes = self.positions.shapes
+        for key in list(self.finals):
+            if key[0] not in shapes or shapes[key[0]].is_before(key[1], before):
+                del self.finals[key]
+
+    # ---- as a value ----
+
+    def snapshot(self) -> StateSnapshot:
+        """The state as a value; the same for states that mean the same. O(rows)."""
+        return StateSnapshot(
+            self.index,
+            self.ballot,
+            self.spec,
+            self.front_us,
+            self.positions.snapshot(),
+            dict(self.watermarks),
+            dict(self.gaps),
+            dict(self.finals),
+            {version: dict(touched) for version, touched in self.touched.items()},
+            {version: _frames(panes) for version, panes in self.panes.items()},
+        )
+
+    def restore(self, snapshot: StateSnapshot) -> None:
+        """Be what the snapshot is, whatever this was before. Raises PeerError for frames that are none."""
+        self.close()
+        self._clear()
+        self.index, self.ballot = snapshot.index, snapshot.ballot
+        self.spec, self.front_us = snapshot.spec, snapshot.front_us
+        self.positions = Positions.of(snapshot.positions)
+        self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)
+        self.finals = dict(snapshot.finals)
+        self._open_versions()
+        self.touched = {version: dict(touched) for version, touched in snapshot.touched.items()}
+        for version, trees in snapshot.panes.items():
+            for tree, frames in enumerate(trees):
+                for frame in frames:
+                    self.panes[version].insert(tree, unpack(frame)[0])
+
+    def close(self) -> None:
+        """Let go of all rows."""
+        for panes in self.panes.values():
+            panes.close()
+        self.panes = {}
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        self.positions.check()
+        assert self.panes.keys() == self.touched.keys() == {line.version for line in self.schedule}
+        for version, panes in self.panes.items():
+            panes.check()
+            shape = self.shape(version)
+            known = set(panes.lines().pane.tolist())
+            assert known <= self.touched[version].keys()
+            assert not any(
+                shape.is_before(pane, self.positions.retained_us) for pane in self.touched[version]
+            )
+        assert all(published.at <= self.index for published in self.finals.values())
+
+
+def _frames(panes: Panes) -> tuple[tuple[bytes, ...], ...]:
+    return tuple(
+        tuple(pack(rows, ops) for rows in _even(chunks, ops))
+        for chunks, ops in zip(panes.rows(), panes.ops, strict=True)
+    )
+
+
+def _even(chunks: Iterator[Rows], ops: Sequence[Op]) -> Iterator[Rows]:
+    """The same rows cut at each `FRAME_ROWS`, however a tree gave them."""
+    held: list[Rows] = []
+    count = 0
+    for chunk in chunks:
+        at = 0
+        while at < len(chunk):
+            stop = min(len(chunk), at + FRAME_ROWS - count)
+            held.append(chunk.slice(at, stop))
+            count, at = count + stop - at, stop
+            if count == FRAME_ROWS:
+                yield concat(held, lane_count(tuple(ops)))
+                held, count = [], 0
+    if held:
+        yield concat(held, lane_count(tuple(ops)))

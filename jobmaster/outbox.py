@@ -1,0 +1,122 @@
+"""Windows on their way to durable sinks: each is sent again until the sink's ledger holds it, or something newer.
+
+A sink is asked for its ledger first (which raises its fence), and gets nothing before it has told. Of a window only the highest
+revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so that one that was away for long
+is not flooded when it comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from elf.srt.effects import Effect, Send
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import Ballot, LedgerAsk, LedgerTell, Micros, Put, PutTell
+from elf.srt.parameters import Parameters
+
+IN_FLIGHT_MAX = 16
+Revision = tuple[int, NodeId, int]
+WindowKey = tuple[str, Micros]
+
+
+class _Waiting(msgspec.Struct):
+    put: Put
+    due: int | None = None  # None: not sent yet
+
+
+class _Sink(msgspec.Struct):
+    ledger: dict[WindowKey, tuple[Revision, int]] | None = None
+    ask_at: int | None = None
+    waiting: dict[WindowKey, _Waiting] = {}
+
+
+class Outbox:
+    """What a master has to tell its sinks. fence: the highest ballot that refused ours, or None."""
+
+    def __init__(self, job: JobId, ballot: Ballot, sinks: Iterable[NodeId], parameters: Parameters) -> None:
+        self.job, self.ballot = job, ballot
+        self._parameters = parameters
+        self._sinks = {sink: _Sink() for sink in sinks}
+        self.fence: Ballot | None = None
+
+    def put(self, put: Put) -> None:
+        """A final or revised window: until it is acknowledged."""
+        for sink in self._sinks.values():
+            sink.waiting[put.version, put.start] = _Waiting(put)
+
+    def open(self, put: Put) -> list[Effect]:
+        """An open window: once, the next one mends what is lost."""
+        return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
+
+    def told(self, source: NodeId, message: LedgerTell) -> Sequence[tuple[WindowKey, Revision, int]] | None:
+        """A sink's ledger; None if it tells nothing new. See `refused`."""
+        sink = self._sinks.get(source)
+        if sink is None or self.is_refused(message.fence) or sink.ledger is not None:
+            return None
+        sink.ledger = {key: (revision, digest) for key, revision, digest in message.entries}
+        return message.entries
+
+    def acknowledged(self, source: NodeId, message: PutTell) -> None:
+        """A sink holds that revision."""
+        sink = self._sinks.get(source)
+        if sink is None or self.is_refused(message.fence):
+            return
+        key = (message.version, message.start)
+        waiting = sink.waiting.get(key)
+        if waiting is not None and message.revision >= waiting.put.revision:
+            del sink.waiting[key]
+
+    def is_refused(self, fence: Ballot) -> bool:
+        """A sink that serves a higher ballot refuses this master, which must step down."""
+        if fence > self.ballot:
+            self.fence = fence if self.fence is None else max(fence, self.fence)
+        return fence > self.ballot
+
+    def ledgers(self) -> list[dict[WindowKey, tuple[Revision, int]]]:
+        """The ledgers that were told, as they were then."""
+        return [sink.ledger for sink in self._sinks.values() if sink.ledger is not None]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether every sink has told its ledger."""
+        return all(sink.ledger is not None for sink in self._sinks.values())
+
+    @property
+    def waiting(self) -> int:
+        """Windows that some sink has not acknowledged."""
+        return sum(len(sink.waiting) for sink in self._sinks.values())
+
+    def tick(self, now: int, since_us: Micros) -> list[Effect]:
+        """Ask, and send (again)."""
+        out: list[Effect] = []
+        for to, sink in self._sinks.items():
+            if sink.ledger is None:
+                sink.ask_at = self._sooner(sink.ask_at, now, self._parameters.ask_us)
+                if sink.ask_at is None or now >= sink.ask_at:
+                    out.append(Send(to, LedgerAsk(self.job, self.ballot, since_us=since_us)))
+                    sink.ask_at = now + self._parameters.ask_us
+                continue
+            for waiting in list(sink.waiting.values())[:IN_FLIGHT_MAX]:
+                waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
+                if waiting.due is None or now >= waiting.due:
+                    out.append(Send(to, waiting.put))
+                    first = waiting.due is None
+                    waiting.due = now + (self._parameters.ask_us if first else self._parameters.ask_us_max)
+        return out
+
+    def _sooner(self, due: int | None, now: int, span: int) -> int | None:
+        """A clock that went back lets nobody wait longer than `span`."""
+        return None if due is None else min(due, now + span)
+
+    def deadline(self) -> int | None:
+        """When `tick` has work; 0 where something was never sent."""
+        found: list[int] = []
+        for sink in self._sinks.values():
+            if sink.ledger is None:
+                found.append(0 if sink.ask_at is None else sink.ask_at)
+            else:
+                first = list(sink.waiting.values())[:IN_FLIGHT_MAX]
+                found += [0 if waiting.due is None else waiting.due for waiting in first]
+        return min(found, default=None)

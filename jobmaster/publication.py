@@ -1,0 +1,356 @@
+"""The windows of a job at its master: which changed, which are due, and what they hold.
+
+    panes change --> changed --emit interval--> open, told once (nothing is logged)
+                                   |
+                                   +-- due --> FINAL proposed (rows kept) --committed--> final or revised, told until held
+
+A window is due when everyone expected is done with it; or when more than half is, and has been for `hold_us_max`, and more than
+half of the roster has reported under this ballot. A final window that changes, or whose coverage grows to the whole, is proposed
+again. What was published before this log began (it was rebuilt) is published again only with whole coverage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from elf.cbt.budget import Budget
+from elf.jobmaster.entries import Final, Revision
+from elf.jobmaster.job_state import JobState, Published, WindowKey
+from elf.jobmaster.schedule import interval, plan_of
+from elf.jobmaster.window_rule import Coverage, Roster
+from elf.jobmaster.windows import Publisher, lines_of, starts_of
+from elf.sinks.columns import CHUNK_ROWS
+from elf.sinks.result import Lines, Window
+from elf.srt.ids import JobId
+from elf.srt.messages import Ballot, Micros, Put
+from elf.srt.parameters import Parameters
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A window's result as it was read at entry `at`."""
+
+    key: WindowKey
+    covers: tuple[Micros, Micros]
+    status: str
+    revision: Revision
+    coverage: Coverage
+    rows: Sequence[tuple[Any, ...]]
+    lines: Lines
+    digest: int
+    at: int
+
+    @property
+    def entry(self) -> Final:
+        version, start = self.key
+        return Final(version, start, self.revision, self.digest, *self.coverage, self.at)
+
+
+def digest_of(rows: Sequence[tuple[Any, ...]], lines: Lines) -> int:
+    """64 bits of a window's finished rows, in order, and its line counters: the same on every node. O(cells)."""
+    digest = blake2b(_encoder.encode(lines), digest_size=8)
+    for at in range(0, len(rows), CHUNK_ROWS):
+        digest.update(_encoder.encode(list(rows[at : at + CHUNK_ROWS])))
+    return int.from_bytes(digest.digest())
+
+
+class Publication:
+    """What a master publishes. `lateness_us`, `keep_us` as the job says."""
+
+    def __init__(
+        self,
+        state: JobState,
+        ballot: Ballot,
+        parameters: Parameters,
+        budget: Budget,
+        *,
+        lateness_us: Micros,
+        keep_us: Micros,
+    ) -> None:
+        self.state, self.ballot, self.lateness_us, self.keep_us = state, ballot, lateness_us, keep_us
+        self._parameters, self._budget = parameters, budget
+        self._publishers: dict[str, Publisher] = {}
+        self._unfinal: dict[str, set[Micros]] = {}
+        self._changed: dict[str, set[Micros]] = {}
+        self._counts: dict[WindowKey, int] = {}
+        self._pending: dict[WindowKey, Ready] = {}
+        self._held_since: dict[WindowKey, int] = {}
+        self._partial: set[WindowKey] = set()
+        self._forced: set[WindowKey] = set()
+        self._before: set[WindowKey] = set()  # published before this log began
+        self._final_until: Micros | None = None
+
+    # ---- what changed ----
+
+    def resume(self) -> None:
+        """Look at the state as it is: every window that is not final, or has changed since."""
+        for version, touched in self.state.touched.items():
+            self.touch(version, touched)
+        finals = self.state.finals
+        for key, published in finals.items():
+            self._note_final(key, published)
+            if not self._changed_since(key, published):
+                self._changed.get(key[0], set()).discard(key[1])
+
+    def _changed_since(self, key: WindowKey, published: Published) -> bool:
+        version, start = key
+        size = self.state.shape(version).size_us
+        touched = self.state.touched[version]
+        return any(at > published.at for pane, at in touched.items() if start <= pane < start + size)
+
+    def touch(self, version: str, panes: Iterable[Micros]) -> None:
+        """Panes of a version changed."""
+        shape = self.state.shape(version)
+        changed = self._changed.setdefault(version, set())
+        unfinal = self._unfinal.setdefault(version, set())
+        finals, retained = self.state.finals, self.state.positions.retained_us
+        for pane in panes:
+            for start in starts_of(pane, shape.size_us, shape.slide_us) if shape.pane_us else (0,):
+                if not shape.is_before(start, retained):
+                    changed.add(start)
+                    if (version, start) not in finals:
+                        unfinal.add(start)
+
+    def _note_final(self, key: WindowKey, published: Published) -> None:
+        version, start = key
+        self._unfinal.get(version, set()).discard(start)
+        self._held_since.pop(key, None)
+        whole = published.passed == published.expected
+        (self._partial.discard if whole else self._partial.add)(key)
+        end = self.covers(version, start)[1]
+        self._final_until = end if self._final_until is None else max(end, self._final_until)
+
+    def schedule_changed(self) -> None:
+        """CONTROL: versions that are gone have no windows; those whose panes were given up have changed."""
+        known = self.state.touched
+        for version in self._changed.keys() - known.keys():
+            del self._changed[version], self._unfinal[version]
+        self._pending = {key: ready for key, ready in self._pending.items() if key[0] in known}
+        self._partial = {key for key in self._partial if key[0] in known}
+        for version, touched in known.items():
+            self.touch(version, [pane for pane, at in touched.items() if at == self.state.index])
+
+    def retired(self) -> None:
+        """Panes are gone: so are the windows that began there."""
+        retained, shapes = self.state.positions.retained_us, self.state.positions.shapes
+        for sets in (self._changed, self._unfinal):
+            for version in list(sets):
+                if version not in shapes:
+                    del sets[version]
+                else:
+                    sets[version] = {s for s in sets[version] if not shapes[version].is_before(s, retained)}
+        for keys in (self._partial, self._forced, self._before):
+            keys.difference_update([key for key in keys if self._is_gone(key)])
+        for counts in (self._counts, self._held_since):
+            for key in [key for key in counts if self._is_gone(key)]:
+                del counts[key]
+
+    def _is_gone(self, key: WindowKey) -> bool:
+        shape = self.state.positions.shapes.get(key[0])
+        return shape is None or shape.is_before(key[1], self.state.positions.retained_us)
+
+    def ledger_told(self, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
+        """A durable sink's ledger: what differs there is logged and published once more."""
+        told = {key: (revision, digest) for key, revision, digest in entries}
+        for key, (revision, _) in told.items():
+            if key not in self.state.finals and revision[:2] < self.state.ballot and not self._is_gone(key):
+                self._before.add(key)
+        for key, published in self.state.finals.items():
+            if self.ledger_differs(published, told.get(key)):
+                self._forced.add(key)
+                self._changed.setdefault(key[0], set()).add(key[1])
+
+    def ledger_differs(self, published: Published, held: tuple[Revision, int] | None) -> bool:
+        """Sinks*: whether a sink lacks what the log says is final, or holds something else."""
+        return held is None or held[1] != published.digest or held[0] < published.revision
+
+    # ---- what is due ----
+
+    @property
+    def has_work(self) -> bool:
+        """Whether an emit interval may have something to say."""
+        return any(self._changed.values()) or any(self._unfinal.values()) or bool(self._partial)
+
+    def emit(self, now: int, has_majority: bool) -> tuple[list[Ready], list[Ready]]:
+        """(windows to log as final, windows to tell as open), in time order for each version."""
+        roster = Roster(self.state, self.lateness_us)
+        due: list[Ready] = []
+        opened: list[Ready] = []
+        for version in list(self._unfinal):
+            for start in sorted(self._unfinal[version] | self._changed[version] | self._incomplete(version)):
+                key = (version, start)
+                if key in self._pending:
+                    continue
+                ready = self._final(key, roster, now, has_majority)
+                if ready is not None:
+                    due.append(ready)
+                elif key not in self.state.finals and start in self._changed[version] and self._may_open(key):
+                    covers = self.covers(*key)
+                    opened.append(self._read(key, "open", roster.of_open(*covers)))
+        for ready in due:
+            self._pending[ready.key] = ready
+        return due, opened
+
+    def _incomplete(self, version: str) -> set[Micros]:
+        return {start for of, start in self._partial if of == version}
+
+    def _final(self, key: WindowKey, roster: Roster, now: int, has_majority: bool) -> Ready | None:
+        version, start = key
+        covers = self.covers(version, start)
+        if not self.state.shape(version).pane_us or covers[1] + self.lateness_us > roster.highest:
+            return None
+        coverage = roster.of_final(*covers)
+        known = self.state.finals.get(key)
+        if known is None:
+            if not self._is_due(key, coverage, now, has_majority):
+                return None
+            return self._read(key, "final", coverage)
+        if start not in self._changed[version] and not (key in self._partial and coverage.is_whole):
+            return None
+        ready = self._read(key, "revised", coverage)
+        same = (ready.digest, *coverage) == (known.digest, known.passed, known.expected)
+        if same and key not in self._forced:
+            return None
+        self._forced.discard(key)
+        return ready
+
+    def _is_due(self, key: WindowKey, coverage: Coverage, now: int, has_majority: bool) -> bool:
+        if coverage.is_whole:
+            return True
+        if not self.may_be_partial(key) or 2 * coverage.passed <= coverage.expected:
+            self._held_since.pop(key, None)
+            return False
+        since = self._held_since[key] = min(now, self._held_since.get(key, now))
+        return now - since >= self._parameters.hold_us_max and has_majority
+
+    def may_be_partial(self, key: WindowKey) -> bool:
+        """Rule 8*: what was published before the log was rebuilt is published again only when every member has replayed it."""
+        return key not in self._before
+
+    def _may_open(self, key: WindowKey) -> bool:
+        return self.may_be_partial(key)
+
+    def covers(self, version: str, start: Micros) -> tuple[Micros, Micros]:
+        """The event times that a window speaks for: it may be cut by a control line, or by the job's beginning."""
+        low, until = interval(self.state.schedule, version)
+        low = max(low, self.state.positions.since_us)
+        size = self.state.shape(version).size_us
+        if not size:
+            return low, until
+        return max(start, min(low, start + size)), max(start, min(until, start + size))
+
+    def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready:
+        version, start = key
+        self._changed[version].discard(start)
+        n = self._counts[key] = self._counts.get(key, 0) + 1
+        size = self.state.shape(version).size_us
+        panes = self.state.panes[version]
+        stop = start + size if size else None
+        rows = self._publisher(version).one_window(panes.window(start, stop if stop is not None else start))
+        lines = lines_of(panes.lines(start, stop) if size else panes.lines())
+        epoch, node = self.ballot
+        covers = self.covers(version, start)
+        return Ready(
+            key,
+            covers,
+            status,
+            (epoch, node, n),
+            coverage,
+            rows,
+            lines,
+            digest_of(rows, lines),
+            self.state.index,
+        )
+
+    def _publisher(self, version: str) -> Publisher:
+        if version not in self._publishers:
+            plan = next(line.plan for line in self.state.schedule if line.version == version)
+            self._publishers[version] = Publisher(self.state.name, plan_of(plan), self._budget)
+        return self._publishers[version]
+
+    def committed(self, entry: Final) -> Ready | None:
+        """FINAL is in the log: the rows that were read for it may be published now."""
+        key = (entry.version, entry.start)
+        if key not in self.state.finals:
+            return None  # CONTROL came before it: that version never was in force
+        self._note_final(key, self.state.finals[key])
+        ready = self._pending.get(key)
+        if ready is None or ready.revision != entry.revision:
+            return None
+        del self._pending[key]
+        return ready
+
+    # ---- in the words of others ----
+
+    def as_put(self, job: JobId, ready: Ready) -> Put:
+        version, start = ready.key
+        size = self.state.shape(version).size_us
+        lines = (ready.lines.read, ready.lines.parsed, ready.lines.rejected, ready.lines.late)
+        return Put(
+            job,
+            self.ballot,
+            version,
+            start,
+            start + size,
+            ready.covers,
+            ready.status,
+            ready.revision,
+            ready.digest,
+            *ready.coverage,
+            lines,
+            ready.rows,
+        )
+
+    def as_window(self, ready: Ready) -> Window:
+        """For the local watcher. The node of a revision is its id as a number."""
+        version, start = ready.key
+        epoch, node, n = ready.revision
+        windowed = bool(self.state.shape(version).size_us)
+        made = self._publisher(version).window(
+            start if windowed else None,
+            ready.rows,
+            ready.lines,
+            ready.status,
+            (epoch, int.from_bytes(node), n),
+        )
+        return msgspec.structs.replace(
+            made, agents_reporting=ready.coverage.passed, agents_expected=ready.coverage.expected
+        )
+
+    # ---- retention ----
+
+    def retire_at(self) -> Micros | None:
+        """Up to where panes may go: final for `keep_us`, and before all that is not final or is read again."""
+        if self._final_until is None:
+            return None
+        bounds = [self._final_until - self.keep_us]
+        for version, starts in self._unfinal.items():
+            if starts and self.state.shape(version).pane_us:
+                bounds.append(min(starts))
+        bounds += [start for _, start in self._pending]
+        if self.state.positions.lane is not None:
+            bounds.append(self.state.positions.lane.from_us)
+        return min(bounds)
+
+    def oldest_open(self, now: Micros) -> Micros:
+        """Start of the oldest window that is not final, in the newest version; of the present one if there is none."""
+        version = self.state.schedule[-1].version
+        shape = self.state.shape(version)
+        if not shape.pane_us:
+            return self.state.positions.since_us
+        behind = [start + shape.slide_us for of, start in self.state.finals if of == version]
+        unfinal = self._unfinal.get(version, set())
+        low = min(unfinal, default=now - now % shape.slide_us)
+        return min(low, max(behind)) if behind else low
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        for version, starts in self._unfinal.items():
+            assert all((version, start) not in self.state.finals for start in starts)
+        assert all(ready.revision[:2] == self.ballot for ready in self._pending.values())
+        assert self._partial <= self.state.finals.keys()

@@ -1,0 +1,87 @@
+"""When a window is final, and how many of those expected have reported. Pure: a state and times in, numbers out.
+
+*Expected(window)* are the roster's entries whose interval meets it. A worker is done with a window when its watermark has passed
+the window's end and the lateness, no lane of it is open there, and no lines of it are lost there; one that left, with its last
+line committed, is done with every window (but for lanes it did not read).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.jobmaster.job_state import JobState
+from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL
+from elf.srt.ids import NodeId
+from elf.srt.messages import Micros
+
+
+class Coverage(NamedTuple):
+    """Workers that are done with a window (or, while it is open, have said something of it), of those expected."""
+
+    passed: int
+    expected: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.passed == self.expected
+
+
+class Roster:
+    """The roster at one moment as arrays: O(workers) to make, then a few vector operations for each window."""
+
+    def __init__(self, state: JobState, lateness_us: Micros) -> None:
+        members = state.positions.roster
+        self._lateness_us = lateness_us
+        self._from = np.array([member.from_us for member in members.values()], dtype=np.int64)
+        self._until = np.array([member.until_us for member in members.values()], dtype=np.int64)
+        marks = state.watermarks
+        self._heard = np.array([marks.get(worker, BEFORE_ALL) for worker in members], dtype=np.int64)
+        left = np.array([member.has_left for member in members.values()], dtype=np.bool_)
+        self._done = np.where(left, AFTER_ALL, self._heard)
+        places = {worker: i for i, worker in enumerate(members)}
+        self._hold_lanes(state, places)
+        self._gaps = [(places[worker], gap) for worker, gap in state.gaps.items() if worker in places]
+
+    def _hold_lanes(self, state: JobState, places: dict[NodeId, int]) -> None:
+        for worker, from_us in lanes_open(state):
+            at = places.get(worker)
+            if at is not None:
+                self._done[at] = min(self._done[at], from_us + self._lateness_us)
+
+    @property
+    def highest(self) -> Micros:
+        """Windows that end, with the lateness, past this are due for nobody."""
+        return int(self._done.max(initial=BEFORE_ALL))
+
+    def of_open(self, start: Micros, end: Micros) -> Coverage:
+        """Who has a word in a window that is open."""
+        expected = self.expected(start, end)
+        return Coverage(
+            int(np.count_nonzero(expected & (self._heard > start))), int(np.count_nonzero(expected))
+        )
+
+    def of_final(self, start: Micros, end: Micros) -> Coverage:
+        """Who is done with the window."""
+        expected = self.expected(start, end)
+        done = expected & self.has_passed(end)
+        for at, (low, high) in self._gaps:
+            if low < end and high > start:
+                done[at] = False
+        return Coverage(int(np.count_nonzero(done)), int(np.count_nonzero(expected)))
+
+    def expected(self, start: Micros, end: Micros) -> NDArray[np.bool_]:
+        """Expected(window)*: from the roster, whoever has reported."""
+        return (self._from < end) & (self._until > start)
+
+    def has_passed(self, end: Micros) -> NDArray[np.bool_]:
+        """Whose promise covers the window's end and the lateness."""
+        return np.asarray(self._done >= end + self._lateness_us)
+
+
+def lanes_open(state: JobState) -> list[tuple[NodeId, Micros]]:
+    """Lane rule*: who still has lines to read again, and from when on; no window there is whole before."""
+    lane = state.positions.lane
+    return [(worker, lane.from_us) for worker in lane.open] if lane is not None else []

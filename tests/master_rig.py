@@ -1,0 +1,183 @@
+"""A master with a log that commits when it is told, workers whose logs are lists of lines, and a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elf.cbt.budget import Budget
+from elf.jobmaster.entries import AnyEntry
+from elf.jobmaster.job_spec import JobSpec
+from elf.jobmaster.job_state import JobState
+from elf.jobmaster.master import Master
+from elf.jobmaster.plan import Plan
+from elf.jobmaster.schedule import in_force, number_of, plan_of
+from elf.sinks.ledger import Ledger
+from elf.srt.effects import Effect, Post, Send
+from elf.srt.ids import NodeId
+from elf.srt.messages import (
+    CLOSED,
+    FIRST,
+    Ballot,
+    Bundle,
+    Commit,
+    Control,
+    Put,
+    Schedule,
+    Slot,
+    Span,
+    Split,
+    Welcome,
+)
+from elf.srt.parameters import Parameters
+from elf.srt.partial import Part
+from tests.mesh_lines import SECOND, LogLine, part_of, version_of
+from tests.mesh_lines import plan_of as query
+
+T0 = 1_700_000_000 * SECOND
+CHILD = b"C" * 16
+SINK = b"S" * 16
+PARAMETERS = Parameters()
+BALLOT: Ballot = (1, b"M" * 16)
+
+
+def spec_of(plan: Plan, number: int = 1, **fields: Any) -> JobSpec:
+    given = {"line_us": T0, "lateness_us": 2 * SECOND, "keep_us": 600 * SECOND, **fields}
+    return JobSpec("hits", number, "access", (version_of(plan),), **given)
+
+
+def parts_of(schedule: Schedule, lines: Sequence[LogLine]) -> dict[str, Part]:
+    """Each line under the version of its time."""
+    by_version: dict[bytes, list[LogLine]] = {}
+    versions = {line.plan: line.version for line in schedule}
+    for line in lines:
+        by_version.setdefault(in_force(schedule, line[0]).plan, []).append(line)
+    return {versions[plan]: part_of(plan_of(plan), found) for plan, found in by_version.items()}
+
+
+class Rig:
+    """One job's master. `delayed`: entries are committed by `commit`, else at once."""
+
+    def __init__(
+        self,
+        spec: JobSpec | None = None,
+        *,
+        state: JobState | None = None,
+        ballot: Ballot = BALLOT,
+        sinks: Sequence[NodeId] = (),
+        delayed: bool = False,
+        now: int = T0,
+        kind: type[Master] = Master,
+        parameters: Parameters = PARAMETERS,
+    ) -> None:
+        self.spec = spec or spec_of(query())
+        self.budget = Budget(1 << 28)
+        self.state = state or JobState(self.spec.id, self.spec.name, self.budget)
+        self.log: list[tuple[int, AnyEntry]] = []
+        self.waiting: list[tuple[int, AnyEntry]] = []
+        self.index = self.state.index
+        self.delayed, self.now = delayed, now
+        self.ledgers = {sink: Ledger(self.spec.id) for sink in sinks}
+        self.effects: list[Effect] = []
+        self.puts: list[Put] = []
+        self.master = kind(self.spec, self.state, ballot, parameters, self.propose, self.budget, sinks)
+        self.master.is_watched = True
+        self.do(self.master.begin(now))
+        self.bundles = 0
+
+    def propose(self, entry: AnyEntry) -> int:
+        self.index += 1
+        self.waiting.append((self.index, entry))
+        return self.index
+
+    def do(self, effects: list[Effect]) -> None:
+        """Keep effects, let the sinks answer, and unless `delayed` commit what was proposed."""
+        queue = list(effects)
+        while queue or (self.waiting and not self.delayed):
+            if not queue:
+                queue += self._commit(len(self.waiting))
+                continue
+            effect = queue.pop(0)
+            self.effects.append(effect)
+            if isinstance(effect, Send) and effect.to in self.ledgers:
+                for answer in self.ledgers[effect.to].step(BALLOT[1], effect.message, self.now):
+                    if isinstance(answer, Send):
+                        queue += self.master.step(effect.to, answer.message, self.now)
+
+    def _commit(self, count: int) -> list[Effect]:
+        entries, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.log += entries
+        return self.master.committed(entries, self.now)
+
+    def commit(self, count: int | None = None) -> None:
+        self.do(self._commit(len(self.waiting) if count is None else count))
+
+    def tick(self, later_us: int = 0) -> None:
+        """Let time pass, and do what is due at its end."""
+        self.now += later_us
+        self.do(self.master.tick(self.now))
+
+    def run(self, later_us: int) -> None:
+        """Let time pass in emit intervals."""
+        for _ in range(max(1, later_us // PARAMETERS.emit_us)):
+            self.tick(PARAMETERS.emit_us)
+
+    def bundle(
+        self,
+        contributions: dict[Slot, Span],
+        lines: Sequence[LogLine] = (),
+        *,
+        watermark: int = T0,
+        schedule: Schedule | None = None,
+        lagging: dict[NodeId, int] | None = None,
+        child: NodeId = CHILD,
+    ) -> Bundle:
+        """Give the master a bundle; returns it."""
+        self.bundles += 1
+        schedule = schedule or self.state.schedule
+        made = Bundle(
+            self.spec.id,
+            (child, 1, self.bundles),
+            number_of(schedule),
+            contributions,
+            watermark,
+            lagging or {},
+            parts_of(schedule, lines),
+        )
+        self.give(made, child)
+        return made
+
+    def give(self, bundle: Bundle, child: NodeId = CHILD) -> None:
+        self.do(self.master.bundle(child, bundle, self.now))
+
+    def take(self, kind: type[Any]) -> list[Any]:
+        """Messages of a kind that left, in order, and forget all others."""
+        found = [
+            effect.message
+            for effect in self.effects
+            if isinstance(effect, Send | Post) and isinstance(effect.message, kind)
+        ]
+        if kind is Control:
+            found = [message for message in self.master.take_multicast() if isinstance(message, Control)]
+        self.effects.clear()
+        return found
+
+    def committed(self) -> list[Any]:
+        """Bundles that were told to be committed."""
+        return [each for message in self.take(Commit) for each in message.ids]
+
+    def splits(self) -> list[Split]:
+        return self.take(Split)
+
+    def welcomes(self) -> list[Welcome]:
+        return self.take(Welcome)
+
+    def windows(self) -> list[Any]:
+        return self.master.take_published()
+
+
+def file(worker: NodeId, number: int = 1, lane: int = 0) -> Slot:
+    return worker, number, lane
+
+
+__all__ = ["CLOSED", "FIRST"]
