@@ -23,7 +23,7 @@ from elf.agent.live import Live, Record
 from elf.agent.live_job import JobOptions, LiveJob
 from elf.agent.live_source import LiveSource, Moment
 from elf.agent.node import History, _wire, serve
-from elf.agent.source import Source
+from elf.agent.source import GRACE_S, Source
 from elf.agent.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError
@@ -465,6 +465,91 @@ format = "combined"
     (said,) = notices("ab")
     assert said.startswith("job a: goes on from where it was left out")
     assert notices("ab") == []
+
+
+def test_a_clock_that_is_set_back_stretches_no_grace_and_holds_no_window_open(tmp_path: Path) -> None:
+    """Some minutes back, while a rotated file waits for its last bytes and a window for its end."""
+    lake = Lake()
+    agent = Agent(tmp_path, [lake], patterns=["access.log", "access.log.1"])
+    followed = agent.source.source
+
+    def step(seconds: float, wall: float) -> None:
+        now = Moment(at(wall), seconds)
+        agent.source.scan(now)
+        agent.source.read(now, EVER)
+        agent.job.publish(agent.source.watermark_us(now.wall_us))
+        agent.live.store(now=True)
+
+    write(tmp_path, line(0), line(200))
+    step(0, 200)
+    (tmp_path / "access.log").rename(tmp_path / "access.log.1")
+    write(tmp_path, line(201))
+    step(1, 201)
+    write(tmp_path, line(202)[:-1], name="access.log.1")  # the last line lacks its end
+    step(2, 202)
+    assert agent.source.feed.totals.lines == 3
+    step(5, 205 - 200)
+    assert agent.source.feed.totals.lines == 3
+    step(2 + GRACE_S, 212 - 200)  # the grace is over, whatever the calendar says
+    assert agent.source.feed.totals.lines == 4
+    assert followed.lag_bytes().keys() == {str(tmp_path / "access.log")}
+    assert agent.source.feed.totals.parsed == 4
+    assert agent.job.windows.watermark_us == at(201)  # never past the clock, and never back
+    step(30, 600)
+    assert lake.counts() == {0: 1, 180: 3}
+    agent.kill()
+
+
+def test_a_source_is_quiet_by_the_clock_that_is_not_set_back(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, [Lake()])
+    write(tmp_path, line(0))
+    for seconds, wall, expected in (
+        (0, 7_200, 0),
+        (3, 3_603, 0),  # the calendar went an hour back
+        (6, 3_606, 3_601),  # six seconds without a line: the calendar, less the grace
+        (8, 3_608, 3_603),
+    ):
+        now = Moment(at(wall), seconds)
+        agent.source.scan(now)
+        agent.source.read(now, EVER)
+        assert agent.source.watermark_us(now.wall_us) == at(expected)
+    agent.kill()
+
+
+def test_files_of_one_format_are_told_in_one_line(tmp_path: Path) -> None:
+    said: list[str] = []
+    for number in range(40):
+        write(tmp_path, line(number) * 3, name=f"access.{number:02}.log")
+    write(tmp_path, '{"time":"2026-10-27T12:00:00Z","status":200,"path":"/"}\n', name="zz.json")
+    stop = Event()
+    text = f"""
+[agent]
+name = "web1"
+state_dir = "{tmp_path}/state"
+[[source]]
+name = "access"
+path = ["access.*.log", "zz.json"]
+start = "beginning"
+[[job]]
+name = "minutes"
+sql = "{BY_STATUS}"
+sinks = []
+"""
+
+    def hear(notice: str) -> None:
+        said.append(notice)
+        if len(said) == 2:
+            stop.set()
+
+    limit = Timer(30.0, stop.set)
+    limit.start()
+    serve(config.parse(text, tmp_path / "elf.toml", environ={}), hear, stop)
+    limit.cancel()
+    (many,) = [notice for notice in said if "40 files" in notice]
+    assert many == (
+        f"40 files: format combined ({tmp_path}/access.00.log, {tmp_path}/access.01.log, {tmp_path}/access.02.log and 37 more)"
+    )
+    assert [notice for notice in said if notice != many] == [f"{tmp_path}/zz.json: format json"]
 
 
 def test_notices_come_in_the_order_of_what_happened(tmp_path: Path) -> None:
