@@ -1,0 +1,300 @@
+"""One job on one node: its seat in the tree, its reducer, its worker, its part in the log, and its master while it serves.
+
+In one sentence: messages of the job go to the core they are for, and `settle` carries what one core changed to the others,
+until nothing changes any more.
+
+    tree -- parent, children --> reducer <-- bundles -- worker
+    reducer, while root -- bundles --> master -- entries --> succession -- committed --> master
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from elf.agent.delta_worker import DeltaWorker
+from elf.cbt.budget import Budget
+from elf.jobmaster.directory import Directory
+from elf.jobmaster.entries import AnyEntry
+from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_item, ballot_of, decode_agent, decode_job
+from elf.jobmaster.job_state import JobState
+from elf.jobmaster.master import Master
+from elf.jobmaster.succession import Serve, Succession
+from elf.srt import messages as m
+from elf.srt.effects import Effect
+from elf.srt.events import Cut
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import Ballot, Contact, Item, Message
+from elf.srt.parameters import Parameters
+from elf.srt.reduce import Reducer
+from elf.srt.tree import TreeSeat
+
+if TYPE_CHECKING:
+    from random import Random
+
+SinkOf = Callable[[str], NodeId | None]
+"""A job's sink as the spec names it -> whom to send windows to, if it keeps a ledger."""
+
+_TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
+_LOG = {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover}
+_LEDGER = {m.LedgerTell, m.PutTell}
+
+
+class JobSeat:
+    """One job on one node. `job` is its id. Public cores are for reading."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        me: NodeId,
+        life: int,
+        parameters: Parameters,
+        rng: Random,
+        directory: Directory,
+        *,
+        works: bool,
+        budget: Budget,
+        sink_of: SinkOf,
+        has_credit: Callable[[NodeId], bool],
+    ) -> None:
+        self.job: JobId = spec.id
+        self.spec, self.me = spec, me
+        self.tree = TreeSeat(self.job, me, life, parameters, rng)
+        self.reducer = Reducer(self.job, me, life, parameters, has_credit)
+        self.worker: DeltaWorker | None = None
+        if works:
+            self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
+        self.succession = Succession(self.job, me, parameters, self._new_state)
+        self.master: Master | None = None
+        self._parameters, self._sink_of = parameters, sink_of
+        self._directory, self._budget = directory, budget
+        self._items: list[Item] = []
+        self._now = 0
+
+    def _new_state(self, image: Any) -> JobState:
+        state = JobState(self.job, self.spec.name, self._budget)
+        if image is not None:
+            state.restore(image)
+        return state
+
+    # From the node.
+
+    def restore(self, records: Mapping[tuple[str, bytes], Sequence[Any]]) -> None:
+        """What the disk held of this job."""
+        for kind in ("ballot", "log"):
+            self.succession.restore(records.get((kind, self.job), ()))
+
+    def start(self, now: int) -> list[Effect]:
+        """Take the seat."""
+        effects = self.directory_changed(now)
+        if self.worker is not None:
+            effects += self.tree.enter(now)
+            effects += self.worker.start(now)
+        return effects
+
+    def leave(self, now: int) -> list[Effect]:
+        """The worker reads what is logged by now, sees it committed, and says goodbye."""
+        return self.worker.leave(now) if self.worker is not None else []
+
+    def directory_changed(self, now: int) -> list[Effect]:
+        """The spec, the adverts or the highest ballot may be other ones now."""
+        self._now = now
+        effects: list[Effect] = []
+        item = self._directory.get("job", self.job)
+        if item is not None and item.body != self.spec.encode():
+            self.spec = decode_job(item)
+            if self.master is not None:
+                effects += self.master.spec_changed(self.spec, now)
+        ballot = self._directory.get("ballot", self.job)
+        if ballot is not None:
+            effects += self._heard_ballot(ballot_of(ballot), now)
+        if self.master is not None:
+            effects += self.master.adverts(self._adverts(), now)
+        return effects
+
+    def _adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
+        """Agents that follow the job's source. O(agents): only a master asks."""
+        adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
+        return [(node, advert) for node, advert in adverts if self.spec.source in advert.sources]
+
+    def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
+        """Whether this node is the closest to the job's id, as far as the overlay knows."""
+        effects = self.tree.root_changed(is_closest, now)
+        return effects + self.succession.closest(is_closest, neighbours, now)
+
+    def lost(self, node: NodeId, now: int) -> list[Effect]:
+        """A node died or left."""
+        return self.tree.lost(node, now)
+
+    def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
+        """What was on its way to or from that neighbour is lost."""
+        return self.tree.lost(peer, now) + self.succession.link_reset(peer, now)
+
+    def passing(
+        self, join: m.TreeJoin, origin: NodeId, now: int, *, is_root: bool
+    ) -> tuple[bool, list[Effect]]:
+        """A join on its way to the root comes by."""
+        return self.tree.passing(join, origin, now, is_root)
+
+    def cut(self, cut: Cut, now: int) -> list[Effect]:
+        """The source answered the worker."""
+        return self.worker.cut(cut, now) if self.worker is not None else []
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        """A message of this job."""
+        self._now = now
+        kind = type(message)
+        if kind in _TREE:
+            return self.tree.step(source, message, now)
+        if kind in _LOG:
+            return self.succession.step(source, message, now)
+        if kind in _LEDGER:
+            return self.master.step(source, message, now) if self.master is not None else []
+        step = _STEPS.get(kind)
+        return step(self, source, message, now) if step is not None else []
+
+    def tick(self, now: int) -> list[Effect]:
+        """Time has passed."""
+        self._now = now
+        effects: list[Effect] = []
+        cores = (self.tree, self.reducer, self.worker, self.succession, self.master)
+        for core in cores:
+            if core is not None and core.deadline is not None and core.deadline <= now:
+                effects += core.tick(now)
+        return effects
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has work next."""
+        earliest: int | None = None
+        for core in (self.tree, self.reducer, self.worker, self.succession, self.master):
+            if core is not None:
+                due = core.deadline
+                if due is not None and (earliest is None or due < earliest):
+                    earliest = due
+        return earliest
+
+    def take_items(self) -> list[Item]:
+        """What the directory should spread."""
+        taken, self._items = self._items, []
+        return taken
+
+    def check(self) -> None:
+        """Raise AssertionError unless every core's invariants hold."""
+        for core in (self.tree, self.reducer, self.worker, self.succession, self.master):
+            if core is not None:
+                core.check()
+
+    # Messages for more than one core.
+
+    def _on_bundle(self, source: NodeId, message: m.Bundle, now: int) -> list[Effect]:
+        if source not in self.tree.children:
+            return []  # it will send again to its next parent
+        self.tree.heard(source, now)
+        return self.reducer.offer(source, message, now)
+
+    def _on_commit(self, source: NodeId, message: m.Commit, now: int) -> list[Effect]:
+        return self._heard_ballot(message.ballot, now) + self.reducer.committed(
+            message.ids, message.ballot, now
+        )
+
+    def _on_split(self, source: NodeId, message: m.Split, now: int) -> list[Effect]:
+        return self._heard_ballot(message.ballot, now) + self.reducer.split(message, now)
+
+    def _on_resend(self, source: NodeId, message: m.Resend, now: int) -> list[Effect]:
+        return self.reducer.resend(message, now) if source == self.tree.parent else []
+
+    def _on_hold(self, source: NodeId, message: m.Hold, now: int) -> list[Effect]:
+        return self.reducer.hold(message, now) if source == self.tree.parent else []
+
+    def _on_control(self, source: NodeId, message: m.Control | m.Stop, now: int) -> list[Effect]:
+        effects = self._heard_ballot(message.ballot, now) + self.tree.multicast(message)
+        return effects + (self.worker.step(message, now) if self.worker is not None else [])
+
+    def _on_worker(self, source: NodeId, message: m.Welcome | m.Farewell, now: int) -> list[Effect]:
+        return self.worker.step(message, now) if self.worker is not None else []
+
+    def _on_hello(self, source: NodeId, message: m.Hello, now: int) -> list[Effect]:
+        return self.master.hello(message, now) if self.master is not None else []
+
+    def _on_goodbye(self, source: NodeId, message: m.Goodbye, now: int) -> list[Effect]:
+        return self.master.goodbye(message, now) if self.master is not None else []
+
+    def _heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
+        if ballot <= self.succession.highest:
+            return []
+        return self.succession.heard_ballot(ballot, now) + self.tree.raise_ballot(ballot, now)
+
+    # What one core changed, to the others.
+
+    def settle(self, now: int) -> list[Effect]:
+        """Carry changes from core to core; empty when there are none."""
+        self._now = now
+        effects = self._fenced(now) + self._from_succession(now)
+        changes = self.tree.take_changes()
+        if changes is not None:
+            self.reducer.children_changed(self.tree.children)
+            if changes.parent and self.master is None:
+                effects += self.reducer.parent_changed(self.tree.parent, False, now)
+        if self.worker is not None:
+            for bundle in self.worker.take_bundles():
+                effects += self.reducer.offer(self.me, bundle, now)
+            for answer in self.reducer.take_for_worker():
+                effects += self.worker.step(answer, now)
+        if self.master is not None:
+            for child, bundle in self.reducer.take_for_master():
+                effects += self.master.bundle(child, bundle, now)
+            for word in self.master.take_multicast():
+                effects += self._on_control(self.me, word, now)
+        return effects
+
+    def _from_succession(self, now: int) -> list[Effect]:
+        effects: list[Effect] = []
+        committed = self.succession.take_committed()
+        if committed and self.master is not None:
+            effects += self.master.committed(committed, now)
+        for change in self.succession.take_changes():
+            if isinstance(change, Serve):
+                effects += self._serve(change, now)
+            else:
+                effects += self._step_down(now)
+        return effects
+
+    def _serve(self, serve: Serve, now: int) -> list[Effect]:
+        sinks = [sink for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
+        assert isinstance(serve.state, JobState)
+        self.master = Master(
+            self.spec, serve.state, serve.ballot, self._parameters, self._propose, self._budget, sinks
+        )
+        self._items.append(ballot_item(self.job, serve.ballot))
+        effects = self.tree.raise_ballot(serve.ballot, now)
+        effects += self.reducer.parent_changed(None, True, now)
+        effects += self.master.begin(now)
+        return effects + self.master.adverts(self._adverts(), now)
+
+    def _propose(self, entry: AnyEntry) -> int:
+        return self.succession.propose(entry, self._now)
+
+    def _fenced(self, now: int) -> list[Effect]:
+        """A sink serves another master."""
+        fence = self.master.fence if self.master is not None else None
+        return [] if fence is None else self._heard_ballot(fence, now)
+
+    def _step_down(self, now: int) -> list[Effect]:
+        self.master = None
+        return self.reducer.parent_changed(self.tree.parent, False, now)
+
+
+_STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]] = {
+    m.Bundle: JobSeat._on_bundle,
+    m.Commit: JobSeat._on_commit,
+    m.Split: JobSeat._on_split,
+    m.Resend: JobSeat._on_resend,
+    m.Hold: JobSeat._on_hold,
+    m.Control: JobSeat._on_control,
+    m.Stop: JobSeat._on_control,
+    m.Welcome: JobSeat._on_worker,
+    m.Farewell: JobSeat._on_worker,
+    m.Hello: JobSeat._on_hello,
+    m.Goodbye: JobSeat._on_goodbye,
+}

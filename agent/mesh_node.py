@@ -1,0 +1,379 @@
+"""A node of the mesh without its IO: one overlay, one directory, a link to each neighbour, and for each job a seat.
+
+In one sentence: a message, a cut of the logs, a durable write or a passing moment goes in; datagrams, writes and reads to perform
+come out. What a core wants posted, routed or written is turned into that here, so cores know neither links nor routes.
+
+What stands behind a `Write` in a core's list is kept here until `durable` reports that write: a datagram that depends on the
+disk does not exist before, so neither a retransmission nor an overtaking message can tell it early.
+
+    datagram -> overlay | directory | link -> message -> seat of its job (tree, reducer, worker, succession, master)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from elf.agent.job_seat import JobSeat, SinkOf
+from elf.agent.timers import Timers
+from elf.cbt.budget import Budget
+from elf.jobmaster.directory import Directory
+from elf.jobmaster.job_spec import AgentAdvert, JobSpec, decode_job
+from elf.srt import messages as m
+from elf.srt.effects import Effect, Notice, Post, Read, Route, Send, Write
+from elf.srt.events import Cut
+from elf.srt.ids import JobId, NodeId
+from elf.srt.link import Link
+from elf.srt.messages import Contact, Item, Message, Routed
+from elf.srt.overlay import Overlay
+from elf.srt.parameters import Parameters
+
+if TYPE_CHECKING:
+    from random import Random
+
+Outer = Send | Write | Read | Notice
+"""What is left for the surroundings to perform."""
+
+_OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
+_GOSSIP = (m.GossipDigest, m.GossipItems)
+
+
+class MeshNode:
+    """One agent's part in the mesh.
+
+    `sources`: names of the sources it reads. `now` is always this node's own clock, in microseconds.
+    """
+
+    def __init__(
+        self,
+        me: Contact,
+        name: str,
+        parameters: Parameters,
+        rng: Random,
+        sources: Sequence[str],
+        *,
+        budget: Budget,
+        sink_of: SinkOf,
+    ) -> None:
+        self.id, self.name, self.parameters, self.sources = me.id, name, parameters, tuple(sources)
+        self.life = me.incarnation
+        self.overlay = Overlay(me, parameters, rng)
+        self.directory = Directory(parameters, lambda item: True, rng)
+        self.links: dict[NodeId, Link] = {}
+        self.seats: dict[JobId, JobSeat] = {}
+        self._joined = False
+        self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
+        self._rng = rng
+        self._timers = Timers()
+        self._budget, self._sink_of = budget, sink_of
+        self._behind: deque[tuple[object, list[Effect]]] = (
+            deque()
+        )  # per write that is not durable: whose, and what waits
+        self._waiting: dict[object, list[Effect]] = {}  # owner -> what waits behind its last write
+        self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
+        self._stepping = {kind: self.overlay for kind in _OVERLAY} | {
+            kind: self.directory for kind in _GOSSIP
+        }
+
+    # What the surroundings call.
+
+    def start(
+        self,
+        now: int,
+        records: Mapping[tuple[str, bytes], Sequence[Any]],
+        seeds: Sequence[Contact],
+        warm: Sequence[Contact] = (),
+    ) -> list[Outer]:
+        """Begin, or begin again with what the disk held. `warm`: members that are known already."""
+        out: list[Outer] = []
+        self.directory.restore(records.get(("directory", b""), ()))
+        advert = AgentAdvert(self.name, self.sources, self.life, now)
+        self.directory.put(advert.item(self.id), now)
+        if warm:
+            self.overlay.warm(warm, now)
+        else:
+            self._do(self.overlay.join(seeds, now), now, out)
+        self._joined = self.overlay.joined
+        self._open_seats(now, out, records)
+        self.directory.take_changes()
+        self._timers.watch(self.overlay)
+        self._timers.watch(self.directory)
+        return self._end(now, out)
+
+    def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
+        """A datagram came."""
+        out: list[Outer] = []
+        self._take(source, message, now, out)
+        return self._end(now, out)
+
+    def cut(self, cut: Cut, now: int) -> list[Outer]:
+        """The answer to a `Read`."""
+        out: list[Outer] = []
+        seat = self.seats.get(cut.job)
+        if seat is not None:
+            self._do(seat.cut(cut, now), now, out, seat)
+            self._seat_changed(seat, now, out)
+        return self._end(now, out)
+
+    def durable(self, now: int) -> list[Outer]:
+        """The oldest `Write` that was not durable is now."""
+        out: list[Outer] = []
+        owner, waiting = self._behind.popleft()
+        if owner is not None and self._waiting.get(owner) is waiting:
+            del self._waiting[owner]
+        self._do(waiting, now, out)
+        return self._end(now, out)
+
+    def tick(self, now: int) -> list[Outer]:
+        """Time has passed."""
+        out: list[Outer] = []
+        for core in self._timers.due(now):
+            if core is self.directory:
+                neighbours = [contact.id for contact in self.overlay.leaves()]
+                self._do(self.directory.tick(now, neighbours), now, out, core)
+            else:
+                self._do(core.tick(now), now, out, core)
+            if isinstance(core, JobSeat):
+                self._seat_changed(core, now, out)
+            elif isinstance(core, Link):
+                self._link_ticked(core, now, out)
+            self._timers.watch(core)
+        self._overlay_changed(now, out)
+        return self._end(now, out)
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has work next."""
+        return self._timers.next_us
+
+    def submit(self, spec: JobSpec, now: int) -> list[Outer]:
+        """A job, or a new number of one, from an operator at this agent."""
+        out: list[Outer] = []
+        self.directory.put(spec.item(), now)
+        self._directory_changed(now, out)
+        return self._end(now, out)
+
+    def leave(self, now: int) -> list[Outer]:
+        """Leave the mesh for good: workers say goodbye once their last line is committed."""
+        out: list[Outer] = []
+        for seat in self.seats.values():
+            self._do(seat.leave(now), now, out, seat)
+            self._seat_changed(seat, now, out)
+        return self._end(now, out)
+
+    # Messages.
+
+    def _take(self, source: NodeId, message: Message, now: int, out: list[Outer]) -> None:
+        kind = type(message)
+        if kind is m.Frame:
+            self._frame(source, message, now, out)  # type: ignore[arg-type]
+        elif kind is Routed:
+            self._routed(message, now, out)  # type: ignore[arg-type]
+        elif kind in self._stepping:
+            core = self._stepping[kind]
+            self._do(core.step(source, message, now), now, out, core)
+            self._timers.watch(core)
+            if core is self.overlay:
+                self._overlay_changed(now, out)
+            else:
+                self._directory_changed(now, out)
+        else:
+            self._to_seat(source, message, now, out)
+
+    def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
+        link = self._link(source, now)
+        restarts = link.restarts
+        messages, effects = link.step(frame, now)
+        self._do(effects, now, out)
+        self._timers.watch(link)
+        if link.restarts != restarts:
+            for seat in self.seats.values():
+                self._do(seat.link_reset(source, now), now, out, seat)
+                self._seat_changed(seat, now, out)
+        for message in messages:
+            self._to_seat(source, message, now, out)
+
+    def _link(self, peer: NodeId, now: int) -> Link:
+        link = self.links.get(peer)
+        if link is None:
+            link = self.links[peer] = Link(peer, self.life, 0, self.parameters)
+        return link
+
+    def _link_ticked(self, link: Link, now: int, out: list[Outer]) -> None:
+        silent = link.silent_since
+        if silent is not None and now - silent > self.parameters.link_dead_us:
+            self._do(self.overlay.doubt(link.peer, now), now, out)
+
+    def _routed(self, routed: Routed, now: int, out: list[Outer]) -> None:
+        if routed.hops > self.parameters.hops_max:
+            return
+        self._route(routed.key, routed.origin, routed.message, routed.hops, now, out)
+
+    def _route(
+        self, key: bytes, origin: NodeId, message: Message, hops: int, now: int, out: list[Outer]
+    ) -> None:
+        """One hop towards the node closest to `key`, or the end of the way. A tree may take a TreeJoin at any hop."""
+        hop = self.overlay.next_hop(key)
+        if type(message) is m.TreeJoin:
+            seat = self.seats.get(message.job)
+            if seat is not None and message.child != self.id:
+                taken, effects = seat.passing(message, origin, now, is_root=hop is None)
+                self._do(effects, now, out, seat)
+                self._seat_changed(seat, now, out)
+                if taken:
+                    return
+        if hop is not None:
+            out.append(Send(hop, Routed(key, origin, message, hops + 1)))
+        elif type(message) is not m.TreeJoin:
+            self._to_seat(origin, message, now, out)
+
+    def _to_seat(self, source: NodeId, message: Any, now: int, out: list[Outer]) -> None:
+        seat = self.seats.get(message.job)
+        if seat is None:
+            return
+        self._do(seat.step(source, message, now), now, out, seat)
+        self._seat_changed(seat, now, out)
+
+    # Effects.
+
+    def _do(self, effects: Sequence[Effect], now: int, out: list[Outer], owner: object = None) -> None:
+        """Turn a core's effects into what the surroundings perform.
+
+        Writes go out in order. What stands behind one in its list waits for it, and so does everything that the same `owner`
+        (a seat, the directory) asks for later: a core may count on its own order.
+        """
+        waiting = self._waiting.get(owner) if owner is not None else None
+        for effect in effects:
+            kind = type(effect)
+            if kind is Write:
+                out.append(effect)  # type: ignore[arg-type]
+                waiting = []
+                self._behind.append((owner, waiting))
+                if owner is not None:
+                    self._waiting[owner] = waiting
+            elif waiting is not None:
+                waiting.append(effect)
+            elif kind is Send:
+                self._send(effect, out)  # type: ignore[arg-type]
+            elif kind is Post:
+                self._post(effect, now, out)  # type: ignore[arg-type]
+            elif kind is Route:
+                self._route(effect.key, self.id, effect.message, 0, now, out)  # type: ignore[union-attr]
+            else:
+                out.append(effect)  # type: ignore[arg-type]
+
+    def _send(self, send: Send, out: list[Outer]) -> None:
+        if send.to == self.id:
+            self._here.append((self.id, send.message))
+        else:
+            out.append(send)
+
+    def _post(self, post: Post, now: int, out: list[Outer]) -> None:
+        if post.to == self.id:
+            self._here.append((self.id, post.message))
+            return
+        link = self._link(post.to, now)
+        self._do(link.post(post.message, now), now, out)
+        self._timers.watch(link)
+
+    def _end(self, now: int, out: list[Outer]) -> list[Outer]:
+        """Deliver what this node sent to itself, until it is quiet."""
+        while self._here:
+            source, message = self._here.popleft()
+            self._take(source, message, now, out)
+        return out
+
+    # What follows from a change.
+
+    def _overlay_changed(self, now: int, out: list[Outer]) -> None:
+        changes = self.overlay.take_changes()
+        if not changes and self._joined == self.overlay.joined:
+            return
+        self._joined = self.overlay.joined
+        for what, contact in changes:
+            if what in ("dead", "left"):
+                self.links.pop(contact.id, None)
+                for seat in self.seats.values():
+                    self._do(seat.lost(contact.id, now), now, out, seat)
+        for seat in self.seats.values():
+            self._closest(seat, now, out)
+        self._timers.watch(self.overlay)
+
+    def _closest(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
+        """Who has not found the mesh yet is closest to nothing: it would begin jobs anew that others serve."""
+        if not self._joined:
+            return
+        neighbours = [
+            node for node in self.overlay.closest(seat.job, self.parameters.leaves + 1) if node != self.id
+        ]
+        is_closest = self.overlay.next_hop(seat.job) is None
+        self._do(seat.closest(is_closest, neighbours, now), now, out, seat)
+        self._seat_changed(seat, now, out)
+
+    def _directory_changed(self, now: int, out: list[Outer]) -> None:
+        changed = {item.kind for item in self.directory.take_changes()}
+        if "job" in changed:
+            self._open_seats(now, out, {})
+        if changed & {"job", "agent", "ballot"}:
+            for seat in self.seats.values():
+                self._do(seat.directory_changed(now), now, out, seat)
+                self._seat_changed(seat, now, out)
+        self._timers.watch(self.directory)
+
+    def _open_seats(
+        self, now: int, out: list[Outer], records: Mapping[tuple[str, bytes], Sequence[Any]]
+    ) -> None:
+        for item in list(self.directory.items("job")):
+            if item.name in self.seats:
+                continue
+            spec = decode_job(item)
+            seat = self.seats[spec.id] = JobSeat(
+                spec,
+                self.id,
+                self.life,
+                self.parameters,
+                self._rng,
+                self.directory,
+                works=spec.source in self.sources,
+                budget=self._budget,
+                sink_of=self._sink_of,
+                has_credit=self._has_credit,
+            )
+            seat.restore(records)
+            self._do(seat.start(now), now, out, seat)
+            self._closest(seat, now, out)
+
+    def _has_credit(self, peer: NodeId) -> bool:
+        link = self.links.get(peer)
+        return link is None or link.has_credit
+
+    def _seat_changed(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
+        while effects := seat.settle(now):
+            self._do(effects, now, out, seat)
+        for item in seat.take_items():
+            self.directory.put(item, now)
+            self._timers.watch(self.directory)
+        parent = seat.tree.parent
+        if parent != self._watched.get(seat.job):
+            self._watch(seat.job, parent)
+        self._timers.watch(seat)
+
+    def _watch(self, job: JobId, parent: NodeId | None) -> None:
+        """A parent's death is found as fast as a neighbour's on the ring."""
+        former = self._watched.pop(job, None)
+        if former is not None:
+            self.overlay.unwatch(former)
+        if parent is not None:
+            self._watched[job] = parent
+            self.overlay.watch(parent)
+            self._timers.watch(self.overlay)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every core's invariants hold."""
+        self.overlay.check()
+        self.directory.check()
+        for link in self.links.values():
+            link.check()
+        for seat in self.seats.values():
+            seat.check()

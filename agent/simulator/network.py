@@ -1,0 +1,73 @@
+"""The virtual network: delay, loss, duplication, reordering and partitions, all from one seed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from elf.srt.ids import NodeId
+
+MS = 1_000
+
+
+class Weather(msgspec.Struct, kw_only=True):
+    """What the network does to every datagram. Microseconds and probabilities."""
+
+    delay_us: int = 500
+    jitter_us: int = 500
+    loss: float = 0.0
+    duplicate: float = 0.0
+    straggle: float = 0.0  # share of datagrams that take up to `straggle_us` longer, and so are overtaken
+    straggle_us: int = 50 * MS
+
+
+class Network:
+    """Decides when, how often and whether a datagram arrives. O(1) per datagram.
+
+    Cuts are directed pairs of groups: a datagram from a node of the first to one of the second is lost while the cut lasts.
+    """
+
+    def __init__(self, rng: Random, weather: Weather) -> None:
+        self.weather = weather
+        self.sent = self.lost = 0
+        self._rng = rng
+        self._cuts: dict[int, tuple[frozenset[NodeId], frozenset[NodeId]]] = {}
+        self._slow: dict[NodeId, int] = {}
+
+    def cut(self, name: int, senders: frozenset[NodeId], receivers: frozenset[NodeId]) -> None:
+        """From now on nothing that `senders` send reaches `receivers`. Both ways need two cuts."""
+        self._cuts[name] = senders, receivers
+
+    def heal(self, name: int) -> None:
+        self._cuts.pop(name, None)
+
+    def slow(self, node: NodeId, extra_us: int) -> None:
+        """Everything from and to the node takes so much longer; 0 ends it."""
+        if extra_us:
+            self._slow[node] = extra_us
+        else:
+            self._slow.pop(node, None)
+
+    @property
+    def is_whole(self) -> bool:
+        return not self._cuts
+
+    def separates(self, source: NodeId, to: NodeId) -> bool:
+        return any(source in senders and to in receivers for senders, receivers in self._cuts.values())
+
+    def delays(self, source: NodeId, to: NodeId) -> tuple[int, ...]:
+        """The travel time of each copy that arrives: none, one or two."""
+        self.sent += 1
+        weather, random = self.weather, self._rng.random
+        if (self._cuts and self.separates(source, to)) or (weather.loss and random() < weather.loss):
+            self.lost += 1
+            return ()
+        delay = weather.delay_us + int(random() * weather.jitter_us)
+        if self._slow:
+            delay += self._slow.get(source, 0) + self._slow.get(to, 0)
+        if weather.straggle and random() < weather.straggle:
+            delay += int(random() * weather.straggle_us)
+        if weather.duplicate and random() < weather.duplicate:
+            return delay, delay + int(random() * weather.straggle_us)
+        return (delay,)

@@ -1,0 +1,277 @@
+"""The event loop of a simulated mesh: one heap, one seed, virtual microseconds.
+
+Same seed, same trace: events of one moment run in the order in which they were made, all randomness comes from generators of
+the seed, and nothing looks at a real clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+from elf.agent.mesh_node import MeshNode, Outer
+from elf.agent.simulator.disk import Disk
+from elf.agent.simulator.network import Network, Weather
+from elf.agent.simulator.rows import Paths, RowMaker
+from elf.agent.simulator.sources import VirtualSource
+from elf.cbt.budget import Budget
+from elf.jobmaster.job_spec import JobSpec
+from elf.jobmaster.schedule import plan_of
+from elf.sinks.ledger import Ledger
+from elf.srt.effects import Notice, Read, Send, Write
+from elf.srt.ids import JobId, NodeId, node_id
+from elf.srt.messages import Contact, Line, Message
+from elf.srt.parameters import Parameters
+
+EPOCH_US = 1_700_000_000_000_000
+"""Event time of the virtual moment 0: in November 2023."""
+DISK_US = 300
+"""A write to a solid-state disk with a sync."""
+PATHS = Paths([f"/p/{number}" for number in range(1_000)])
+MEMORY_BYTES = 8 << 30
+"""Of the panes of all nodes together: a simulation does not spill."""
+
+Observer = Callable[[int, str, "Actor | None", Any], None]
+"""(world time, what, who, about what): "deliver", "crash", "start", "put", "notice", …"""
+
+
+class Actor:
+    """A host: its web server's logs, its disk, its clock, and the agent while one runs."""
+
+    __slots__ = (
+        "clock_us",
+        "disk",
+        "id",
+        "inbox",
+        "is_paused",
+        "life",
+        "name",
+        "node",
+        "received",
+        "source",
+        "wake_us",
+    )
+
+    def __init__(self, name: str, source: VirtualSource | None) -> None:
+        self.name, self.id = name, node_id(name.encode())
+        self.source = source
+        self.disk = Disk()
+        self.node: MeshNode | None = None
+        self.clock_us = EPOCH_US  # what its clock shows at the virtual moment 0
+        self.life = 0
+        self.is_paused = False
+        self.inbox: list[tuple[NodeId, Message]] = []
+        self.wake_us: int | None = None
+        self.received = 0
+
+
+class World:
+    """A mesh and what happens to it. `run_until` moves time; everything else happens at the present moment."""
+
+    def __init__(self, seed: int, parameters: Parameters, weather: Weather | None = None) -> None:
+        self.seed, self.parameters = seed, parameters
+        self.now_us = 0
+        self.rng = Random(seed)
+        self.network = Network(Random(seed + 1), weather or Weather())
+        self.actors: dict[NodeId, Actor] = {}
+        self.sinks: dict[NodeId, dict[JobId, Ledger]] = {}
+        self.observers: list[Observer] = []
+        self.delivered = 0
+        self._sink_names: dict[str, NodeId] = {}
+        self._budget = Budget(MEMORY_BYTES)
+        self._rows: dict[str, RowMaker] = {}
+        self._heap: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []
+        self._made = 0
+
+    # The hosts.
+
+    def add_host(self, name: str, source: VirtualSource | None = None) -> Actor:
+        actor = Actor(name, source)
+        self.actors[actor.id] = actor
+        return actor
+
+    def add_sink(self, name: str) -> NodeId:
+        identity = node_id(b"sink:" + name.encode())
+        self.sinks[identity] = {}
+        self._sink_names[name] = identity
+        return identity
+
+    def start(self, actor: Actor, seeds: Sequence[Contact] = (), warm: Sequence[Contact] = ()) -> None:
+        """Start the agent. `warm`: members it knows from the beginning, instead of joining through `seeds`."""
+        assert actor.node is None
+        actor.life += 1
+        actor.is_paused, actor.inbox, actor.wake_us = False, [], None
+        contact = Contact(actor.id, actor.life)
+        sources = ("access",) if actor.source else ()
+        rng = Random(
+            blake2b(actor.id + self.seed.to_bytes(8) + actor.life.to_bytes(4), digest_size=8).digest()
+        )
+        actor.node = MeshNode(
+            contact,
+            actor.name,
+            self.parameters,
+            rng,
+            sources,
+            budget=self._budget,
+            sink_of=lambda name: self._sink_names.get(name),
+        )
+        self.tell("start", actor, None)
+        now = self.clock(actor)
+        self._perform(actor, actor.node.start(now, actor.disk.records, seeds, warm))
+
+    def crash(self, actor: Actor, *, wipe: bool = False) -> None:
+        """The agent is gone at once, with what was not durable; with `wipe` the disk too (not the web server's logs)."""
+        actor.node = None
+        actor.disk.crash(self.rng)
+        if wipe:
+            actor.disk.wipe()
+        self.tell("crash", actor, wipe)
+
+    def stop(self, actor: Actor) -> None:
+        """Ask the agent to leave the mesh."""
+        if actor.node is not None:
+            self._perform(actor, actor.node.leave(self.clock(actor)))
+
+    def pause(self, actor: Actor) -> None:
+        """The process is stopped (SIGSTOP): what arrives waits."""
+        actor.is_paused = True
+        self.tell("pause", actor, None)
+
+    def resume(self, actor: Actor) -> None:
+        self.tell("resume", actor, None)
+        actor.is_paused = False
+        waiting, actor.inbox = actor.inbox, []
+        for source, message in waiting:
+            self._deliver(actor.id, (source, message))
+        self._wake(actor, None)
+
+    def fill_disk(self, actor: Actor, is_full: bool) -> None:
+        self.tell("disk full" if is_full else "disk free", actor, None)
+        actor.disk.is_full = is_full
+        if not is_full:
+            for _ in range(actor.disk.pending):
+                self._push(self.now_us + DISK_US, self._sync, actor, actor.life)
+
+    def start_job(self, actor: Actor, spec: JobSpec) -> None:
+        """Submit a job, or a new number of one, at this agent."""
+        assert actor.node is not None
+        self.tell("job", actor, spec)
+        self._perform(actor, actor.node.submit(spec, self.clock(actor)))
+
+    def clock(self, actor: Actor) -> int:
+        return self.now_us + actor.clock_us
+
+    # The loop.
+
+    def at(self, time_us: int, do: Callable[[], None]) -> None:
+        """Something from outside happens then."""
+        self._push(time_us, lambda a, b: do(), None, None)
+
+    def run_until(self, time_us: int) -> None:
+        """Let everything up to and with that moment happen."""
+        heap = self._heap
+        while heap and heap[0][0] <= time_us:
+            self.now_us, _, do, a, b = heapq.heappop(heap)
+            do(a, b)
+        self.now_us = time_us
+
+    def _push(self, time_us: int, do: Callable[[Any, Any], None], a: Any, b: Any) -> None:
+        self._made += 1
+        heapq.heappush(self._heap, (time_us, self._made, do, a, b))
+
+    def tell(self, what: str, who: Actor | None, about: Any) -> None:
+        for observer in self.observers:
+            observer(self.now_us, what, who, about)
+
+    def _deliver(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
+        actor = self.actors.get(to)
+        if actor is None:
+            self._to_sink(to, letter)
+            return
+        if actor.node is None:
+            return
+        if actor.is_paused:
+            actor.inbox.append(letter)
+            return
+        self.delivered += 1
+        actor.received += 1
+        if self.observers:
+            self.tell("deliver", actor, letter)
+        self._perform(actor, actor.node.receive(letter[0], letter[1], self.now_us + actor.clock_us))
+
+    def _to_sink(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
+        ledgers = self.sinks.get(to)
+        if ledgers is None:
+            return
+        source, message = letter
+        job: JobId = message.job  # type: ignore[attr-defined]
+        ledger = ledgers.get(job)
+        if ledger is None:
+            ledger = ledgers[job] = Ledger(job)
+        effects = ledger.step(source, message, self.now_us)
+        for put in ledger.take_accepted():
+            self.tell("put", None, put)
+        for effect in effects:
+            if type(effect) is Send:
+                self._transmit(to, effect.to, effect.message)
+
+    def _wake(self, actor: Actor, wanted_us: int | None) -> None:
+        if actor.node is None or actor.is_paused or (wanted_us is not None and actor.wake_us != wanted_us):
+            return
+        actor.wake_us = None
+        self._perform(actor, actor.node.tick(self.now_us + actor.clock_us))
+
+    def _sync(self, actor: Actor, life: int) -> None:
+        if actor.life != life or actor.node is None:
+            return
+        if actor.is_paused:
+            self._push(self.now_us + DISK_US, self._sync, actor, life)
+        elif actor.disk.sync(1):
+            self._perform(actor, actor.node.durable(self.now_us + actor.clock_us))
+
+    def _perform(self, actor: Actor, effects: Sequence[Outer]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._transmit(actor.id, effect.to, effect.message)  # type: ignore[union-attr]
+            elif kind is Write:
+                actor.disk.write(effect.key, effect.record, effect.replace)  # type: ignore[union-attr]
+                self._push(self.now_us + DISK_US, self._sync, actor, actor.life)
+            elif kind is Read:
+                self._push(self.now_us, self._cut, actor, (actor.life, effect))
+            else:
+                assert isinstance(effect, Notice)
+                self.tell("notice", actor, effect)
+        node = actor.node
+        if node is not None and node.deadline is not None:
+            wake = max(self.now_us, node.deadline - actor.clock_us)
+            if actor.wake_us is None or wake < actor.wake_us:
+                actor.wake_us = wake
+                self._push(wake, self._wake, actor, wake)
+
+    def _transmit(self, source: NodeId, to: NodeId, message: Message) -> None:
+        for delay in self.network.delays(source, to):
+            self._push(self.now_us + delay, self._deliver, to, (source, message))
+
+    def _row_maker(self, line: Line) -> RowMaker:
+        maker = self._rows.get(line.version)
+        if maker is None:
+            maker = self._rows[line.version] = RowMaker(plan_of(line.plan), PATHS)
+        return maker
+
+    def _cut(self, actor: Actor, wanted: tuple[int, Read]) -> None:
+        life, read = wanted
+        if actor.node is None or actor.life != life:
+            return
+        if actor.is_paused:
+            self._push(self.now_us + 1_000, self._cut, actor, wanted)
+            return
+        assert actor.source is not None
+        worker = actor.node.seats[read.job].worker
+        assert worker is not None
+        clock = self.now_us + actor.clock_us
+        cut = actor.source.read(read, self.now_us, clock, worker.schedule, self._row_maker)
+        self._perform(actor, actor.node.cut(cut, clock))
