@@ -18,7 +18,7 @@ from elf.agent.live import Live
 from elf.agent.live_job import LiveJob
 from elf.agent.worker import Worker
 from elf.jobmaster import query
-from elf.sinks.result import PaneState, Window
+from elf.sinks.result import Lines, PaneState, Window
 from elf.sinks.spec import SinkSpec
 
 TOTAL = "SELECT status, count(*) AS n FROM access GROUP BY status"
@@ -63,6 +63,38 @@ class Keep:
         return {row[0]: row[1] for window in self.last(job).values() for row in window.rows}
 
 
+class Lake:
+    """Keeps what was flushed: the state of each pane with the highest revision."""
+
+    wants_open, wants_state = False, True
+    pending_bytes = 0
+
+    def __init__(self, durable: dict[tuple[str, int], PaneState]) -> None:
+        self.durable = durable
+        self._pending: list[PaneState] = []
+
+    def next_epoch(self, job: str) -> int:
+        return 1 + max(
+            (state.revision[0] for (of, _), state in self.durable.items() if of == job), default=-1
+        )
+
+    def put(self, window: Window) -> None:
+        raise AssertionError(window)
+
+    def put_state(self, state: PaneState) -> None:
+        self._pending.append(msgspec.structs.replace(state, values=[list(column) for column in state.values]))
+
+    def flush(self) -> None:
+        for state in self._pending:
+            known = self.durable.get((state.job, state.start))
+            if known is None or state.revision > known.revision:
+                self.durable[state.job, state.start] = state
+        self._pending = []
+
+    def close(self) -> None:
+        self.flush()
+
+
 class Rig:
     """Starts of one agent on one folder, moved round by round."""
 
@@ -71,8 +103,10 @@ class Rig:
         self.log = folder / "access.log"
         self.written = 0
 
+        self.durable: dict[tuple[str, int], PaneState] = {}
+
         def open_sink(spec: SinkSpec) -> Any:
-            return self.console
+            return self.console if spec.folder is None else Lake(self.durable)
 
         monkeypatch.setattr(node, "open_sink", open_sink)
         monkeypatch.setattr(live, "SYNC_S", 0.0)
@@ -100,7 +134,8 @@ format = "combined"
 start = "beginning"
 """
         for name, sql in jobs.items():
-            text += f'[[job]]\nname = "{name}"\nsql = {json.dumps(sql)}\nemit = "10ms"\nlateness = "0s"\nsinks = ["console"]\n'
+            sinks = '"console", "parquet:lake"' if "window(" in sql else '"console"'
+            text += f'[[job]]\nname = "{name}"\nsql = {json.dumps(sql)}\nemit = "10ms"\nlateness = "0s"\nsinks = [{sinks}]\n'
         self.notices.clear()
         agent = node._open_live(config.parse(text, self.folder / "elf.toml", environ={}), self.notices.append)
         agent.sync(now=True)
@@ -121,6 +156,7 @@ start = "beginning"
         while agent.round():
             pass
         agent.publish(0)
+        agent.store(now=True)
         agent.sync(now=True)
 
 
@@ -233,6 +269,47 @@ def coverage(rig: Rig, job: str) -> dict[int, tuple[int, int, int]]:
     }
 
 
+def in_lake(rig: Rig, job: str) -> dict[int, tuple[int, int, int]]:
+    """As `coverage`, of the panes that are durable."""
+    noon = int(NOON.timestamp()) * 1_000_000
+    return {
+        (start - noon) // 60_000_000: (state.lines.parsed, state.agents_reporting, state.agents_expected)
+        for (of, start), state in rig.durable.items()
+        if of == job
+    }
+
+
+@pytest.mark.parametrize("where", ["reading", "storing", "flushing"])
+def test_a_lake_of_a_job_that_failed_holds_whole_panes(rig: Rig, where: str) -> None:
+    rig.write(900)
+    with pytest.MonkeyPatch.context() as patch, rig.start(bad=MINUTES, good=MINUTES) as agent:
+        rig.settle(agent)
+        rig.write(900)
+        if where == "flushing":
+            patch.setattr(agent.jobs[0].sinks[1], "flush", lambda: 1 / 0)
+        elif where == "storing":
+            states = agent.jobs[0]._state.states
+
+            def half(*arguments: Any) -> Iterator[PaneState]:
+                for state in states(*arguments):
+                    yield msgspec.structs.replace(state, lines=Lines(7, 7))
+                    raise ZeroDivisionError
+
+            patch.setattr(agent.jobs[0]._state, "states", half)
+        else:
+            break_job(patch, agent, "bad", where)
+        rig.settle(agent)
+        assert [job.name for job in agent.jobs] == ["good"]
+        agent.finish(publish_open=False)
+        agent.close()
+    assert in_lake(rig, "good") == {0: (600, 1, 1), 1: (600, 1, 1)}
+    assert in_lake(rig, "bad") == {0: (600, 1, 1)}
+    with rig.start(bad=MINUTES, good=MINUTES) as agent:
+        rig.write(700)
+        rig.settle(agent)
+    assert in_lake(rig, "bad") == in_lake(rig, "good") == dict.fromkeys(range(4), (600, 1, 1))
+
+
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_job_that_is_put_back_says_which_windows_lack_lines(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, compacted: bool
@@ -270,6 +347,10 @@ def test_a_job_that_is_put_back_says_which_windows_lack_lines(
         6: (600, 1, 1),
         7: (50, 1, 1),
     }
+    assert in_lake(rig, "other") == dict.fromkeys(range(7), (600, 1, 1))
+    stored = in_lake(rig, "some")
+    assert stored == {minute: some[minute] for minute in stored}
+    assert stored.keys() >= {0, 3, 4, 5, 6}
     statuses = {window.status for window in rig.console.last("some").values() if window.agents_reporting}
     assert statuses == {"final", "open"}
 
