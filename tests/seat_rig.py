@@ -1,8 +1,8 @@
 """A ring of tree seats under one seed: routes over warm tables, links that keep order, crashes, restarts, partitions.
 
 The overlay is a sorted ring and nothing else: every node of a side of a partition believes in the same members, and learns of a
-death `detect_us` after it. A route goes by prefix to a node that is picked at random but once and for all, as Pastry's tables would,
-and by the leaf set at the end.
+death `detect_us` after it. A route goes by prefix to a node that is picked at random but once and for all, as Pastry's tables
+would, and by the leaf set at the end.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Ring:
         self.sides = [Side(self.job, self.nodes)]
         self.side_of = dict.fromkeys(self.nodes, 0)
         self.now = 0
+        self.skews: dict[bytes, int] = {}
         self.detect_us = SECOND
         self.seats: dict[bytes, TreeSeat] = {}
         self.lives: Counter[bytes] = Counter()
@@ -102,7 +103,16 @@ class Ring:
         side.add(node)
         self._watch_roots()
         if wanted:
-            self._perform(node, seat.enter(self.now))
+            self.enter(node)
+
+    def clock(self, node: bytes) -> int:
+        return self.now + self.skews.get(node, 0)
+
+    def enter(self, node: bytes) -> None:
+        self._perform(node, self.seats[node].enter(self.clock(node)))
+
+    def leave(self, node: bytes) -> None:
+        self._perform(node, self.seats[node].leave(self.clock(node)))
 
     def start_all(self, within_us: int = 10 * MS) -> None:
         for node in self.nodes:
@@ -152,6 +162,8 @@ class Ring:
         found: Counter[int] = Counter()
         roots = {side: self.live_root(side) for side in {self.side_of[node] for node in self.seats}}
         for node, seat in self.seats.items():
+            if not seat.present:
+                continue
             depth, at = 0, seat
             while at.parent is not None:
                 assert at.parent in self.seats, "a dead parent"
@@ -167,13 +179,13 @@ class Ring:
         depths = self.depths()
         for node, seat in self.seats.items():
             seat.check()
-            assert seat.rooted
+            assert seat.rooted or not seat.present
             assert len(seat.path) == len(set(seat.path))
             for child in seat.children:
                 assert self.seats[child].parent == node, "a child that is not one"
         root = self.seats[self.live_root()]
         if max(self.side_of.values()) == 0:
-            assert root.size == len(self.seats), "the sizes add up"
+            assert root.size == sum(depths.values()), "the sizes add up"
         return depths
 
     # The machinery.
@@ -189,14 +201,14 @@ class Ring:
         if kind == "tick":
             if self._wakes.get(node) == self.now and node in self.seats:
                 del self._wakes[node]
-                self._perform(node, self.seats[node].tick(self.now))
+                self._perform(node, self.seats[node].tick(self.clock(node)))
         elif kind == "start":
             self.start(node)
         elif kind == "post":
             source, life, message = body
             if node in self.seats and self._links[frozenset((source, node))] == life:
                 self._arrive(node, message)
-                self._perform(node, self.seats[node].step(source, message, self.now))
+                self._perform(node, self.seats[node].step(source, message, self.clock(node)))
         elif kind == "send":
             source, hops, message = body
             if node in self.seats and self.side_of[source] == self.side_of[node]:
@@ -204,7 +216,7 @@ class Ring:
                 self._pass(node, source, hops, message)
         elif kind == "lost":
             if node in self.seats:
-                self._perform(node, self.seats[node].lost(body, self.now))
+                self._perform(node, self.seats[node].lost(body, self.clock(node)))
         elif kind == "root?":
             self._ask_root(node)
         elif kind == "dead":
@@ -255,12 +267,12 @@ class Ring:
     def _ask_root(self, node: bytes) -> None:
         if node in self.seats:
             is_root = self.sides[self.side_of[node]].root == node
-            self._perform(node, self.seats[node].root_changed(is_root, self.now))
+            self._perform(node, self.seats[node].root_changed(is_root, self.clock(node)))
 
     def _pass(self, node: bytes, origin: bytes, hops: int, message: Message) -> None:
         assert isinstance(message, TreeJoin)
         next_hop = self.sides[min(self.side_of[node], len(self.sides) - 1)].next_hop(node)
-        done, effects = self.seats[node].passing(message, origin, self.now, next_hop is None)
+        done, effects = self.seats[node].passing(message, origin, self.clock(node), next_hop is None)
         self._perform(node, effects)
         if not done and next_hop is not None and hops < self.parameters.hops_max:
             self._datagram(node, next_hop, origin, hops + 1, message)
@@ -285,7 +297,7 @@ class Ring:
                 self._pass(node, node, 0, effect.message)
         seat = self.seats.get(node)
         due = seat.deadline if seat is not None else None
+        due = None if due is None else max(due - self.skews.get(node, 0), self.now)
         if due is not None and due < self._wakes.get(node, 1 << 62):
-            due = max(due, self.now)
             self._wakes[node] = due
             self._at(due, "tick", node, None)
