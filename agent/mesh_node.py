@@ -170,6 +170,8 @@ class MeshNode:
             self._frame(source, message, now, out)  # type: ignore[arg-type]
         elif kind is Routed:
             self._routed(message, now, out)  # type: ignore[arg-type]
+        elif kind is m.TreeJoin:
+            self._route(message.job, source, message, 0, now, out)  # type: ignore[attr-defined]
         elif kind in self._stepping:
             core = self._stepping[kind]
             self._do(core.step(source, message, now), now, out, core)
