@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from elf.srt.ids import RING, NodeId, closeness
+from elf.srt.ids import RING, NodeId
 
 _MASK = RING - 1
 _ODD = 0x9E3779B97F4A7C15
@@ -62,14 +62,13 @@ class LeafSet:
     def by_id(self) -> list[NodeId]:
         return sorted(self._nodes)
 
-    def edges(self) -> tuple[NodeId, ...]:
-        """The farthest successor and the farthest predecessor; of an empty set none."""
+    def edges(self) -> list[NodeId]:
+        """The farthest successor and the farthest predecessor; one more where it is open which side lacks one."""
         nodes = self._nodes
-        if not nodes:
-            return ()
-        last = min(self._half, len(nodes)) - 1
-        first = max(len(nodes) - self._half, 0)
-        return nodes[last], nodes[first]
+        if self.full:
+            return nodes[self._half - 1 : self._half + 1]
+        middle = len(nodes) // 2
+        return nodes[max(middle - 1, 0) : middle + 2]
 
     def fits(self, node: NodeId) -> bool:
         """Whether `add` would keep it. Never true for me; true for one that is in already."""
@@ -97,14 +96,23 @@ class LeafSet:
 
     def fill(self, nodes: Iterable[NodeId]) -> None:
         """Add many at once, in O(n log n)."""
+        found = self._with(nodes)
+        self._offsets = list(found)
+        self._nodes = list(found.values())
+        self._changed()
+
+    def lacks(self, nodes: Iterable[NodeId]) -> list[NodeId]:
+        """Which of these would be in if all were added, and are not. O(n log n)."""
+        return [node for node in self._with(nodes).values() if node not in self._nodes]
+
+    def _with(self, nodes: Iterable[NodeId]) -> dict[int, NodeId]:
+        """Offset -> node, in order, of the leaf set that these and mine give."""
         found = {(int.from_bytes(node) - self._origin) & _MASK: node for node in (*self._nodes, *nodes)}
         found.pop(0, None)
         offsets = sorted(found)
         if len(offsets) > self._size:
             offsets = offsets[: self._half] + offsets[-self._half :]
-        self._offsets = offsets
-        self._nodes = [found[offset] for offset in offsets]
-        self._changed()
+        return {offset: found[offset] for offset in offsets}
 
     def discard(self, node: NodeId) -> bool:
         """Whether it was in."""
@@ -138,8 +146,24 @@ class LeafSet:
         return before if behind < ahead else after
 
     def nearest(self, key: bytes, count: int) -> list[NodeId]:
-        """The `count` closest to `key` of me and these, closest first. O(L log L)."""
-        return sorted((*self._nodes, self.me), key=lambda node: closeness(key, node))[:count]
+        """The `count` closest to `key` of me and these, closest first. O(count + log L), outwards from the key."""
+        nodes = (self.me, *self._nodes)
+        offsets = (0, *self._offsets)
+        size = len(nodes)
+        offset = (int.from_bytes(key) - self._origin) & _MASK
+        after = bisect_right(offsets, offset)
+        before = after - 1
+        found: list[NodeId] = []
+        while len(found) < min(count, size):
+            left, right = before % size, after % size
+            behind, ahead = (offset - offsets[left]) & _MASK, (offsets[right] - offset) & _MASK
+            if behind < ahead or (behind == ahead and nodes[left] <= nodes[right]):
+                found.append(nodes[left])
+                before -= 1
+            else:
+                found.append(nodes[right])
+                after += 1
+        return found
 
     def _changed(self) -> None:
         nodes = self._nodes

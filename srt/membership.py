@@ -238,22 +238,28 @@ class Membership:
 
     # Probes.
 
-    def probe(self, target: Contact, digest: int, stage: int = DIRECT) -> Send:
-        """The Ping to send now."""
-        times = self._parameters
-        wait = times.probe_timeout_us if stage == DIRECT else times.probe_us
+    def probing(self, target: Contact, stage: int = DIRECT) -> int:
+        """Begin a probe, whose Ping is still to be sent: its number; 0 where too many are open."""
+        if len(self.probes) >= PROBES_MAX:
+            return 0
+        wait = self._parameters.probe_timeout_us if stage == DIRECT else self._parameters.probe_us
         self.number += 1
-        if len(self.probes) < PROBES_MAX:
-            self.probes[self.number] = Probe(target, stage, self.lived, self.lived + wait)
-        return Send(target.id, Ping(self.me, self.number, self.news_for(target.id), digest))
+        self.probes[self.number] = Probe(target, stage, self.lived, self.lived + wait)
+        return self.number
+
+    def probe(self, target: Contact, digest: int, stage: int = DIRECT) -> Send:
+        """The Ping to send now. Where too many probes are open it asks for no answer."""
+        number = self.probing(target, stage)
+        return Send(target.id, Ping(self.me, number, self.news_for(target.id), digest))
 
     def probe_for(self, asked: ProbeFor, digest: int) -> Send:
         """Another node cannot reach the target: the Ping to send now."""
-        send = self.probe(asked.target, digest, FOR_ANOTHER)
-        probe = self.probes.get(self.number)
-        if probe is not None:
+        number = self.probing(asked.target, FOR_ANOTHER)
+        if number:
+            probe = self.probes[number]
             probe.asker, probe.asker_number = asked.sender.id, asked.number
-        return send
+        target = asked.target.id
+        return Send(target, Ping(self.me, number, self.news_for(target), digest))
 
     def answered(self, pong: Pong) -> Probe | None:
         """The probe that this Pong ends, if it is one of mine and about its target."""
@@ -263,8 +269,8 @@ class Membership:
         del self.probes[pong.number]
         return probe
 
-    def ask_others(self, number: int, probe: Probe, others: Iterable[NodeId]) -> list[Effect]:
-        """No direct answer: have `indirect_probes` others try, for the rest of the probe period."""
+    def ask_others(self, number: int, probe: Probe, others: Iterable[NodeId], digest: int) -> list[Effect]:
+        """No direct answer: try again, and have `indirect_probes` others try, for the rest of the probe period."""
         probe.stage = INDIRECT
         probe.due = max(
             probe.sent + self._parameters.probe_us, self.lived + self._parameters.probe_timeout_us
@@ -272,7 +278,8 @@ class Membership:
         target = probe.target.id
         able = [node for node in others if node != target and node not in self.suspects]
         chosen = self._rng.sample(able, min(self._parameters.indirect_probes, len(able)))
-        return [Send(node, ProbeFor(self.me, number, probe.target)) for node in chosen]
+        again = Send(target, Ping(self.me, number, self.news_for(target), digest))
+        return [again, *(Send(node, ProbeFor(self.me, number, probe.target)) for node in chosen)]
 
     def is_asking_others(self, node: NodeId) -> bool:
         return any(probe.stage == INDIRECT and probe.target.id == node for probe in self.probes.values())

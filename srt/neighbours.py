@@ -10,7 +10,9 @@ over only where the routing table has others.
 
 Of two nodes for one cell the table prefers the one with the shorter round trip, by a quarter, so that cells keep still.
 
-Invariants: every member is a leaf, in the table or watched; every member that fits is a leaf.
+Into the leaf set comes only who was heard; what others say is enough for the table, whose nodes are verified as they are used.
+
+Invariants: every member is a leaf, in the table or watched; only members stand in the tables.
 Prior art: Pastry (Rowstron and Druschel, Middleware 2001), sections 2.3 and 2.5.
 """
 
@@ -85,17 +87,19 @@ class Neighbours:
 
     # Who is kept.
 
-    def take_in(self, contact: Contact) -> bool:
-        """Make a stranger that lives a member, if there is a place for it. Whether it is in the leaf set now."""
+    def take_in(self, contact: Contact, *, heard: bool) -> bool:
+        """A node lives, by its own word if `heard`: give it its places, if there are any. Whether it is a new leaf."""
         node = contact.id
-        fits = self.leaves.fits(node)
+        fits = heard and node not in self.leaves and self.leaves.fits(node)
+        old = self._members.members.get(node)
         holder = self.table.get(node)
         wanted = holder is None or (holder != node and self._is_nearer(node, holder))
-        if not (fits or wanted or node == holder or node in self.watched):
+        if not (fits or wanted or self._is_kept(node)):
             if self._proximity is None:
                 self.candidate = contact
             return False
-        self._members.admit(contact)
+        if old is None or not old.incarnation:
+            self._members.admit(contact)
         if wanted:
             self._put(node)
         if fits:
@@ -121,9 +125,13 @@ class Neighbours:
         """A former member: out of the tables. (whether it was a leaf, its row in the table or -1)."""
         self._round_trips.pop(node, None)
         was_leaf = self.leaves.discard(node)
-        if was_leaf:
-            self.leaves.fill(self._proper_members())
         return was_leaf, self.table.row_of(node) if self.table.discard(node) else -1
+
+    def would_be_leaves(self) -> list[Contact]:
+        """Members for whom the leaf set has room; they are asked before they get it. O(n log n)."""
+        members = self._members.members
+        proper = [node for node, member in members.items() if member.incarnation]
+        return [members[node] for node in self.leaves.lacks(proper)]
 
     def watch(self, node: NodeId) -> None:
         self.watched[node] = self.watched.get(node, 0) + 1
@@ -153,10 +161,6 @@ class Neighbours:
 
     def _is_kept(self, node: NodeId) -> bool:
         return node in self.leaves or node in self.watched or node in self.table
-
-    def _proper_members(self) -> list[NodeId]:
-        """Without those that are watched and were never heard of."""
-        return [node for node, member in self._members.members.items() if member.incarnation]
 
     # Round trips.
 
@@ -191,5 +195,4 @@ class Neighbours:
         members = self._members.members
         tables = {*self.leaves.clockwise(), *self.table}
         assert tables <= members.keys() <= tables | self.watched.keys()
-        assert all(node in self.leaves for node in self._proper_members() if self.leaves.fits(node))
         assert self._round_trips.keys() <= set(self.table)

@@ -12,7 +12,7 @@ Transitions (see `membership` for what is believed of a node):
     ProbeFor                             Ping to the target
     a neighbour's digest has changed     LeavesAsk to it (only the nearest on each side: their leaf sets cover mine)
     LeavesTell                           takes in who fits; whom I hold for dead is asked
-    a member dies                        out of all tables; LeavesAsk to the far ends of the leaf set, or to one of the row
+    a member dies                        out of all tables; LeavesAsk to the ends of the leaf set, or to one of the row
     each probe_us                        one leaf and one watched node is probed; each fourth time one of the routing table,
                                          one of the dead; each 128th a seed that is no member
 
@@ -52,7 +52,9 @@ KNOWN_MAX = 160
 """Contacts in a JoinMesh: eight hops with a row of 15 and themselves, and a leaf set."""
 SOON_MAX = 32
 """Nodes heard of and not yet heard: two leaf sets."""
-SOON_PER_TURN = 4
+SOON_TRIES = 3
+"""Pings, a probe period apart, to somebody who is said to live: at 5 % loss one in a thousand is missed, and told again later."""
+SOON_PER_TURN = 8
 STRANGERS_MAX = 64
 """Addresses of nodes that are no members and got an answer."""
 JOIN_BACKOFF_MAX = 16
@@ -98,7 +100,7 @@ class Overlay:
         self._near = Neighbours(self._members, parameters.leaves, proximity)
         self._seeds: tuple[Contact, ...] = ()
         self._seen: dict[NodeId, int] = {}
-        self._soon: dict[NodeId, Contact] = {}
+        self._soon: dict[NodeId, tuple[Contact, int]] = {}
         self._strangers: dict[NodeId, Contact] = {}
         self._order: list[NodeId] = []
         self._holes = False
@@ -190,10 +192,10 @@ class Overlay:
             return
         contact = self._contact_of(node) or Contact(node, 0)
         if contact.incarnation and members.hear(contact):
-            self._take_in(contact, heard=True)
+            self._near.take_in(contact, heard=False)
         elif node not in members.graves:
             members.admit(contact)
-        self._ask_soon(contact)
+        self._ask_soon(contact, SOON_TRIES)
 
     def unwatch(self, node: NodeId) -> None:
         self._near.unwatch(node)
@@ -205,10 +207,10 @@ class Overlay:
         contact = members.members.get(node)
         if contact is None or members.is_asking_others(node):
             return []
-        out: list[Effect] = [members.probe(contact, self._near.leaves.digest)]
-        probe = members.probes.get(members.number)
-        if probe is not None:
-            self._ask_others(members.number, probe, out)
+        out: list[Effect] = []
+        number = members.probing(contact)
+        if number:
+            self._ask_others(number, members.probes[number], out)
         self._wake(lived + self._parameters.probe_us)
         return out
 
@@ -225,7 +227,7 @@ class Overlay:
     # The machine.
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
-        lived = self._live(now)
+        self._live(now)
         out: list[Effect] = []
         if isinstance(message, Ping):
             self._on_ping(source, message, out)
@@ -236,16 +238,15 @@ class Overlay:
         elif isinstance(message, ProbeFor):
             if message.sender.id == source and message.target.id != self.me.id:
                 self._remember(message.target)
-                self._meet(message.sender, out, heard=True)
+                self._meet(message.sender, out)
                 out.append(self._members.probe_for(message, self._near.leaves.digest))
-                self._wake(lived + self._parameters.probe_us)
         elif isinstance(message, LeavesAsk):
-            self._meet(message.sender, out, heard=True)
+            self._meet(message.sender, out)
             out.append(self._tell_leaves(message))
         elif isinstance(message, LeavesTell):
-            self._meet(message.sender, out, heard=True)
+            self._meet(message.sender, out)
             self._holes = False
-            self._meet_all((*message.leaves, *message.row), out)
+            self._hear_of_all((*message.leaves, *message.row), out)
             self._note_seen(message)
         elif isinstance(message, JoinTell):
             self._on_join_tell(message, out)
@@ -293,8 +294,8 @@ class Overlay:
         if sender.id != source:
             return
         members = self._members
-        if members.members.get(source) is not sender:
-            self._meet(sender, out, heard=True)
+        if members.members.get(source) is not sender or source in self._soon:
+            self._meet(sender, out)
         if ping.news:
             self._hear_news(source, ping.news, out)
         leaves = self._near.leaves
@@ -313,8 +314,8 @@ class Overlay:
         direct = probe is not None and probe.stage != FOR_ANOTHER and pong.about == source
         if probe is not None and direct:
             self._near.measured(source, members.lived - probe.sent)
-        if members.members.get(source) is not sender:
-            self._meet(sender, out, heard=True)
+        if members.members.get(source) is not sender or source in self._soon:
+            self._meet(sender, out)
         if direct:
             self._near.compete(source)
         if pong.news:
@@ -341,7 +342,8 @@ class Overlay:
             if contact.id == members.me.id:
                 self._refute(source, contact, news.status, out)
             elif news.status == "alive":
-                self._meet(contact, out, heard=False)
+                leaves = self._near.leaves
+                self._hear_of(contact, contact.id not in leaves and leaves.fits(contact.id), out)
             elif news.status == "suspect":
                 if members.suspect(contact):
                     self._on_suspect(contact, out)
@@ -360,7 +362,6 @@ class Overlay:
     def _on_suspect(self, contact: Contact, out: list[Effect]) -> None:
         """Tell the suspect at once, so that it can refute: the Ping bears the claim."""
         out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
-        self._wake(self._members.lived + self._parameters.probe_us)
 
     def _end_probes(self, out: list[Effect]) -> None:
         members = self._members
@@ -374,32 +375,47 @@ class Overlay:
 
     def _ask_others(self, number: int, probe: Probe, out: list[Effect]) -> None:
         """Rule: nobody is suspected before others have tried to reach it too."""
-        out.extend(self._members.ask_others(number, probe, self._near.leaves.clockwise()))
+        digest = self._near.leaves.digest
+        out.extend(self._members.ask_others(number, probe, self._near.leaves.clockwise(), digest))
 
     # Who is known.
 
-    def _meet(self, contact: Contact, out: list[Effect], *, heard: bool) -> None:
-        """A node lives: `heard` by its own word, or it is said by another."""
-        if contact.id == self.me.id:
-            out[:0] = self._members.refute(contact, "alive")
-        elif self._members.hear(contact):
-            self._take_in(contact, heard=heard)
-        elif not heard and contact.id in self._members.graves:
-            self._ask_soon(contact)
-        if heard and contact.id not in self._members.members:
+    def _meet(self, contact: Contact, out: list[Effect]) -> None:
+        """A node lives, by its own word."""
+        node = contact.id
+        members = self._members
+        if node == self.me.id:
+            out[:0] = members.refute(contact, "alive")
+            return
+        strange = members.hear(contact)
+        if strange or (self._soon.pop(node, None) is not None and node in members.members):
+            self._soon.pop(node, None)
+            if self._near.take_in(contact, heard=True):
+                members.spread(News(contact, "alive"))
+        if node not in members.members:
             self._remember(contact)
 
-    def _meet_all(self, contacts: Iterable[Contact], out: list[Effect]) -> None:
-        members = self._members.members
-        for contact in contacts:
-            if members.get(contact.id) is not contact:
-                self._meet(contact, out, heard=False)
+    def _hear_of(self, contact: Contact, fits: bool, out: list[Effect]) -> None:
+        """Rule: into the leaf set comes only who was heard, so that the dead do not come back by hearsay."""
+        members = self._members
+        if contact.id == self.me.id:
+            out[:0] = members.refute(contact, "alive")
+            return
+        strange = members.hear(contact)
+        if contact.id in members.graves and not strange:
+            self._ask_soon(contact)
+        elif fits:
+            self._ask_now(contact, out)
+        elif strange:
+            self._near.take_in(contact, heard=False)
 
-    def _take_in(self, contact: Contact, *, heard: bool) -> None:
-        if self._near.take_in(contact):
-            self._members.spread(News(contact, "alive"))
-            if not heard:
-                self._ask_soon(contact)
+    def _hear_of_all(self, contacts: Iterable[Contact], out: list[Effect]) -> None:
+        """The same of many, of whom only those are asked that all together leave a place for. O(n log n)."""
+        members = self._members
+        running = [each.id for each in contacts if each.id in members.members or members.hear(each)]
+        fitting = set(self._near.leaves.lacks(running))
+        for contact in contacts:
+            self._hear_of(contact, contact.id in fitting, out)
 
     def _remember(self, contact: Contact) -> None:
         strangers = self._strangers
@@ -417,10 +433,16 @@ class Overlay:
             or next((seed for seed in self._seeds if seed.id == node), None)
         )
 
-    def _ask_soon(self, contact: Contact) -> None:
-        if len(self._soon) < SOON_MAX:
-            self._soon[contact.id] = contact
-            self._wake(self._turn_at)
+    def _ask_now(self, contact: Contact, out: list[Effect]) -> None:
+        if contact.id not in self._soon and len(self._soon) < SOON_MAX:
+            self._soon[contact.id] = (contact, SOON_TRIES - 1)
+            out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
+            self._remember(contact)
+
+    def _ask_soon(self, contact: Contact, tries: int = 1) -> None:
+        """With the next turn."""
+        if contact.id not in self._soon and len(self._soon) < SOON_MAX:
+            self._soon[contact.id] = (contact, tries)
 
     def _bury(self, contact: Contact, status: str, out: list[Effect]) -> None:
         """A member is gone: out of the tables, and look for others in its place."""
@@ -431,10 +453,20 @@ class Overlay:
         was_leaf, row = self._near.drop(node)
         if was_leaf:
             self._holes = True
+            self._seen.clear()
             out.extend(self._ask_edges())
+            for fitting in self._near.would_be_leaves():
+                self._ask_now(fitting, out)
+            self._ask_all_soon()
         if row >= 0:
             others = self._near.table.row(row) or self._near.leaves.clockwise()
             out.extend(Send(other, LeavesAsk(self.me, row)) for other in others[:1])
+
+    def _ask_all_soon(self) -> None:
+        """Where one died others may have, with their rack or behind the same cut: the whole leaf set within two turns."""
+        members = self._members.members
+        for leaf in self._near.leaves.clockwise():
+            self._ask_soon(members[leaf])
 
     # Leaf sets of others.
 
@@ -452,7 +484,7 @@ class Overlay:
             self._seen[tell.sender.id] = leaves_digest([contact.id for contact in tell.leaves])
 
     def _ask_edges(self) -> list[Effect]:
-        return [Send(node, LeavesAsk(self.me)) for node in dict.fromkeys(self._near.leaves.edges())]
+        return [Send(node, LeavesAsk(self.me)) for node in self._near.leaves.edges()]
 
     def _tell_leaves(self, ask: LeavesAsk) -> Send:
         members = self._members.members
@@ -483,7 +515,7 @@ class Overlay:
         members = self._members.members
         leaves = [members[node] for node in self._near.leaves.clockwise() if node != joiner.id]
         self._remember(joiner)
-        self._meet(joiner, out, heard=True)
+        self._meet(joiner, out)
         out.append(Send(joiner.id, JoinTell(self.me, tuple(dict.fromkeys((*known, *leaves))))))
 
     def _what_serves(self, joiner: NodeId) -> list[Contact]:
@@ -494,12 +526,8 @@ class Overlay:
     def _on_join_tell(self, tell: JoinTell, out: list[Effect]) -> None:
         self._join_at = None
         self._join_wait = self._parameters.join_retry_us
-        self._meet(tell.sender, out, heard=True)
-        self._meet_all(tell.known, out)
-        for node in [node for node in self._soon if node in self._near.leaves]:
-            del self._soon[node]
-            self._probe(node, out)
-        self._rearm()
+        self._meet(tell.sender, out)
+        self._hear_of_all(tell.known, out)
 
     # A turn: what is done in each probe period.
 
@@ -510,11 +538,8 @@ class Overlay:
         self._probe(self._next_leaf(), out)
         if self._near.watched:
             self._probe_watched(out)
-        for node in list(self._soon)[:SOON_PER_TURN]:
-            contact = members.members.get(node)
-            stage = ONCE if contact is None else DIRECT
-            out.append(members.probe(contact or self._soon[node], self._near.leaves.digest, stage))
-            del self._soon[node]
+        if self._soon:
+            self._ask_the_next(out)
         quarter = turn % TABLE_TURNS
         if quarter == 0 or (quarter == 2 and self._near.used is not None):
             self._probe_table(out)
@@ -526,6 +551,16 @@ class Overlay:
             self._look_for_seed(out)
         if turn % ROW_TURNS == 0:
             self._ask_row(out)
+
+    def _ask_the_next(self, out: list[Effect]) -> None:
+        members = self._members
+        for node in list(self._soon)[:SOON_PER_TURN]:
+            contact, tries = self._soon.pop(node)
+            member = members.members.get(node)
+            stage = ONCE if member is None else DIRECT
+            out.append(members.probe(member or contact, self._near.leaves.digest, stage))
+            if tries > 1:
+                self._soon[node] = (contact, tries - 1)
 
     def _probe(self, node: NodeId | None, out: list[Effect], stage: int = DIRECT) -> None:
         contact = None if node is None else self._members.members.get(node)
