@@ -72,9 +72,7 @@ class MeshNode:
         )  # per write that is not durable: whose, and what waits
         self._waiting: dict[object, list[Effect]] = {}  # owner -> what waits behind its last write
         self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
-        self._stepping = {kind: self.overlay for kind in _OVERLAY} | {
-            kind: self.directory for kind in _GOSSIP
-        }
+        self._stepping = dict.fromkeys(_OVERLAY, self.overlay) | dict.fromkeys(_GOSSIP, self.directory)
 
     # What the surroundings call.
 
@@ -84,12 +82,15 @@ class MeshNode:
         records: Mapping[tuple[str, bytes], Sequence[Any]],
         seeds: Sequence[Contact],
         warm: Sequence[Contact] = (),
+        known: Directory | None = None,
     ) -> list[Outer]:
-        """Begin, or begin again with what the disk held. `warm`: members that are known already."""
+        """Begin, or begin again with what the disk held. `warm`: members that are known already, with what is `known`."""
         out: list[Outer] = []
-        self.directory.restore(records.get(("directory", b""), ()))
-        advert = AgentAdvert(self.name, self.sources, self.life, now)
-        self.directory.put(advert.item(self.id), now)
+        if known is not None:
+            self.directory.share(known)
+        else:
+            self.directory.restore(records.get(("directory", b""), ()))
+            self.directory.put(self.advert(now), now)
         if warm:
             self.overlay.warm(warm, now)
         else:
@@ -100,6 +101,10 @@ class MeshNode:
         self._timers.watch(self.overlay)
         self._timers.watch(self.directory)
         return self._end(now, out)
+
+    def advert(self, now: int) -> Item:
+        """What this node tells everybody of itself."""
+        return AgentAdvert(self.name, self.sources, self.life, now).item(self.id)
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
         """A datagram came."""

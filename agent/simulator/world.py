@@ -7,7 +7,7 @@ the seed, and nothing looks at a real clock.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -18,6 +18,7 @@ from elf.agent.simulator.network import Network, Weather
 from elf.agent.simulator.rows import Paths, RowMaker
 from elf.agent.simulator.sources import VirtualSource
 from elf.cbt.budget import Budget
+from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import JobSpec
 from elf.jobmaster.schedule import plan_of
 from elf.sinks.ledger import Ledger
@@ -25,6 +26,7 @@ from elf.srt.effects import Notice, Read, Send, Write
 from elf.srt.ids import JobId, NodeId, node_id
 from elf.srt.messages import Contact, Line, Message
 from elf.srt.parameters import Parameters
+from elf.srt.routing import warm_tables
 
 EPOCH_US = 1_700_000_000_000_000
 """Event time of the virtual moment 0: in November 2023."""
@@ -99,8 +101,25 @@ class World:
         self._sink_names[name] = identity
         return identity
 
-    def start(self, actor: Actor, seeds: Sequence[Contact] = (), warm: Sequence[Contact] = ()) -> None:
-        """Start the agent. `warm`: members it knows from the beginning, instead of joining through `seeds`."""
+    def start(self, actor: Actor, seeds: Sequence[Contact] = ()) -> None:
+        """Start the agent; it joins through `seeds`."""
+        node = self._make_node(actor)
+        self.tell("start", actor, None)
+        self._perform(actor, node.start(self.clock(actor), actor.disk.records, seeds))
+
+    def start_warm(self, actors: Iterable[Actor]) -> None:
+        """Start agents that have known each other for long: a mesh of 10,000 need not be watched while it forms."""
+        nodes = sorted(((self._make_node(actor), actor) for actor in actors), key=lambda pair: pair[0].id)
+        contacts = [node.overlay.me for node, _ in nodes]
+        known = Directory(self.parameters, lambda item: True, self.rng)
+        for node, actor in nodes:
+            known.put(node.advert(self.clock(actor)), self.clock(actor))
+        for number, (node, actor) in enumerate(nodes):
+            leaves, table = warm_tables(contacts, number, self.parameters.leaves)
+            self.tell("start", actor, None)
+            self._perform(actor, node.start(self.clock(actor), {}, (), [*leaves, *table], known))
+
+    def _make_node(self, actor: Actor) -> MeshNode:
         assert actor.node is None
         actor.life += 1
         actor.is_paused, actor.inbox, actor.wake_us = False, [], None
@@ -118,9 +137,7 @@ class World:
             budget=self._budget,
             sink_of=lambda name: self._sink_names.get(name),
         )
-        self.tell("start", actor, None)
-        now = self.clock(actor)
-        self._perform(actor, actor.node.start(now, actor.disk.records, seeds, warm))
+        return actor.node
 
     def crash(self, actor: Actor, *, wipe: bool = False) -> None:
         """The agent is gone at once, with what was not durable; with `wipe` the disk too (not the web server's logs)."""
