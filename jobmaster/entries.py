@@ -10,6 +10,7 @@ import msgspec
 from elf.srt.ids import NodeId
 from elf.srt.messages import Ballot, Line, Micros, Schedule, Slot, Span
 from elf.srt.partial import Part
+from elf.srt.sizes import CONTRIBUTION_BYTES, ID_BYTES
 
 Revision = tuple[int, NodeId, int]
 """(epoch, node, n) of a window's publication, compared in order."""
@@ -46,11 +47,16 @@ class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     lagging: dict[NodeId, Micros]
     parts: dict[str, Part]
 
+    @property
+    def nbytes(self) -> int:
+        rows = sum(part.nbytes for part in self.parts.values())
+        return rows + CONTRIBUTION_BYTES * len(self.contributions) + ID_BYTES * len(self.lagging)
+
 
 class Add(Entry, frozen=True, array_like=True, tag="add"):
-    """The roster: windows that reach past `from_us` expect this worker."""
+    """The roster: windows that reach past `from_us` expect these workers."""
 
-    worker: NodeId
+    workers: tuple[NodeId, ...]
     from_us: Micros
 
 
@@ -62,9 +68,10 @@ class Left(Entry, frozen=True, array_like=True, tag="left"):
 
 
 class Forget(Entry, frozen=True, array_like=True, tag="forget"):
-    """Nobody expects the worker any more in windows from its watermark on."""
+    """Nobody expects the worker any more in windows from `until_us` on: its watermark."""
 
     worker: NodeId
+    until_us: Micros
 
 
 class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):

@@ -34,8 +34,9 @@ from elf.jobmaster.plan import Plan
 from elf.jobmaster.positions import Positions, PositionsState
 from elf.jobmaster.schedule import BEFORE_ALL, Shape, in_force, plan_of
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import GAP, NO_BALLOT, Ballot, Micros, Schedule
+from elf.srt.messages import GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule
 from elf.srt.partial import Part
+from elf.srt.sizes import CONTRIBUTION_BYTES
 
 FRAME_ROWS = 1 << 16
 """Rows of one frame of a snapshot: a few MiB unpacked."""
@@ -67,6 +68,12 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     finals: dict[WindowKey, Published]
     touched: dict[str, dict[Micros, int]]
     panes: dict[str, tuple[tuple[bytes, ...], ...]]
+
+    @property
+    def nbytes(self) -> int:
+        frames = sum(len(frame) for trees in self.panes.values() for tree in trees for frame in tree)
+        files = len(self.positions.at) + len(self.positions.closed)
+        return frames + CONTRIBUTION_BYTES * (files + len(self.watermarks) + len(self.finals))
 
 
 class JobState:
@@ -138,7 +145,7 @@ class JobState:
     def _advance(self, entry: Accept) -> None:
         """Rule 2*: a watermark counts only inside an accepted contribution, and for who contributed. It never falls."""
         marks, low, lagging = self.watermarks, entry.watermark, entry.lagging
-        if low > self.front_us and len(lagging) < len(entry.contributions):
+        if self.front_us < low < NO_WATERMARK:
             self.front_us = low
         for (worker, _, lane), span in entry.contributions.items():
             if lane:
@@ -147,7 +154,7 @@ class JobState:
             known = marks.get(worker)
             if span[2] & GAP:
                 self._note_gap(worker, BEFORE_ALL if known is None else known, mark)
-            if known is None or mark > known:
+            if (known is None or mark > known) and mark < NO_WATERMARK:
                 marks[worker] = mark
 
     def _note_gap(self, worker: NodeId, from_us: Micros, to_us: Micros) -> None:

@@ -73,10 +73,14 @@ from elf.srt.messages import (
     Welcome,
 )
 from elf.srt.parameters import Parameters
+from elf.srt.sizes import bundle_bytes
 
 SPLIT_POSITIONS_MAX = 64
 """A Split tells so many positions of files that do fit as well, where only the schedule is wrong: a lone worker needs them."""
 DAY_US = 24 * 3600 * 1_000_000
+
+ROOM_KEPT = 16
+"""Entries that bundles, windows and workers leave to changes of the job and to retention."""
 
 Answer = Callable[..., None]
 
@@ -84,8 +88,9 @@ Answer = Callable[..., None]
 class Master:
     """Serves one job under `ballot`.
 
-    propose: puts an entry into the log and returns its index; it counts when it comes back through `committed`. sinks: durable
-    ones, which keep a ledger. Every public method takes the node's clock and returns effects; `fence` is a higher ballot that a
+    propose: puts an entry into the log and returns its index; it counts when it comes back through `committed`. room: how many
+    more may be proposed now; without room bundles wait, and the rest is taken up again later. sinks: durable ones, which keep a
+    ledger. Every public method takes the node's clock and returns effects; `fence` is a higher ballot that a
     sink told: the node must step down.
     """
 
@@ -98,6 +103,7 @@ class Master:
         propose: Callable[[AnyEntry], int],
         budget: Budget,
         sinks: Sequence[NodeId] = (),
+        room: Callable[[], int] = lambda: ROOM_KEPT << 16,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -108,7 +114,7 @@ class Master:
         self.publication = Publication(
             state, ballot, parameters, budget, lateness_us=spec.lateness_us, keep_us=spec.keep_us
         )
-        self._propose = propose
+        self._propose, self._room = propose, room
         self._proposed = self._committed = state.index
         self._answers: deque[tuple[int, Answer, tuple[Any, ...]]] = deque()
         self._commits: dict[NodeId, list[BundleId]] = {}
@@ -126,6 +132,11 @@ class Master:
         self._emit_at: int | None = None
         self._repeat_at: int | None = None
         self._forget_at: int | None = None
+        self._wanted: dict[NodeId, Micros] = {}  # expected from then on; not proposed yet
+        self._sizes: deque[tuple[int, int]] = (
+            deque()
+        )  # (index, bytes) of bundles that are proposed and not committed
+        self._proposed_bytes = 0
         self._unmoved: dict[NodeId, tuple[Micros, int]] = {}
 
     # ---- beginning ----
@@ -135,8 +146,10 @@ class Master:
         if not self.state.schedule:
             self._is_new = True
             self._enter(self._first_entry(now))
-            self._spec_rank = rank_of(self.spec)
         self._enter(Serve(self.ballot))
+        self._spec_rank = max(self._spec_rank, rank_of(self.spec))
+        if self._is_due():
+            self._control(now)
         self.publication.resume()
         self._look_again(now)
         return self._end(now)
@@ -173,6 +186,10 @@ class Master:
         self.ahead.apply(entry)
         return self._proposed
 
+    def _has_room(self) -> bool:
+        """Whether the log takes more: replicas that are slow make bundles wait."""
+        return self._room() > ROOM_KEPT and self._proposed_bytes <= self.parameters.park_bytes_max
+
     def after_log(self, answer: Answer, *about: Any) -> None:
         """Rule 6*: nothing is acknowledged, multicast or published before all that is proposed by now is in the log."""
         if self._proposed <= self._committed:
@@ -187,17 +204,26 @@ class Master:
                 self.state.apply(index, entry)
             self._committed = index
             self._follow(index, entry)
+            while self._sizes and self._sizes[0][0] <= index:
+                self._proposed_bytes -= self._sizes.popleft()[1]
             while self._answers and self._answers[0][0] <= index:
                 _, answer, about = self._answers.popleft()
                 answer(*about)
-        self._look_again(now)
+        self._take_up(now)
         return self._end(now)
+
+    def _take_up(self, now: int) -> None:
+        """What had no room in the log, or waited for an entry."""
+        self._add_wanted()
+        if self._is_due():
+            self._control(now)
+        self._retry_parked(now)
+        self._look_again(now)
 
     def _follow(self, index: int, entry: AnyEntry) -> None:
         """What the master itself draws from an entry."""
         if isinstance(entry, Accept):
-            for version, part in entry.parts.items():
-                self.publication.touch(version, part.rows[1].pane.tolist())
+            self.publication.accepted(index, entry)
             if len(self._reported) < len(self._known):
                 self._reported.update(slot[0] for slot in entry.contributions)
         elif isinstance(entry, Final):
@@ -206,7 +232,7 @@ class Master:
                 self._publish(ready)
         elif isinstance(entry, ControlEntry):
             self._control_index = 0 if index >= self._control_index else self._control_index
-            self.publication.schedule_changed()
+            self.publication.schedule_changed(index)
         elif isinstance(entry, Retire):
             self.publication.retired()
 
@@ -236,7 +262,7 @@ class Master:
             self._split(child, bundle, self.ahead.misfits(bundle.contributions))
         elif not self._is_sound(bundle) or not self.ahead.rows_belong(bundle.schedule, bundle.parts):
             self._split(child, bundle, list(bundle.contributions)[:SPLIT_POSITIONS_MAX])
-        elif fit is Fit.FITS:
+        elif fit is Fit.FITS and self._has_room():
             self._accept(child, bundle)
             return True
         elif not self.parking.put(child, bundle, now):
@@ -254,7 +280,11 @@ class Master:
     def _accept(self, child: NodeId, bundle: Bundle) -> None:
         self._expect(bundle.contributions)
         parts = {version: part for version, part in bundle.parts.items() if len(part.rows[1])}
-        self._enter(Accept(bundle.schedule, bundle.contributions, bundle.watermark, bundle.lagging, parts))
+        index = self._enter(
+            Accept(bundle.schedule, bundle.contributions, bundle.watermark, bundle.lagging, parts)
+        )
+        self._sizes.append((index, bundle_bytes(bundle)))
+        self._proposed_bytes += self._sizes[-1][1]
         self.after_log(self._commit, child, bundle.id)
 
     def _expect(self, contributions: Iterable[Slot]) -> None:
@@ -262,11 +292,21 @@ class Master:
         known = self._known
         for worker, _, _ in contributions:
             if worker not in known:
-                self._add(worker, max(self.state.front_us, self.ahead.since_us))
+                self._want(worker, max(self.state.front_us, self.ahead.since_us))
+        self._add_wanted()
 
-    def _add(self, worker: NodeId, from_us: Micros) -> None:
+    def _want(self, worker: NodeId, from_us: Micros) -> None:
         self._known.add(worker)
-        self._enter(Add(worker, from_us))
+        self._wanted[worker] = from_us
+
+    def _add_wanted(self) -> None:
+        """ADD, for all at once that are expected from the same time on."""
+        while self._wanted and self._has_room():
+            from_us = min(self._wanted.values())
+            workers = [worker for worker, since in self._wanted.items() if since == from_us]
+            self._enter(Add(tuple(workers), from_us))
+            for worker in workers:
+                del self._wanted[worker]
 
     def _retry_parked(self, now: int) -> None:
         """Positions moved: what waited may fit now, and what fits may let others fit."""
@@ -274,7 +314,8 @@ class Master:
         while moved and len(self.parking):
             moved = False
             for parked in self.parking:
-                if self.ahead.judge(parked.bundle.contributions) is not Fit.AHEAD:
+                fit = self.ahead.judge(parked.bundle.contributions)
+                if fit is not Fit.AHEAD and (fit is not Fit.FITS or self._has_room()):
                     self.parking.take(parked.bundle.id)
                     moved |= self._judge(parked.child, parked.bundle, now)
 
@@ -295,8 +336,10 @@ class Master:
     def hello(self, message: Hello, now: int) -> list[Effect]:
         """A worker asks where to go on."""
         if message.worker not in self._known:
-            self._add(message.worker, self._expected_from(now))
-        self.after_log(self._welcome, message)
+            self._want(message.worker, self._expected_from(now))
+            self._add_wanted()
+        if message.worker not in self._wanted:
+            self.after_log(self._welcome, message)
         return self._end(now)
 
     def _welcome(self, message: Hello) -> None:
@@ -324,19 +367,27 @@ class Master:
         """A worker leaves, its last line committed."""
         member = self.ahead.roster.get(message.worker)
         if member is not None and member.until_us == AFTER_ALL:
+            if not self._has_room():
+                return self._end(now)  # it says so again
             self._enter(Left(message.worker, message.until_us))
-        self.after_log(self._out.append, Send(message.worker, Farewell(self.job, message.worker)))
+        self.after_log(self._farewell, message.worker)
         return self._end(now)
+
+    def _farewell(self, worker: NodeId) -> None:
+        self._out.append(Send(worker, Farewell(self.job, worker)))
 
     def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], now: int) -> list[Effect]:
         """Roster rule*: expected is who advertises the source in the directory, whether or not it has reported."""
         for worker, advert in adverts:
             if self.spec.source in advert.sources and self._is_new_life(worker, advert):
-                self._add(worker, self._expected_from(advert.since_us))
+                self._want(worker, self._expected_from(advert.since_us))
+        self._add_wanted()
         return self._end(now)
 
     def _is_new_life(self, worker: NodeId, advert: AgentAdvert) -> bool:
         member = self.ahead.roster.get(worker)
+        if worker in self._wanted:
+            return False
         return member is None or (member.until_us != AFTER_ALL and advert.since_us >= member.until_us)
 
     def _expected_from(self, since_us: Micros) -> Micros:
@@ -352,7 +403,8 @@ class Master:
 
     def _forget(self, worker: NodeId) -> None:
         self._known.discard(worker)
-        self._enter(Forget(worker))
+        mark = self.state.watermarks.get(worker)
+        self._enter(Forget(worker, self.ahead.roster[worker].from_us if mark is None else mark))
 
     def _forget_silent(self, now: int) -> None:
         """Whose watermark has not moved for `forget_us` is forgotten. Looked at a few times in that span; O(workers)."""
@@ -365,7 +417,7 @@ class Master:
             known, since = self._unmoved.get(worker, (None, now))
             if known != mark or now < since:
                 self._unmoved[worker] = (mark, now)
-            elif now - since >= span:
+            elif now - since >= span and self._has_room():
                 del self._unmoved[worker]
                 self._out.append(Notice("forgotten", f"{short(worker)} was silent and is forgotten", worker))
                 self._forget(worker)
@@ -378,11 +430,23 @@ class Master:
         if rank <= self._spec_rank:
             return self._end(now)
         self._spec_rank, self.spec = rank, spec
+        self.publication.lateness_us, self.publication.keep_us = spec.lateness_us, spec.keep_us
         if spec.stopped:
             self.after_log(self._multicast.append, Stop(self.job, self.ballot))
-        elif spec.versions[-1].digest != self.ahead.schedule[-1].version:
+        elif self._is_due():
             self._control(now)
         return self._end(now)
+
+    def _is_due(self) -> bool:
+        """Whether the spec's last version is to come into force, and the log can take it. One change at a time."""
+        last = self.spec.versions[-1].digest
+        has_come = last == self.ahead.schedule[-1].version or self.spec.stopped
+        return (
+            not has_come
+            and not self._control_index
+            and self._spec_rank > self.state.spec
+            and self._room() > 0
+        )
 
     def _control(self, now: int) -> None:
         """CONTROL*: the line and its lane are in the log before anybody hears of them."""
@@ -432,13 +496,14 @@ class Master:
 
     def _emit(self, now: int) -> None:
         self._emit_at = None
-        if not self._control_index:
-            due, opened = self.publication.emit(now, self.has_majority())
+        if not self._control_index and self._has_room():
+            due, opened = self.publication.emit(now, self.has_majority(), self._room() - ROOM_KEPT)
             for ready in opened:
                 self._publish_open(ready)
             for ready in due:
                 self.log_final(ready)
-            self._retire()
+            if self._room() > 0:
+                self._retire()
         self._look_again(now)
 
     def log_final(self, ready: Ready) -> None:
@@ -479,8 +544,8 @@ class Master:
         """A sink answers with what it holds."""
         entries = self.outbox.told(source, message)
         if entries is not None:
-            self.publication.ledger_told(entries)
-            self._look_again(now)
+            self.after_log(self.publication.ledger_told, entries)
+        self._look_again(now)
         return self._end(now)
 
     def put_told(self, source: NodeId, message: PutTell, now: int) -> list[Effect]:
@@ -523,6 +588,7 @@ class Master:
             self._repeat_at = now + self.parameters.ask_us_max
         if self._forget_at is None or self._is_time(self._forget_at, now, self.parameters.forget_us // 16):
             self._forget_silent(now)
+        self._add_wanted()
         return self._end(now)
 
     def _is_time(self, at: int | None, now: int, span: int) -> bool:

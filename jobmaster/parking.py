@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 from elf.srt.ids import NodeId
 from elf.srt.messages import Bundle, BundleId
-
-CONTRIBUTION_BYTES = 100
-"""What a contribution takes in memory: a key of three, a span of three."""
+from elf.srt.sizes import bundle_bytes
 
 
 class Parked(NamedTuple):
@@ -41,8 +39,7 @@ class Parking:
     def put(self, child: NodeId, bundle: Bundle, now: int) -> bool:
         """Keep a bundle; False when there is no room for it. One that came again waits on, under its new child."""
         before = self.take(bundle.id)
-        size = sum(part.nbytes for part in bundle.parts.values())
-        size += CONTRIBUTION_BYTES * len(bundle.contributions)
+        size = bundle_bytes(bundle)
         if self.nbytes + size > self._bytes_max:
             return False
         self._parked[bundle.id] = Parked(child, bundle, size, before.since if before else now)

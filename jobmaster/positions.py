@@ -216,7 +216,7 @@ class Positions:
         elif isinstance(entry, Left):
             self._end(entry.worker, entry.until_us, has_left=True)
         elif isinstance(entry, Forget):
-            self._end(entry.worker, BEFORE_ALL, has_left=False)
+            self._end(entry.worker, entry.until_us, has_left=False)
 
     def _accept(self, entry: Accept) -> None:
         at = self.at
@@ -301,9 +301,11 @@ class Positions:
         self._intervals = {version: interval(schedule, version) for version in self.shapes}
 
     def _add(self, entry: Add) -> None:
-        known = self.roster.get(entry.worker)
-        from_us = entry.from_us if known is None else min(known.from_us, entry.from_us)
-        self.roster[entry.worker] = Member(from_us)
+        for worker in entry.workers:
+            known = self.roster.get(worker)
+            self.roster[worker] = Member(
+                entry.from_us if known is None else min(known.from_us, entry.from_us)
+            )
 
     def _end(self, worker: NodeId, until_us: Micros, *, has_left: bool) -> None:
         member = self.roster.get(worker)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from elf.cbt.budget import Budget
-from elf.jobmaster.entries import Final, Revision
+from elf.jobmaster.entries import Accept, Final, Revision
 from elf.jobmaster.job_state import JobState, Published, WindowKey
 from elf.jobmaster.schedule import interval, plan_of
 from elf.jobmaster.window_rule import Coverage, Roster
@@ -104,7 +104,9 @@ class Publication:
         return any(at > published.at for pane, at in touched.items() if start <= pane < start + size)
 
     def touch(self, version: str, panes: Iterable[Micros]) -> None:
-        """Panes of a version changed."""
+        """Panes of a version changed. Entries behind may already have ended that version."""
+        if version not in self.state.touched:
+            return
         shape = self.state.shape(version)
         changed = self._changed.setdefault(version, set())
         unfinal = self._unfinal.setdefault(version, set())
@@ -116,6 +118,19 @@ class Publication:
                     if (version, start) not in finals:
                         unfinal.add(start)
 
+    def accepted(self, index: int, entry: Accept) -> None:
+        """A bundle's panes changed; the lines that came past retention are counted in another one."""
+        retained = self.state.positions.retained_us
+        for version, part in entry.parts.items():
+            panes = part.rows[1].pane.tolist()
+            self.touch(version, panes)
+            if panes and panes[0] < retained:
+                self._touch_since(index)
+
+    def _touch_since(self, index: int) -> None:
+        for version, touched in self.state.touched.items():
+            self.touch(version, [pane for pane, at in touched.items() if at >= index])
+
     def _note_final(self, key: WindowKey, published: Published) -> None:
         version, start = key
         self._unfinal.get(version, set()).discard(start)
@@ -125,25 +140,25 @@ class Publication:
         end = self.covers(version, start)[1]
         self._final_until = end if self._final_until is None else max(end, self._final_until)
 
-    def schedule_changed(self) -> None:
-        """CONTROL: versions that are gone have no windows; those whose panes were given up have changed."""
+    def schedule_changed(self, index: int) -> None:
+        """CONTROL at `index`: versions that are gone have no windows; those whose panes were given up have changed."""
         known = self.state.touched
-        for version in self._changed.keys() - known.keys():
-            del self._changed[version], self._unfinal[version]
+        self._leave_out_versions()
         self._pending = {key: ready for key, ready in self._pending.items() if key[0] in known}
         self._partial = {key for key in self._partial if key[0] in known}
-        for version, touched in known.items():
-            self.touch(version, [pane for pane, at in touched.items() if at == self.state.index])
+        self._touch_since(index)
+
+    def _leave_out_versions(self) -> None:
+        for sets in (self._changed, self._unfinal):
+            for version in sets.keys() - self.state.touched.keys():
+                del sets[version]
 
     def retired(self) -> None:
         """Panes are gone: so are the windows that began there."""
-        retained, shapes = self.state.positions.retained_us, self.state.positions.shapes
+        self._leave_out_versions()
         for sets in (self._changed, self._unfinal):
-            for version in list(sets):
-                if version not in shapes:
-                    del sets[version]
-                else:
-                    sets[version] = {s for s in sets[version] if not shapes[version].is_before(s, retained)}
+            for version, starts in sets.items():
+                starts.difference_update([start for start in starts if self._is_gone((version, start))])
         for keys in (self._partial, self._forced, self._before):
             keys.difference_update([key for key in keys if self._is_gone(key)])
         for counts in (self._counts, self._held_since):
@@ -161,7 +176,7 @@ class Publication:
             if key not in self.state.finals and revision[:2] < self.state.ballot and not self._is_gone(key):
                 self._before.add(key)
         for key, published in self.state.finals.items():
-            if self.ledger_differs(published, told.get(key)):
+            if published.revision[:2] != self.ballot and self.ledger_differs(published, told.get(key)):
                 self._forced.add(key)
                 self._changed.setdefault(key[0], set()).add(key[1])
 
@@ -176,8 +191,8 @@ class Publication:
         """Whether an emit interval may have something to say."""
         return any(self._changed.values()) or any(self._unfinal.values()) or bool(self._partial)
 
-    def emit(self, now: int, has_majority: bool) -> tuple[list[Ready], list[Ready]]:
-        """(windows to log as final, windows to tell as open), in time order for each version."""
+    def emit(self, now: int, has_majority: bool, finals_max: int) -> tuple[list[Ready], list[Ready]]:
+        """(windows to log as final, at most so many; windows to tell as open), in time order for each version."""
         roster = Roster(self.state, self.lateness_us)
         due: list[Ready] = []
         opened: list[Ready] = []
@@ -186,15 +201,21 @@ class Publication:
                 key = (version, start)
                 if key in self._pending:
                     continue
+                if len(due) >= finals_max:
+                    return self._held_back(due), opened
                 ready = self._final(key, roster, now, has_majority)
                 if ready is not None:
                     due.append(ready)
                 elif key not in self.state.finals and start in self._changed[version] and self._may_open(key):
                     covers = self.covers(*key)
                     opened.append(self._read(key, "open", roster.of_open(*covers)))
+        return self._held_back(due), opened
+
+    def _held_back(self, due: list[Ready]) -> list[Ready]:
+        """They are not told, and not read again, before the log has them."""
         for ready in due:
             self._pending[ready.key] = ready
-        return due, opened
+        return due
 
     def _incomplete(self, version: str) -> set[Micros]:
         return {start for of, start in self._partial if of == version}

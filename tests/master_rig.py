@@ -16,8 +16,6 @@ from elf.sinks.ledger import Ledger
 from elf.srt.effects import Effect, Post, Send
 from elf.srt.ids import NodeId
 from elf.srt.messages import (
-    CLOSED,
-    FIRST,
     Ballot,
     Bundle,
     Commit,
@@ -69,6 +67,8 @@ class Rig:
         now: int = T0,
         kind: type[Master] = Master,
         parameters: Parameters = PARAMETERS,
+        ledgers: dict[NodeId, Ledger] | None = None,
+        deaf: bool = False,
     ) -> None:
         self.spec = spec or spec_of(query())
         self.budget = Budget(1 << 28)
@@ -77,10 +77,13 @@ class Rig:
         self.waiting: list[tuple[int, AnyEntry]] = []
         self.index = self.state.index
         self.delayed, self.now = delayed, now
-        self.ledgers = {sink: Ledger(self.spec.id) for sink in sinks}
+        self.room, self.deaf = 1 << 20, deaf
+        self.ledgers = {sink: Ledger(self.spec.id) for sink in sinks} if ledgers is None else ledgers
         self.effects: list[Effect] = []
         self.puts: list[Put] = []
-        self.master = kind(self.spec, self.state, ballot, parameters, self.propose, self.budget, sinks)
+        self.master = kind(
+            self.spec, self.state, ballot, parameters, self.propose, self.budget, sinks, lambda: self.room
+        )
         self.master.is_watched = True
         self.do(self.master.begin(now))
         self.bundles = 0
@@ -99,7 +102,7 @@ class Rig:
                 continue
             effect = queue.pop(0)
             self.effects.append(effect)
-            if isinstance(effect, Send) and effect.to in self.ledgers:
+            if isinstance(effect, Send) and effect.to in self.ledgers and not self.deaf:
                 for answer in self.ledgers[effect.to].step(BALLOT[1], effect.message, self.now):
                     if isinstance(answer, Send):
                         queue += self.master.step(effect.to, answer.message, self.now)
@@ -169,6 +172,15 @@ class Rig:
     def splits(self) -> list[Split]:
         return self.take(Split)
 
+    def welcomes_splits_commits(self) -> tuple[list[Welcome], list[Split], list[Any]]:
+        """All three, of the same time."""
+        kept = list(self.effects)
+        welcomes = self.take(Welcome)
+        self.effects = list(kept)
+        splits = self.take(Split)
+        self.effects = kept
+        return welcomes, splits, self.committed()
+
     def welcomes(self) -> list[Welcome]:
         return self.take(Welcome)
 
@@ -178,6 +190,3 @@ class Rig:
 
 def file(worker: NodeId, number: int = 1, lane: int = 0) -> Slot:
     return worker, number, lane
-
-
-__all__ = ["CLOSED", "FIRST"]

@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
-from tests.master_rig import FIRST, SINK, T0, Rig, file
-from tests.mesh_lines import SECOND, told, window_of
+import msgspec
+import pytest
 
-A, B = b"A" * 16, b"B" * 16
+from elf.jobmaster.entries import Accept, Add, Final, Retire
+from elf.jobmaster.job_spec import AgentAdvert
+from elf.srt.messages import (
+    CLOSED,
+    FIRST,
+    GAP,
+    Commit,
+    Farewell,
+    Goodbye,
+    Hello,
+    Position,
+    Put,
+    PutTell,
+)
+from elf.srt.partial import Part
+from tests.master_rig import BALLOT, CHILD, PARAMETERS, SINK, T0, Rig, file, spec_of
+from tests.mesh_lines import SECOND, part_of, plan_of, told, window_of
+
+A, B, C = b"A" * 16, b"B" * 16, b"\x03" * 16
+SIZE = 10 * SECOND
+
+
+def opened(**fields: bool) -> Rig:
+    """A rig with files of A and B at 100."""
+    rig = Rig(**fields)  # type: ignore[arg-type]
+    rig.bundle({file(A): (0, 100, FIRST), file(B): (0, 100, FIRST)})
+    rig.commit()
+    rig.take(Commit)
+    return rig
+
+
+# Rule 4.
 
 
 def test_rule_4_a_bundle_at_its_place_is_accepted() -> None:
@@ -17,6 +48,190 @@ def test_rule_4_a_bundle_at_its_place_is_accepted() -> None:
     rig.master.check()
 
 
+def test_rule_4_a_bundle_behind_is_dropped_and_committed_again() -> None:
+    rig = opened()
+    again = rig.bundle({file(A): (0, 100, FIRST), file(B): (40, 90, 0)}, [(T0, 1, 5)])
+    assert rig.committed() == [again.id]
+    assert not rig.state.panes[again_version(rig)].lines().pane.tolist()
+
+
+def again_version(rig: Rig) -> str:
+    return rig.state.schedule[-1].version
+
+
+def test_rule_4_an_idle_file_does_not_hold_a_repeated_bundle() -> None:
+    rig = opened()
+    idle = {file(B): (100, 100, 0)}
+    rig.bundle({file(A): (100, 150, 0), **idle}, [(T0, 1, 5)])
+    repeated = rig.bundle({file(A): (100, 150, 0), **idle}, [(T0, 1, 5)])
+    assert repeated.id in rig.committed()
+    assert told_total(rig) == 1
+
+
+def told_total(rig: Rig) -> int:
+    """Lines read in all panes."""
+    return int(sum(panes.lines().lanes[0].sum() for panes in rig.state.panes.values()))
+
+
+def test_rule_4_a_bundle_ahead_waits_for_what_is_missing() -> None:
+    rig = opened()
+    third = rig.bundle({file(A): (300, 400, 0)}, [(T0, 1, 3)])
+    second = rig.bundle({file(A): (200, 300, 0)}, [(T0, 1, 2)])
+    assert rig.committed() == []
+    first = rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 1)])
+    assert rig.committed() == [first.id, second.id, third.id]
+    assert told_total(rig) == 3
+    assert not len(rig.master.parking)
+
+
+def test_rule_4_what_waited_too_long_is_split() -> None:
+    rig = opened()
+    ahead = rig.bundle({file(A): (300, 400, 0), file(B): (100, 110, 0)})
+    rig.tick(PARAMETERS.park_us - 1)
+    assert not rig.splits()
+    rig.tick(1)
+    (split,) = rig.splits()
+    assert (split.id, split.positions) == (ahead.id, ((file(A), Position(100)),))
+
+
+def test_rule_4_parked_bundles_wait_anew_when_the_clock_goes_back() -> None:
+    rig = opened()
+    rig.bundle({file(A): (300, 400, 0)})
+    rig.tick(-3600 * SECOND)
+    rig.tick(PARAMETERS.park_us - 1)
+    assert not rig.splits()
+    rig.tick(1)
+    assert rig.splits()
+
+
+def test_rule_4_what_does_not_fit_into_the_parking_is_split() -> None:
+    rig = Rig(parameters=msgspec.structs.replace(PARAMETERS, park_bytes_max=1_000))
+    rig.bundle({file(A): (0, 100, FIRST)})
+    rig.bundle({file(A): (300, 400, 0)}, [(T0, 1, 1)])
+    rig.bundle({file(A): (400, 500, 0)}, [(T0 + i * SECOND, i % 12, 1) for i in range(100)])
+    assert len(rig.splits()) == 1
+    rig.master.check()
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        {file(A): (50, 150, 0)},
+        {file(A): (100, 150, 0), file(B): (0, 50, 0)},
+        {file(A): (200, 250, 0), file(B): (0, 50, 0)},
+        {file(A): (150, 140, 0)},
+        {file(A): (100, 110, 0), (B, 0, 0): (0, 5, FIRST)},
+        {file(A, 2): (0, 10, 0), file(B): (90, 110, CLOSED)},
+    ],
+    ids=[
+        "straddles",
+        "fits and behind",
+        "ahead and behind",
+        "backwards",
+        "no file has bytes",
+        "closes across",
+    ],
+)
+def test_rule_4_what_is_mixed_is_split_with_the_positions_that_do_not_fit(
+    spans: dict[tuple[bytes, int, int], tuple[int, int, int]],
+) -> None:
+    rig = opened()
+    bundle = rig.bundle(spans, [(T0, 1, 5)])
+    (split,) = rig.splits()
+    assert split.id == bundle.id
+    fits = rig.master.ahead.misfits(spans)
+    assert [slot for slot, _ in split.positions] == [slot for slot in fits if slot[1]]
+    assert told_total(rig) == 0
+
+
+def test_unknown_files_open_only_with_first_or_from_zero() -> None:
+    rig = opened()
+    ahead = rig.bundle({file(A, 9): (50, 60, 0)})
+    rig.tick(PARAMETERS.park_us)
+    (split,) = rig.splits()
+    assert (split.id, split.positions) == (ahead.id, ())
+    rig.bundle({file(A, 9): (50, 60, FIRST), file(B, 9): (0, 5, 0)})
+    assert len(rig.committed()) == 1
+
+
+def test_file_0_stands_at_0_always() -> None:
+    rig = Rig()
+    for _ in range(3):
+        rig.bundle({file(A, 0): (0, 0, FIRST)}, watermark=rig.now)
+    assert len(rig.committed()) == 3
+    assert rig.state.watermarks == {A: T0}
+
+
+def test_closed_files_stay_closed() -> None:
+    rig = opened()
+    rig.bundle({file(A): (100, 150, CLOSED)})
+    rig.bundle({file(A): (150, 150, CLOSED), file(B): (100, 120, 0)})
+    rig.bundle({file(A): (0, 150, FIRST)})
+    assert len(rig.committed()) == 3
+    assert rig.state.positions.position(file(A)) == Position(150, closed=True)
+    rig.bundle({file(A): (150, 160, 0)})
+    assert len(rig.splits()) == 1
+
+
+def test_rows_of_another_shape_are_split() -> None:
+    rig = opened()
+    version = again_version(rig)
+    good = part_of(plan_of(), [(T0, 1, 5)])
+    bad = Part((good.ops[1], good.ops[0]), good.rows)
+    made = rig.bundle({file(A): (100, 110, 0)}, watermark=T0)
+    for parts in ({version: bad}, {"another": good}):
+        rig.take(Commit)
+        rig.give(msgspec.structs.replace(made, parts=parts, contributions={file(A): (110, 120, 0)}))
+        assert len(rig.splits()) == 1
+
+
+# Rule 6.
+
+
+def test_rule_6_nothing_is_told_before_it_is_in_the_log() -> None:
+    rig = opened(delayed=True)
+    one = rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 5)])
+    again = rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 5)])
+    two = rig.bundle({file(A): (200, 300, 0)}, [(T0, 1, 5)])
+    mixed = rig.bundle({file(A): (150, 350, 0)})
+    rig.do(rig.master.hello(Hello(rig.spec.id, A, 1), rig.now))
+    assert rig.effects == []
+    rig.master.check()
+    rig.commit(1)
+    assert rig.committed() == [one.id, again.id]
+    rig.commit()
+    (welcome,), (split,), committed = rig.welcomes_splits_commits()
+    assert committed == [two.id]
+    assert welcome.positions == ((file(A), Position(300)),)
+    assert (split.id, split.positions) == (mixed.id, ((file(A), Position(300)),))
+
+
+def test_rule_6_a_final_window_is_published_only_when_it_is_in_the_log() -> None:
+    rig = opened(delayed=True)
+    rig.bundle({file(A): (100, 200, 0), file(B): (100, 100, 0)}, [(T0, 1, 5)], watermark=T0 + 60 * SECOND)
+    rig.commit()
+    rig.run(SECOND)
+    assert [entry for _, entry in rig.waiting if isinstance(entry, Final)]
+    assert not rig.windows()
+    rig.commit()
+    assert [window.status for window in rig.windows()] == ["final"]
+
+
+def test_without_room_in_the_log_bundles_wait() -> None:
+    rig = opened(delayed=True)
+    rig.room = 0
+    rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 5)], watermark=T0 + 60 * SECOND)
+    rig.do(rig.master.hello(Hello(rig.spec.id, C, 1), rig.now))
+    rig.run(SECOND)
+    assert not rig.waiting
+    rig.room = 1 << 20
+    rig.do(rig.master.committed([], rig.now))
+    assert [type(entry) for _, entry in rig.waiting] == [Add, Accept]
+
+
+# Windows.
+
+
 def test_a_window_is_final_when_everyone_expected_passed_its_end_and_lateness() -> None:
     rig = Rig(sinks=[SINK])
     lines = [(T0 + 1, 1, 5), (T0 + 9 * SECOND, 2, 6), (T0 + 11 * SECOND, 1, 1)]
@@ -25,14 +240,196 @@ def test_a_window_is_final_when_everyone_expected_passed_its_end_and_lateness() 
     rig.run(SECOND)
     found = rig.windows()
     assert {window.status for window in found} == {"open"}
-    assert told(found[0].rows) == window_of(lines, T0, T0 + 10 * SECOND)
+    assert told(found[0].rows) == window_of(lines, T0, T0 + SIZE)
+    rig.bundle({file(A): (100, 100, 0)}, watermark=T0 + 12 * SECOND - 1)
+    rig.run(SECOND)
+    assert not [window for window in rig.windows() if window.status == "final"]
     rig.bundle({file(A): (100, 100, 0)}, watermark=T0 + 12 * SECOND)
     rig.run(SECOND)
     finals = [window for window in rig.windows() if window.status == "final"]
     assert [(window.start, window.agents_reporting, window.agents_expected) for window in finals] == [
         (T0, 2, 2)
     ]
-    assert told(finals[0].rows) == window_of(lines, T0, T0 + 10 * SECOND)
+    assert told(finals[0].rows) == window_of(lines, T0, T0 + SIZE)
     assert rig.ledgers[SINK].entries[finals[0].version, T0][0] == (1, b"M" * 16, finals[0].revision[2])
     assert rig.master.outbox.waiting == 0
     rig.master.check()
+
+
+def test_expected_is_the_directory_not_who_reported() -> None:
+    rig = Rig()
+    adverts = [(worker, AgentAdvert(worker.hex(), ("access",), 1, T0)) for worker in (A, B, C)]
+    other = (b"D" * 16, AgentAdvert("d", ("errors",), 1, T0))
+    rig.do(rig.master.adverts([*adverts, other], rig.now))
+    rig.bundle({file(A): (0, 10, FIRST), file(B): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 20 * SECOND)
+    rig.run(5 * SECOND)
+    windows = rig.windows()
+    assert [(window.status, window.agents_reporting, window.agents_expected) for window in windows] == [
+        ("open", 2, 3)
+    ]
+    rig.bundle({file(C): (0, 10, FIRST)}, [(T0 + 2, 1, 1)], watermark=T0 + 20 * SECOND)
+    rig.run(SECOND)
+    assert [(w.status, w.agents_reporting, w.lines.read) for w in rig.windows()] == [("final", 3, 2)]
+
+
+def test_a_window_that_waits_too_long_is_final_with_less_and_revised_later() -> None:
+    rig = Rig(sinks=[SINK])
+    three = {file(A): (0, 10, FIRST), file(B): (0, 10, FIRST), file(C): (0, 10, FIRST)}
+    rig.bundle(three, [(T0, 1, 1)], watermark=T0 + SECOND)
+    rig.bundle({file(A): (10, 10, 0), file(B): (10, 10, 0)}, watermark=T0 + 60 * SECOND)
+    rig.run(PARAMETERS.hold_us_max - SECOND)
+    assert {window.status for window in rig.windows()} == {"open"}
+    rig.run(2 * SECOND)
+    assert [(w.status, w.agents_reporting, w.agents_expected) for w in rig.windows()] == [("final", 2, 3)]
+    rig.bundle({file(C): (10, 20, 0)}, [(T0 + 1, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    (revised,) = rig.windows()
+    assert (revised.status, revised.agents_reporting, revised.lines.read) == ("revised", 3, 2)
+
+
+def test_without_a_majority_nothing_is_final_with_less() -> None:
+    rig = Rig()
+    adverts = [(worker, AgentAdvert(worker.hex(), ("access",), 1, T0)) for worker in (A, B)]
+    rig.do(rig.master.adverts(adverts, rig.now))
+    rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(2 * PARAMETERS.hold_us_max)
+    assert {window.status for window in rig.windows()} == {"open"}
+
+
+def test_late_lines_revise_a_final_window_while_it_is_retained() -> None:
+    rig = Rig()
+    rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    rig.bundle({file(A): (10, 20, 0)}, [(T0 + 1, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    windows = rig.windows()
+    assert [(window.status, window.revision[2]) for window in windows] == [("final", 1), ("revised", 2)]
+    assert told(windows[-1].rows) == {"/page/1": (2, 2)}
+
+
+def test_lines_past_retention_are_counted_as_late() -> None:
+    rig = Rig()
+    rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    later = T0 + 3000 * SECOND
+    rig.bundle({file(A): (10, 20, 0)}, [(later, 1, 1)], watermark=later + 60 * SECOND)
+    rig.run(2 * SECOND)
+    assert [entry for _, entry in rig.log if isinstance(entry, Retire)]
+    assert rig.state.positions.retained_us == later + SIZE - rig.spec.keep_us
+    assert T0 not in rig.state.touched[again_version(rig)]
+    rig.windows()
+    rig.bundle({file(A): (20, 30, 0)}, [(T0, 1, 1), (later, 2, 2)], watermark=later + 61 * SECOND)
+    rig.run(SECOND)
+    opened_now, revised = rig.windows()
+    assert told(revised.rows) == {"/page/1": (1, 1), "/page/2": (1, 2)}
+    assert (opened_now.lines.read, opened_now.lines.late, len(opened_now.rows)) == (1, 1, 0)
+    rig.master.check()
+
+
+def test_a_gap_makes_the_windows_it_touches_incomplete() -> None:
+    rig = opened()
+    rig.bundle({file(A): (100, 110, GAP), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + 30 * SECOND)
+    rig.run(2 * PARAMETERS.hold_us_max)
+    assert not [window for window in rig.windows() if window.status == "final"]
+    rig.bundle(
+        {file(A): (110, 120, 0), file(B): (110, 120, 0)},
+        [(T0 + 30 * SECOND, 1, 1)],
+        watermark=T0 + 60 * SECOND,
+    )
+    rig.run(SECOND)
+    assert [(w.start, w.agents_reporting) for w in rig.windows() if w.status == "final"] == [
+        (T0 + 30 * SECOND, 2)
+    ]
+
+
+def test_who_left_is_not_waited_for_and_its_lines_count() -> None:
+    rig = opened()
+    rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + SECOND)
+    rig.do(rig.master.goodbye(Goodbye(rig.spec.id, B, T0 + 2 * SECOND), rig.now))
+    assert rig.take(Farewell) == [Farewell(rig.spec.id, B)]
+    rig.bundle({file(A): (110, 120, 0)}, [(T0 + SIZE, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    found = [(w.start, w.agents_reporting, w.agents_expected) for w in rig.windows() if w.status == "final"]
+    assert found == [(T0, 2, 2), (T0 + SIZE, 1, 1)]
+
+
+def test_who_is_forgotten_is_expected_no_more_and_expected_again_when_it_reports() -> None:
+    rig = opened()
+    rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, watermark=T0 + SECOND)
+    for _ in range(18):
+        rig.tick(PARAMETERS.forget_us // 16 + 1)
+        at = rig.state.positions.at[file(A)]
+        rig.bundle({file(A): (at, at + 1, 0)}, watermark=rig.now)
+    assert rig.state.positions.roster[B].until_us == T0 + SECOND
+    rig.bundle({file(B): (110, 120, 0)}, watermark=rig.now)
+    assert rig.state.positions.roster[B].until_us > rig.now
+    rig.master.check()
+
+
+# Sinks.
+
+
+def test_a_put_is_repeated_until_the_sink_holds_it() -> None:
+    rig = Rig(sinks=[SINK], deaf=True)
+    rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(3 * SECOND)
+    assert len(rig.take(Put)) == 0, "nothing before the ledger is told"
+    rig.deaf = False
+    rig.run(SECOND)
+    rig.deaf = True
+    rig.bundle({file(A): (10, 20, 0)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.take(Put)
+    rig.run(5 * SECOND)
+    puts = rig.take(Put)
+    assert len(puts) > 3
+    assert {(put.status, put.revision) for put in puts} == {("revised", (*BALLOT, 2))}
+    rig.deaf = False
+    rig.run(2 * SECOND)
+    assert rig.master.outbox.waiting == 0
+
+
+def test_a_sink_that_serves_a_higher_ballot_makes_the_master_step_down() -> None:
+    rig = Rig(sinks=[SINK])
+    assert rig.master.fence is None
+    rig.do(rig.master.step(SINK, PutTell(rig.spec.id, (2, A), "v", 0, (0, b"", 0)), rig.now))
+    assert rig.master.fence == (2, A)
+
+
+def test_a_new_master_logs_again_what_its_sinks_do_not_hold() -> None:
+    rig = Rig(sinks=[SINK])
+    rig.run(SECOND)
+    rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1), (T0 + SIZE, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    del rig.ledgers[SINK].entries[again_version(rig), T0]
+    new = Rig(state=rig.state, ballot=(2, b"N" * 16), sinks=[SINK], now=rig.now, ledgers=rig.ledgers)
+    new.run(3 * SECOND)
+    assert [(w.start, w.status, w.revision[::2]) for w in new.windows()] == [(T0, "revised", (2, 1))]
+    assert not [entry for _, entry in new.log if isinstance(entry, Final) and entry.start != T0]
+
+
+def test_rule_8_what_was_published_before_a_rebuild_is_published_again_only_when_it_is_whole() -> None:
+    rig = Rig(sinks=[SINK])
+    rig.run(SECOND)
+    rig.bundle({file(A): (0, 10, FIRST), file(B): (0, 9, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    new = Rig(ballot=(2, b"N" * 16), sinks=[SINK], now=rig.now + SECOND, ledgers=rig.ledgers)
+    adverts = [(worker, AgentAdvert(worker.hex(), ("access",), 1, new.now)) for worker in (A, B, C)]
+    new.do(new.master.adverts(adverts, new.now))
+    new.run(SECOND)
+    new.bundle({file(A): (0, 5, FIRST), file(C): (0, 1, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    new.run(2 * PARAMETERS.hold_us_max)
+    assert not new.windows()
+    new.bundle({file(B): (0, 5, FIRST)}, watermark=T0 + 60 * SECOND)
+    new.run(SECOND)
+    assert [(w.status, w.agents_reporting, w.revision[0]) for w in new.windows()] == [("final", 3, 2)]
+
+
+def test_rule_7_an_empty_log_begins_with_the_oldest_retained_pane() -> None:
+    spec = spec_of(plan_of(), line_us=T0 - 5000 * SECOND)
+    rig = Rig(spec)
+    assert rig.state.positions.since_us == T0 - (600 + 20) * SECOND
+    rig.do(rig.master.hello(Hello(spec.id, A, 3), rig.now))
+    (welcome,) = rig.welcomes()
+    assert (welcome.since_us, welcome.positions, welcome.incarnation) == (T0 - 620 * SECOND, (), 3)
+    assert CHILD not in rig.state.positions.roster
+    assert A in rig.state.positions.roster
