@@ -6,11 +6,13 @@ A job of short windows that keeps them for an hour has thousands of states, of w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
 from elf.jobmaster.windows import WindowsState
 
+T = TypeVar("T")
 Gap = tuple[int | None, int]
 """Event times [from, to] in microseconds of which a job lacks lines that its source has read; from None: all before."""
 
@@ -35,47 +37,36 @@ class JobRecord(msgspec.Struct, array_like=True):
     gaps: list[Gap] = []
 
 
-class _Standing(msgspec.Struct):
-    """All windows and panes that there are records of."""
-
-    published: dict[int, tuple[int, int, bool]]
-    final_panes: set[int]
-    acked: set[int]
-
-
 class Changes:
     """Makes records that say only what changed since the one before, once `recorded` was called for that."""
 
     def __init__(self) -> None:
-        self._before: _Standing | None = None
-        self._now: _Standing | None = None
+        self._before: JobRecord | None = None
+        self._now: JobRecord | None = None
 
     def whole(self, record: JobRecord) -> JobRecord:
         """The record as it is, for the next one to build upon."""
-        published = {window[0]: window for window in record.windows.published}
-        self._now = _Standing(published, set(record.windows.final_panes), set(record.acked))
+        self._now = msgspec.structs.replace(record, frames=[])  # whose rows need not be kept
         return record
 
     def since(self, record: JobRecord) -> JobRecord:
         """What the record, which is whole, says other than the one before; O(windows and panes)."""
         before = self._before
         self.whole(record)
-        now = self._now
-        if before is None or now is None:
+        if before is None:
             return record
-        windows = msgspec.structs.replace(
-            record.windows,
-            published=[w for w in now.published.values() if before.published.get(w[0]) != w],
-            final_panes=sorted(now.final_panes - before.final_panes),
-        )
+        published, gone = _compared(before.windows.published, record.windows.published)
+        panes, gone_panes = _compared(before.windows.final_panes, record.windows.final_panes)
+        acked, gone_acked = _compared(before.acked, record.acked)
+        starts = {window[0] for window in published}
         return msgspec.structs.replace(
             record,
-            windows=windows,
-            acked=sorted(now.acked - before.acked),
+            windows=msgspec.structs.replace(record.windows, published=published, final_panes=panes),
+            acked=acked,
             is_delta=True,
-            gone_published=sorted(before.published.keys() - now.published.keys()),
-            gone_final_panes=sorted(before.final_panes - now.final_panes),
-            gone_acked=sorted(before.acked - now.acked),
+            gone_published=[window[0] for window in gone if window[0] not in starts],
+            gone_final_panes=gone_panes,
+            gone_acked=gone_acked,
         )
 
     def recorded(self) -> None:
@@ -84,26 +75,34 @@ class Changes:
             self._before = self._now
 
 
+def _compared(before: list[T], now: list[T]) -> tuple[list[T], list[T]]:
+    """What is only in `now`, and what was only in `before`."""
+    if before == now:
+        return [], []
+    was, has = set(before), set(now)
+    return list(has - was), list(was - has)
+
+
 def whole(records: Iterable[JobRecord]) -> JobRecord | None:
     """What the records come to, oldest first, without their frames; None where there are none."""
     last: JobRecord | None = None
-    standing = _Standing({}, set(), set())
+    published: dict[int, tuple[int, int, bool]] = {}
+    final_panes: set[int] = set()
+    acked: set[int] = set()
     for record in records:
         last = record
         if not record.is_delta:
-            standing = _Standing({}, set(), set())
+            published, final_panes, acked = {}, set(), set()
         for start in record.gone_published:
-            standing.published.pop(start, None)
-        standing.published.update((window[0], window) for window in record.windows.published)
-        standing.final_panes -= set(record.gone_final_panes)
-        standing.final_panes |= set(record.windows.final_panes)
-        standing.acked -= set(record.gone_acked)
-        standing.acked |= set(record.acked)
+            published.pop(start, None)
+        published.update((window[0], window) for window in record.windows.published)
+        final_panes.difference_update(record.gone_final_panes)
+        final_panes.update(record.windows.final_panes)
+        acked.difference_update(record.gone_acked)
+        acked.update(record.acked)
     if last is None:
         return None
     windows = msgspec.structs.replace(
-        last.windows,
-        published=list(standing.published.values()),
-        final_panes=sorted(standing.final_panes),
+        last.windows, published=list(published.values()), final_panes=sorted(final_panes)
     )
-    return JobRecord(last.version, [], windows, sorted(standing.acked), last.lakes, gaps=last.gaps)
+    return JobRecord(last.version, [], windows, sorted(acked), last.lakes, gaps=last.gaps)
