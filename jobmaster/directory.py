@@ -71,19 +71,25 @@ class Bucket:
         place = self.places.get(key)
         return None if place is None else self.items[place]
 
+    def with_items(self, items: dict[Key, Item], digest: int) -> Bucket:
+        """A new one with these in it, instead of those with the same keys. O(n log n), mostly in order already."""
+        merged = dict(zip(self.places, self.items, strict=True)) | items
+        made = Bucket(tuple(merged[key] for key in sorted(merged)), digest)
+        _pool[digest] = made
+        return made
+
 
 _pool: WeakValueDictionary[int, Bucket] = WeakValueDictionary()
 """Flyweights: digest -> the bucket that somebody in this process holds."""
 EMPTY = Bucket((), 0)
 
 
-def _bucket(items: tuple[Item, ...], digest: int) -> Bucket:
+def _pooled(digest: int, count: int, items: dict[Key, Item]) -> Bucket | None:
+    """The bucket of that digest and size, with those items in it, if somebody here has made it already. O(items)."""
     held = _pool.get(digest)
-    if held is not None and held.items == items:
-        return held
-    made = Bucket(items, digest)
-    _pool[digest] = made
-    return made
+    if held is None or len(held.items) != count or any(held.get(key) != item for key, item in items.items()):
+        return None
+    return held
 
 
 class Directory:
@@ -195,16 +201,17 @@ class Directory:
         )
 
     def _replace(self, place: int, bucket: Bucket, accepted: dict[Key, Item]) -> None:
-        digest = bucket.digest
-        merged = dict(zip(bucket.places, bucket.items, strict=True))
+        digest, count = bucket.digest, len(bucket.items)
         for key, item in accepted.items():
-            held = merged.get(key)
-            digest ^= item_digest(item) if held is None else item_digest(item) ^ item_digest(held)
-            merged[key] = item
-        items = tuple(merged[key] for key in sorted(merged))
+            held = bucket.get(key)
+            digest ^= item_digest(item)
+            if held is None:
+                count += 1
+            else:
+                digest ^= item_digest(held)
         self._root ^= bucket.digest ^ digest
-        self._count += len(merged) - len(bucket.items)
-        self._buckets[place] = _bucket(items, digest)
+        self._count += count - len(bucket.items)
+        self._buckets[place] = _pooled(digest, count, accepted) or bucket.with_items(accepted, digest)
         for news in (self._changed, self._rumors, self._unwritten):
             news.update(accepted)
 
