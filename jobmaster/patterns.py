@@ -343,7 +343,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
         raise Refused(f"not a regular expression: {str(error).split(' at position')[0]}") from error
     reason = backtracking.refusal(text, re.ASCII)
     if reason is not None:
-        raise Refused(f"the pattern has {reason}")
+        raise Refused(f"it has {reason}")
     return found
 
 

@@ -138,7 +138,7 @@ HARMLESS = [
 def test_what_could_take_for_ever_is_refused(pattern: str) -> None:
     reason = backtracking.refusal(pattern, re.ASCII)
     assert reason in (backtracking.EXPONENTIAL, backtracking.TOO_LARGE)
-    assert patterns.check(pattern) == f"the pattern has {reason}"
+    assert patterns.check(pattern) == f"it has {reason}"
     with pytest.raises(FormatError) as error:
         from_regex(f"{pattern}(?P<time>x)")
     assert str(error.value) == f"format regex: the regular expression has {reason}"
