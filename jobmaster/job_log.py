@@ -97,7 +97,7 @@ class JobLog:
     ) -> Base:
         """In place of whatever was held. O(state)."""
         self._place(ballot, last, index, snapshot, tail)
-        return self.base()
+        return Base(ballot, last, index, self.image() if snapshot is None else snapshot, tuple(tail))
 
     def _place(
         self, ballot: Ballot, last: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]

@@ -95,10 +95,12 @@ class Replica:
         return [Post(source, Held(self.job, message.ballot, -1))]
 
     def install(self, source: NodeId, message: Install) -> list[Effect]:
-        """In place of all that was held."""
+        """In place of all that was held; or of nothing, where the same log is held already and goes as far."""
         if self.has_more(message):
             return [Post(source, self.told(message.ballot))]
         log, last = self.log, message.previous
+        if log.held == message.ballot and message.index + len(message.tail) <= log.index:
+            return self._hold(source, log.extend(message.ballot, max(log.last, last), log.index + 1, ()))
         return self._hold(
             source, log.install(message.ballot, last, message.index, message.state, message.tail)
         )

@@ -11,7 +11,7 @@ log onto its replicas, and only then serves; a closer node that joins gets the l
 |         |                                           | `transfer_us_max` -> PROMISE                                |
 | PROMISE | asks all under a new ballot; they promise | all told, or `ask_us_max`: another has more -> FETCH,       |
 |         | it and tell what they hold                | none has -> INSTALL; one had promised more -> QUERY         |
-| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went -> PROMISE's choice    |
+| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went -> FETCH of the next    |
 | INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE; one turns out to have more -> PROMISE |
 |         | disks of all present replicas             |                                                             |
 | SERVE   | entries are proposed and committed        | not closest, the closest has all that is committed -> DRAIN |
@@ -22,10 +22,13 @@ From every phase: a higher ballot is promised, and whoever asked, served or drai
 
 Invariants
 - Under one ballot at most one node serves: a ballot carries its node's id, and is on that node's disk before anybody hears of it.
-- Logs of one ballot are prefixes of one another: only its node makes entries, and a log gets the ballot only as a whole.
-- An entry is committed when the own disk and all present replicas hold it and everything before it. So the highest log among
-  those that a new master reaches has every entry that was committed under that log's ballot; it keeps also those that may
-  have been, and commits them before it serves. Those that it asked have promised, and hold nothing more for lower ballots.
+- Logs of one ballot are prefixes of one another, once it served: only its node makes entries, and a log gets the ballot as a whole.
+- An entry is committed when the own disk and all present replicas hold it and everything before it. So the highest log
+  (`job_log.rank`: by the last ballot that served with it, then by index) among those that a new master reaches has every entry
+  that was committed under that ballot; it keeps also those that may have been, and commits them before it serves. Those that
+  it asked have promised, and take nothing more under lower ballots.
+- Until a node serves it proves nothing: the logs it installed keep their rank, and a replica that turns out to hold more says so
+  instead of giving it up. A node that dies while it takes over hides nothing.
 - Not promised: what was committed on a side of a partition that the next master did not reach, or whose ballot is lower.
 - A log without an entry has committed nothing. Whoever begins with such a one (`Serve.fresh`) rebuilds, and should make the start
   of that its first entry, since that is what lets a successor see more than nothing.
@@ -33,7 +36,7 @@ Invariants
 What the surroundings owe: `Held` posted to the node itself comes back through `step` when what stands before it in its list is
 durable; after each call `take_committed` comes first, then `take_changes`; what follows from either is put behind the returned
 effects, in the same list. A node that lost its disk comes back with another id, or after it has heard (`heard_ballot`)
-the highest ballot it ever served under.
+the highest ballot it ever asked or served under.
 
 Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012); Raft's pre-vote (Ongaro, 2014, section 9.6).
 """
@@ -258,7 +261,7 @@ class Succession:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
             self._changes.append(StepDown(self.ballot))
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
-        self._told, self._server = {}, b""
+        self._told, self._server, self._paused = {}, b"", False
         self._again.stop()
         self._bound.stop()
         return []

@@ -71,7 +71,7 @@ class Node:
         self.disk: dict[str, list[LogRecord]] = {"log": [], "ballot": []}
         self.waiting: deque[Effect] = deque()
         self.core: Succession
-        self.served: Ballot = NO_BALLOT
+        self.asked: Ballot = NO_BALLOT
         self.view: tuple[bool, tuple[NodeId, ...]] = (False, ())
 
     def write(self, effect: Write) -> None:
@@ -93,7 +93,9 @@ class Node:
 
 
 class World:
-    """`honest`: views follow the truth and no partitions happen, so nothing committed may ever be lost while a holder tells."""
+    """`honest`: views follow the truth at once, no partitions happen, and no answer comes after its bound, so nothing that is
+    committed may be lost while a holder tells.
+    Otherwise views come late, leave nodes out, and nodes are parted: two may serve, but under two ballots."""
 
     def __init__(
         self, seed: int, count: int = 5, *, honest: bool = True, core: type[Succession] = Succession
@@ -110,6 +112,7 @@ class World:
         self.bases: dict[Ballot, tuple[Ballot, int]] = {}
         self.handed: dict[Ballot, tuple[str, ...]] = {}
         self.committed: tuple[str, ...] = ()
+        self.forked = False
         self.commits = self.serves = self.fresh = self.transfers = self.count = 0
 
     # Lives.
@@ -123,8 +126,9 @@ class World:
         for other in self.alive():
             if other is not node:
                 self.reset(node, other, both=False)
-        if not node.disk["ballot"] and node.served != NO_BALLOT:
-            self.perform(node, node.core.heard_ballot(node.served, self.time(node)))
+        if not node.disk["ballot"] and node.asked != NO_BALLOT:
+            self.perform(node, node.core.heard_ballot(node.asked, self.time(node)))
+        self.look_all()
 
     def crash(self, node: Node, *, disk_lost: bool = False) -> None:
         self.tell_story(f"{node.name} dies{' with its disk' if disk_lost else ''}")
@@ -138,6 +142,7 @@ class World:
             node.disk = {"log": [], "ballot": []}
         for pair in [pair for pair in self.links if pair[0] == node.id]:
             self.links[pair].clear()
+        self.look_all()
 
     def reset(self, one: Node, other: Node, *, both: bool = True) -> None:
         for pair in ((one.id, other.id), (other.id, one.id)):
@@ -152,6 +157,10 @@ class World:
     def time(self, node: Node) -> int:
         return self.now + node.skew
 
+    def look_all(self) -> None:
+        for node in self.alive() if self.honest else ():
+            self.look(node)
+
     def look(self, node: Node, unseen: NodeId = b"") -> None:
         """The overlay's view comes to a node; `unseen` is left out of it."""
         others = [
@@ -162,6 +171,9 @@ class World:
         view = (closest, tuple(others))
         if view != node.view:
             node.view = view
+            told = self.tellers.get(node.core.ballot, {})
+            for gone in told.keys() - set(others):
+                del told[gone]
             seen = "".join(self.by_id[each].name for each in others) or "nobody"
             self.tell_story(f"{node.name} sees {seen}{', is closest' if closest else ''}")
             self.perform(node, node.core.closest(closest, others, self.time(node)))
@@ -190,6 +202,7 @@ class World:
         effect = node.waiting.popleft()
         assert isinstance(effect, Write)
         node.write(effect)
+        self.logs[node.durable.held] = self.compare(node.durable)
         while node.waiting and not isinstance(node.waiting[0], Write):
             self.emit(node, node.waiting.popleft())
 
@@ -200,7 +213,8 @@ class World:
         self.tell_story(f"{self.by_id[source].name}->{node.name} {show(message)}")
         if isinstance(message, StateTell) and message.asked == node.core.ballot != NO_BALLOT:
             teller = self.by_id[source]
-            self.tellers.setdefault(message.asked, {})[source] = (teller.life, teller.durable)
+            if source in node.core.neighbours:
+                self.tellers.setdefault(message.asked, {})[source] = (teller.life, teller.durable)
         effects = node.core.step(source, message, self.time(node))
         if isinstance(message, Handover) and node.core.phase is Phase.INSTALL:
             self.handed[node.core.ballot] = self.logs[message.ballot]
@@ -220,14 +234,10 @@ class World:
     def watch(self, node: Node) -> None:
         core = node.core
         core.check()
-        held, _, entries = node.log
+        node.asked = max(node.asked, core.ballot)
         if core.phase is Phase.INSTALL:
             self.bases[core.ballot] = node.log.rank
-        if held != NO_BALLOT:
-            known = self.logs.setdefault(held, entries)
-            short, long = sorted((known, entries), key=len)
-            assert long[: len(short)] == short, f"two logs of ballot {show_ballot(held)}"
-            self.logs[held] = long
+        self.compare(node.log)
         for index, entry in core.take_committed():
             self.on_commit(node, index, entry)
         for change in core.take_changes():
@@ -235,6 +245,13 @@ class World:
                 self.on_serve(node, change)
             else:
                 self.tell_story(f"{node.name} steps down from {show_ballot(change.ballot)}")
+
+    def compare(self, log: Log) -> tuple[str, ...]:
+        """Of two logs of one ballot one begins like the other. Returns the longer."""
+        known = self.logs.get(log.held, ())
+        short, long = sorted((known, log.entries), key=len)
+        assert long[: len(short)] == short, f"two logs of ballot {show_ballot(log.held)}"
+        return long
 
     def on_commit(self, node: Node, index: int, entry: str) -> None:
         self.commits += 1
@@ -260,7 +277,6 @@ class World:
             f"{node.name} serves under {show_ballot(change.ballot)} from {change.index}{' fresh' if change.fresh else ''}"
         )
         assert self.servers.setdefault(change.ballot, (node.id, node.life)) == (node.id, node.life)
-        node.served = max(node.served, change.ballot)
         entries = node.log.entries
         assert len(entries) == change.index
         tellers = self.tellers.get(change.ballot, {})
@@ -272,16 +288,18 @@ class World:
         if entries[: len(best.entries)] != best.entries:
             assert self.bases[change.ballot] > best.rank, "not the highest log"
         if self.honest:
-            self.nothing_lost(entries, reached)
+            self.nothing_lost(entries, reached, self.bases[change.ballot])
 
     def lives(self, each: NodeId, life: int) -> bool:
         return self.by_id[each].alive and self.by_id[each].life == life
 
-    def nothing_lost(self, entries: tuple[str, ...], reached: list[Log]) -> None:
-        whole = self.committed
-        if entries[: len(whole)] != whole:
+    def nothing_lost(self, entries: tuple[str, ...], reached: list[Log], base: tuple[Ballot, int]) -> None:
+        """Once it is (all that held it are gone, or down), or a higher log was down, what comes back may be of either side."""
+        whole, lost = self.committed, entries[: len(self.committed)] != self.committed
+        if lost and not self.forked:
             assert all(log.entries[: len(whole)] != whole for log in reached), "committed entries were lost"
         self.committed = entries
+        self.forked = self.forked or lost or any(node.durable.rank > base for node in self.nodes)
 
     def tell_story(self, line: str) -> None:
         self.story.append(line)
@@ -402,7 +420,7 @@ class Explorer(World):
         elif pick < 0.68:
             self.some_disk()
         elif pick < 0.78:
-            self.next_tick()
+            self.some_tick()
         elif pick < 0.88:
             for node in self.alive():
                 if node.core.role is Role.SERVING:
@@ -411,6 +429,12 @@ class Explorer(World):
             self.some_look()
         else:
             self.fault()
+
+    def some_tick(self) -> None:
+        """Time passes; among the honest only when nothing is under way."""
+        moving = self.datagrams or any(self.links[pair] and self.passes(pair) for pair in self.links)
+        if not self.honest or not (moving or any(node.waiting for node in self.alive())):
+            self.next_tick()
 
     def some_link(self) -> None:
         full = [pair for pair, messages in self.links.items() if messages and self.passes(pair)]
@@ -426,7 +450,7 @@ class Explorer(World):
         at = self.rng.randrange(len(self.datagrams))
         fate = self.rng.random()
         each = self.datagrams[at] if fate < 0.1 else self.datagrams.pop(at)
-        if fate < 0.9:
+        if fate < (0.98 if self.honest else 0.9):
             self.deliver(*each)
 
     def some_disk(self) -> None:
