@@ -34,7 +34,7 @@ MEMORY_MAX = 256 << 20
 STORE_BYTES = 16 << 20
 """What a lake sink gathers before it is written: the writer's process holds it whole."""
 
-CUT_FACTOR = 2
+CUT_FACTOR = 3
 """What cutting the fronts takes, in sizes of them: key bytes, rows, and the rows in order."""
 
 

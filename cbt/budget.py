@@ -23,7 +23,7 @@ FRAGMENT_OVERHEAD_BYTES = 320
 """What a fragment costs beside its frame: the objects, lists and tables that point at it."""
 
 
-ALLOCATOR_SHARE = 6
+ALLOCATOR_SHARE = 5
 """One part in so many of the cap is left to what passes too quickly to be charged."""
 LOST_SHARE = 3
 """What nobody holds and the process has all the same (holes between what is held, code that was loaded meanwhile) counts too, up
@@ -174,15 +174,15 @@ class Budget:
         """See what the process has beyond what is held."""
         if self._resident is None:
             return
-        self._measure()
-        if self.used > self.cap_bytes and self._freed > self.cap_bytes // TRIM_SHARE:
+        if self._measure() > self.cap_bytes and self._freed > self.cap_bytes // TRIM_SHARE:
             self._trim()
             self._measure()
 
-    def _measure(self) -> None:
+    def _measure(self) -> int:
         assert self._resident is not None
-        lost = self._resident() - self._bare - self._held
-        self._lost = min(max(lost, 0), self.cap_bytes // LOST_SHARE)
+        grown = self._resident() - self._bare
+        self._lost = min(max(grown - self._held, 0), self.cap_bytes // LOST_SHARE)
+        return grown
 
     def _compress_until(self, buffers_bytes_max: int) -> None:
         for tree in sorted(self._trees, key=lambda tree: -tree.buffer_bytes):

@@ -45,9 +45,9 @@ Taken = tuple[Merger, list[Rows]]
 class Sizes(NamedTuple):
     """Bounds of a tree's parts, in bytes of unpacked rows.
 
-    A full root buffer and the splitting of a leaf take about `root_bytes` + 5/4 `node_bytes`: with the default fractions a
-    fifth of the cap. A full root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is
-    worth its overhead.
+    A full root buffer and the splitting of a leaf take about `root_bytes` + 5/4 `node_bytes`: with the default fractions an
+    eighth of the cap. Rows of one pane, which lie together, may all go to one child and fill nodes on the way: then it is half.
+    A full root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is worth its overhead.
     """
 
     root_bytes: int
@@ -56,7 +56,8 @@ class Sizes(NamedTuple):
 
     @classmethod
     def under(cls, cap_bytes: int) -> Sizes:
-        root = min(max(cap_bytes // 8, 4096), 32 << 20)
+        # Under a small cap a twelfth would make so many fragments that what each of them costs is most of it.
+        root = min(max(cap_bytes // 12, min(cap_bytes // 8, 1 << 20), 4096), 32 << 20)
         return cls(root, max(root // 2, 4096), min(max(root >> 16, 8), 256))
 
 
@@ -134,7 +135,8 @@ class Tree:
         """The root's buffer into the nodes; merged only where that makes it smaller, since readers merge anyway."""
         merger = Merger(self._runs, self.ops)
         gathers = len(self._runs) <= GATHERED_RUNS_MAX and share > 0.9
-        self._pour_top(merger.gather if gathers else merger.read)
+        with self._budget.scratch(self.buffer_bytes):  # rows of one pane may all be for one child
+            self._pour_top(merger.gather if gathers else merger.read)
         freed = self.buffer_bytes
         self._set_runs([])
         self._budget.give_back(freed)
@@ -181,7 +183,7 @@ class Tree:
 
     def _empty(self, low: Bound, inner: Inner) -> list[Ranged]:
         """Hand an inner node's buffer to its children."""
-        with self._budget.scratch(inner.raw_bytes):
+        with self._budget.scratch(2 * inner.raw_bytes):  # its rows may all be for one child
             self._hand_out(inner, Merger((), self.ops, self._take(inner)).read)
         return self._split_inner(low, inner)
 

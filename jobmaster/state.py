@@ -29,6 +29,9 @@ from elf.sinks.result import PaneState, Revision, StateColumn, StateValues, enco
 PART_ROWS = 16_384
 """Groups and members of a part: what is Python objects at a time, unless a piece has a group of more members."""
 
+ADD_FACTOR = 8
+"""What adding a piece takes, in sizes of it: its members in order, and as Python objects."""
+
 
 class StateMaker:
     """Makes `PaneState`s of one job version. Their values are held under `budget`, encoded."""
@@ -55,7 +58,7 @@ class StateMaker:
 
     def _by_pane(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Piece]]:
         for piece in pieces:
-            with self._budget.scratch(2 * piece.nbytes):  # the piece, and its members once more
+            with self._budget.scratch(ADD_FACTOR * piece.nbytes):
                 for pane in np.unique(piece.groups.pane).tolist():
                     families = [_of_pane(rows, pane) for rows in piece.families]
                     yield pane, Piece(_of_pane(piece.groups, pane), families, more=piece.more)

@@ -80,9 +80,8 @@ def random_row(seed: int) -> Rows:
 
 
 def test_fragments_are_packed_when_they_are_no_longer_new_and_spilled_when_memory_is_short() -> None:
-    budget = Budget(
-        24_000
-    )  # a sixth is the allocator's; the newest stay as they are, up to a sixteenth of the rest
+    # A fifth is the allocator's; the newest stay as they are, up to a sixteenth of the rest.
+    budget = Budget(25_000)
     fragments = [budget.keep(random_row(i), [Op.SUM64]) for i in range(9)]
     assert [fragment.rows is not None for fragment in fragments] == [False] * 8 + [True]
     assert budget.spilled == 0
@@ -100,4 +99,23 @@ def test_fragments_are_packed_when_they_are_no_longer_new_and_spilled_when_memor
     for fragment in fragments:
         budget.free(fragment)
     assert (budget.used, budget.spilled) == (0, 0)
+    budget.close()
+
+
+def test_memory_that_nobody_holds_counts_up_to_a_third() -> None:
+    """The process has more than the books say: holes, code. What it had before the budget came is not counted."""
+    resident = [1_000_000]
+    budget = Budget(25_000, resident=lambda: resident[0])
+    budget.reserve("front", 10_000)
+    assert budget.used == 10_000
+    resident[0] += 13_000
+    budget.reserve("front", 10_000)
+    assert budget.used == 13_000
+    resident[0] += 1_000_000
+    budget.settle()
+    assert budget.used == 10_000 + budget.cap_bytes // 3
+    resident[0] -= 1_000_000
+    assert budget.used == 10_000 + budget.cap_bytes // 3  # until somebody looks again
+    budget.settle()
+    assert budget.used == 13_000
     budget.close()
