@@ -12,9 +12,9 @@ Transitions (see `membership` for what is believed of a node):
     ProbeFor                             Ping to the target
     a neighbour's digest has changed     LeavesAsk to it (only the nearest on each side: their leaf sets cover mine)
     LeavesTell                           takes in who fits; whom I hold for dead is asked
-    a member dies                        out of all tables; LeavesAsk to the ends of the leaf set, or to one of the row
-    each probe_us                        one leaf and one watched node is probed; each fourth time one of the routing table,
-                                         one of the dead; each 128th a seed that is no member
+    a member dies                        out of all tables; LeavesAsk to the ends of the leaf set, or to one of the row; whoever
+                                         answers gets its place; the whole leaf set is probed at once
+    each probe_us                        a turn: see `rounds`
 
 Who is kept, and routing: see `neighbours`.
 
@@ -44,23 +44,17 @@ from elf.srt.messages import (
 )
 from elf.srt.neighbours import Neighbours
 from elf.srt.parameters import Parameters
+from elf.srt.rounds import SOON_TRIES, Rounds
 
 if TYPE_CHECKING:
     from random import Random
 
 KNOWN_MAX = 160
 """Contacts in a JoinMesh: eight hops with a row of 15 and themselves, and a leaf set."""
-SOON_MAX = 32
-"""Nodes heard of and not yet heard: two leaf sets."""
-SOON_TRIES = 3
-"""Pings, a probe period apart, to somebody who is said to live: at 5 % loss one in a thousand is missed, and told again later."""
-SOON_PER_TURN = 8
 STRANGERS_MAX = 64
 """Addresses of nodes that are no members and got an answer."""
 JOIN_BACKOFF_MAX = 16
 """A node that nobody answers tries again after up to so many join_retry_us: 8 s."""
-TABLE_TURNS, SEED_TURNS, ROW_TURNS = 4, 128, 64
-"""Each so manyth probe period: a node of the routing table and a dead one; a seed; a row of another's table."""
 
 
 class Overlay:
@@ -70,19 +64,14 @@ class Overlay:
     __slots__ = (
         "_ask_at",
         "_due",
-        "_holes",
         "_join_at",
         "_join_wait",
         "_members",
         "_near",
-        "_order",
         "_parameters",
-        "_rng",
+        "_rounds",
         "_seeds",
-        "_seen",
-        "_soon",
         "_strangers",
-        "_turn",
         "_turn_at",
     )
 
@@ -95,19 +84,14 @@ class Overlay:
         proximity: Callable[[NodeId], int] | None = None,
     ) -> None:
         self._parameters = parameters
-        self._rng = rng
         self._members = Membership(me, parameters, rng)
         self._near = Neighbours(self._members, parameters.leaves, proximity)
+        self._rounds = Rounds(self._members, self._near, rng)
         self._seeds: tuple[Contact, ...] = ()
-        self._seen: dict[NodeId, int] = {}
-        self._soon: dict[NodeId, tuple[Contact, int]] = {}
         self._strangers: dict[NodeId, Contact] = {}
-        self._order: list[NodeId] = []
-        self._holes = False
         self._join_at: int | None = None
         self._join_wait = parameters.join_retry_us
         self._ask_at = 0
-        self._turn = rng.randrange(SEED_TURNS)
         self._turn_at = rng.randrange(parameters.probe_us)
         self._due = self._turn_at
 
@@ -195,7 +179,7 @@ class Overlay:
             self._near.take_in(contact, heard=False)
         elif node not in members.graves:
             members.admit(contact)
-        self._ask_soon(contact, SOON_TRIES)
+        self._rounds.ask_soon(contact, SOON_TRIES)
 
     def unwatch(self, node: NodeId) -> None:
         self._near.unwatch(node)
@@ -235,22 +219,28 @@ class Overlay:
             self._on_pong(source, message, out)
         elif isinstance(message, JoinMesh):
             self._on_join(message, out)
-        elif isinstance(message, ProbeFor):
-            if message.sender.id == source and message.target.id != self.me.id:
-                self._remember(message.target)
-                self._meet(message.sender, out)
+        elif (
+            isinstance(message, ProbeFor | LeavesAsk | LeavesTell | JoinTell) and message.sender.id == source
+        ):
+            self._meet(message.sender, out)
+            self._on_rare(message, out)
+        return out
+
+    def _on_rare(self, message: ProbeFor | LeavesAsk | LeavesTell | JoinTell, out: list[Effect]) -> None:
+        """Whose sender has been met already."""
+        if isinstance(message, ProbeFor):
+            if message.target.id != self.me.id:
                 out.append(self._members.probe_for(message, self._near.leaves.digest))
         elif isinstance(message, LeavesAsk):
-            self._meet(message.sender, out)
             out.append(self._tell_leaves(message))
         elif isinstance(message, LeavesTell):
-            self._meet(message.sender, out)
-            self._holes = False
+            self._rounds.holes = False
             self._hear_of_all((*message.leaves, *message.row), out)
             self._note_seen(message)
-        elif isinstance(message, JoinTell):
-            self._on_join_tell(message, out)
-        return out
+        else:
+            self._join_at = None
+            self._join_wait = self._parameters.join_retry_us
+            self._hear_of_all(message.known, out)
 
     def tick(self, now: int) -> list[Effect]:
         lived = self._live(now)
@@ -266,7 +256,7 @@ class Overlay:
         if self._join_at is not None and lived >= self._join_at:
             out.extend(self._try_join())
         if lived >= self._turn_at:
-            self._take_turn(out)
+            self._rounds.take(self._seeds if self._join_at is None else (), out)
             self._turn_at = max(self._turn_at + self._parameters.probe_us, lived + 1)
         self._rearm()
         return out
@@ -294,12 +284,12 @@ class Overlay:
         if sender.id != source:
             return
         members = self._members
-        if members.members.get(source) is not sender or source in self._soon:
+        if members.members.get(source) is not sender or source in self._rounds.soon:
             self._meet(sender, out)
         if ping.news:
             self._hear_news(source, ping.news, out)
         leaves = self._near.leaves
-        if source in (leaves.left, leaves.right) and ping.leaves_digest != self._seen.get(source):
+        if source in (leaves.left, leaves.right) and ping.leaves_digest != self._rounds.seen.get(source):
             self._compare(source, out)
         if ping.number:
             me = members.me
@@ -314,14 +304,14 @@ class Overlay:
         direct = probe is not None and probe.stage != FOR_ANOTHER and pong.about == source
         if probe is not None and direct:
             self._near.measured(source, members.lived - probe.sent)
-        if members.members.get(source) is not sender or source in self._soon:
+        if members.members.get(source) is not sender or source in self._rounds.soon:
             self._meet(sender, out)
         if direct:
             self._near.compete(source)
         if pong.news:
             self._hear_news(source, pong.news, out)
         leaves = self._near.leaves
-        if source in (leaves.left, leaves.right) and pong.leaves_digest != self._seen.get(source):
+        if source in (leaves.left, leaves.right) and pong.leaves_digest != self._rounds.seen.get(source):
             self._compare(source, out)
         if probe is not None:
             if probe.stage == FOR_ANOTHER:
@@ -388,8 +378,8 @@ class Overlay:
             out[:0] = members.refute(contact, "alive")
             return
         strange = members.hear(contact)
-        if strange or (self._soon.pop(node, None) is not None and node in members.members):
-            self._soon.pop(node, None)
+        if strange or (self._rounds.soon.pop(node, None) is not None and node in members.members):
+            self._rounds.soon.pop(node, None)
             if self._near.take_in(contact, heard=True):
                 members.spread(News(contact, "alive"))
         if node not in members.members:
@@ -403,9 +393,9 @@ class Overlay:
             return
         strange = members.hear(contact)
         if contact.id in members.graves and not strange:
-            self._ask_soon(contact)
+            self._rounds.ask_soon(contact)
         elif fits:
-            self._ask_now(contact, out)
+            self._rounds.ask_now(contact, out)
         elif strange:
             self._near.take_in(contact, heard=False)
 
@@ -429,44 +419,30 @@ class Overlay:
         return (
             self._members.members.get(node)
             or self._strangers.get(node)
+            or next(
+                (probe.target for probe in self._members.probes.values() if probe.target.id == node), None
+            )
             or (grave.contact if grave is not None else None)
             or next((seed for seed in self._seeds if seed.id == node), None)
         )
-
-    def _ask_now(self, contact: Contact, out: list[Effect]) -> None:
-        if contact.id not in self._soon and len(self._soon) < SOON_MAX:
-            self._soon[contact.id] = (contact, SOON_TRIES - 1)
-            out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
-            self._remember(contact)
-
-    def _ask_soon(self, contact: Contact, tries: int = 1) -> None:
-        """With the next turn."""
-        if contact.id not in self._soon and len(self._soon) < SOON_MAX:
-            self._soon[contact.id] = (contact, tries)
 
     def _bury(self, contact: Contact, status: str, out: list[Effect]) -> None:
         """A member is gone: out of the tables, and look for others in its place."""
         node = contact.id
         if not self._members.bury(contact, status):
             return
-        self._seen.pop(node, None)
+        self._rounds.seen.pop(node, None)
         was_leaf, row = self._near.drop(node)
         if was_leaf:
-            self._holes = True
-            self._seen.clear()
-            out.extend(self._ask_edges())
+            self._rounds.holes = True
+            self._rounds.seen.clear()
+            out.extend(self._rounds.ask_edges())
             for fitting in self._near.would_be_leaves():
-                self._ask_now(fitting, out)
-            self._ask_all_soon()
+                self._rounds.ask_now(fitting, out)
+            self._rounds.ask_all_soon()
         if row >= 0:
             others = self._near.table.row(row) or self._near.leaves.clockwise()
             out.extend(Send(other, LeavesAsk(self.me, row)) for other in others[:1])
-
-    def _ask_all_soon(self) -> None:
-        """Where one died others may have, with their rack or behind the same cut: the whole leaf set within two turns."""
-        members = self._members.members
-        for leaf in self._near.leaves.clockwise():
-            self._ask_soon(members[leaf])
 
     # Leaf sets of others.
 
@@ -479,12 +455,9 @@ class Overlay:
 
     def _note_seen(self, tell: LeavesTell) -> None:
         nearest = (self._near.leaves.left, self._near.leaves.right)
-        self._seen = {node: self._seen[node] for node in nearest if node in self._seen}
+        self._rounds.seen = {node: self._rounds.seen[node] for node in nearest if node in self._rounds.seen}
         if tell.sender.id in nearest:
-            self._seen[tell.sender.id] = leaves_digest([contact.id for contact in tell.leaves])
-
-    def _ask_edges(self) -> list[Effect]:
-        return [Send(node, LeavesAsk(self.me)) for node in self._near.leaves.edges()]
+            self._rounds.seen[tell.sender.id] = leaves_digest([contact.id for contact in tell.leaves])
 
     def _tell_leaves(self, ask: LeavesAsk) -> Send:
         members = self._members.members
@@ -505,9 +478,9 @@ class Overlay:
     def _on_join(self, join: JoinMesh, out: list[Effect]) -> None:
         """Routed towards the joiner's own id, past the joiner itself, whose former life may be in my tables."""
         joiner = join.joiner
-        if joiner.id == self.me.id or len(join.known) > KNOWN_MAX:
+        if joiner.id == self.me.id:
             return
-        known = (*join.known, *self._what_serves(joiner.id))
+        known = (*join.known, *self._what_serves(joiner.id))[:KNOWN_MAX]
         hop = self._near.hop_past(joiner.id)
         if hop is not None:
             out.append(Send(hop, JoinMesh(joiner, known)))
@@ -523,99 +496,8 @@ class Overlay:
         row = self._near.table.row(self._near.table.row_of(joiner))
         return [self.me, *(members[node] for node in row if node != joiner)]
 
-    def _on_join_tell(self, tell: JoinTell, out: list[Effect]) -> None:
-        self._join_at = None
-        self._join_wait = self._parameters.join_retry_us
-        self._meet(tell.sender, out)
-        self._hear_of_all(tell.known, out)
-
-    # A turn: what is done in each probe period.
-
-    def _take_turn(self, out: list[Effect]) -> None:
-        self._turn += 1
-        turn = self._turn
-        members = self._members
-        self._probe(self._next_leaf(), out)
-        if self._near.watched:
-            self._probe_watched(out)
-        if self._soon:
-            self._ask_the_next(out)
-        quarter = turn % TABLE_TURNS
-        if quarter == 0 or (quarter == 2 and self._near.used is not None):
-            self._probe_table(out)
-        if quarter == 1 and self._holes:
-            out.extend(self._ask_edges())
-        if members.graves and (quarter == 3 or not self._near.leaves):
-            self._look_for_dead(out)
-        if turn % SEED_TURNS == 0:
-            self._look_for_seed(out)
-        if turn % ROW_TURNS == 0:
-            self._ask_row(out)
-
-    def _ask_the_next(self, out: list[Effect]) -> None:
-        members = self._members
-        for node in list(self._soon)[:SOON_PER_TURN]:
-            contact, tries = self._soon.pop(node)
-            member = members.members.get(node)
-            stage = ONCE if member is None else DIRECT
-            out.append(members.probe(member or contact, self._near.leaves.digest, stage))
-            if tries > 1:
-                self._soon[node] = (contact, tries - 1)
-
-    def _probe(self, node: NodeId | None, out: list[Effect], stage: int = DIRECT) -> None:
-        contact = None if node is None else self._members.members.get(node)
-        if contact is not None:
-            out.append(self._members.probe(contact, self._near.leaves.digest, stage))
-
-    def _next_leaf(self) -> NodeId | None:
-        """The leaf set in random order, anew each time round: within two rounds everyone is probed (SWIM, section 4.3)."""
-        leaves = self._near.leaves
-        order = self._order
-        while order:
-            node = order.pop()
-            if node in leaves:
-                return node
-        order.extend(leaves.clockwise())
-        self._rng.shuffle(order)
-        return order.pop() if order else None
-
-    def _probe_watched(self, out: list[Effect]) -> None:
-        node = next(iter(self._near.watched))
-        self._near.watched[node] = self._near.watched.pop(node)
-        self._probe(node, out)
-
-    def _probe_table(self, out: list[Effect]) -> None:
-        """Whom I have lately routed to; else in turn a candidate for a cell, and somebody of the table."""
-        used, self._near.used = self._near.used, None
-        if used is not None and used in self._members.members:
-            self._probe(used, out)
-        elif self._near.candidate is not None and self._turn % (2 * TABLE_TURNS) == 0:
-            out.append(self._members.probe(self._near.candidate, self._near.leaves.digest, ONCE))
-            self._remember(self._near.candidate)
-            self._near.candidate = None
-        elif self._near.table:
-            nodes = list(self._near.table)
-            self._probe(nodes[self._turn // TABLE_TURNS % len(nodes)], out)
-
-    def _look_for_dead(self, out: list[Effect]) -> None:
-        """Rule: the dead are asked now and then, so that the halves of a parted mesh find each other again."""
-        contact = self._members.next_grave()
-        if contact is not None:
-            out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
-
-    def _look_for_seed(self, out: list[Effect]) -> None:
-        strange = [seed for seed in self._seeds if seed.id not in self._members.members]
-        if strange and self._join_at is None:
-            out.append(Send(self._rng.choice(strange).id, JoinMesh(self.me)))
-
-    def _ask_row(self, out: list[Effect]) -> None:
-        nodes = list(self._near.table)
-        if nodes:
-            node = self._rng.choice(nodes)
-            out.append(Send(node, LeavesAsk(self.me, self._near.table.row_of(node))))
-
     def check(self) -> None:
         self._members.check()
         self._near.check()
-        assert len(self._soon) <= SOON_MAX
+        self._rounds.check()
         assert len(self._strangers) <= STRANGERS_MAX

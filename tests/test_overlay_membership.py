@@ -10,8 +10,9 @@ from elf.srt.effects import Effect, Send, Write
 from elf.srt.ids import NodeId, node_id
 from elf.srt.membership import GRAVES_MAX, Membership
 from elf.srt.messages import Contact, JoinTell, LeavesTell, Message, News, Ping, Pong, ProbeFor
-from elf.srt.overlay import SOON_TRIES, Overlay
+from elf.srt.overlay import Overlay
 from elf.srt.parameters import MS, SECOND, Parameters
+from elf.srt.rounds import SOON_TRIES
 
 TIMES = Parameters()
 ME = Contact(node_id(b"me"), 7, "here")
