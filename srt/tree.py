@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62
 PATH_MAX = 64  # a path beyond is a loop that is still growing: 16^15 nodes need 15
+SIZE_MAX = 1 << 32
 PASSING_MAX = 3  # a node outside the tree that sees so many joins would do well to combine them
 DEPTH_SMALL = 3  # trees of up to 256 nodes: adopted on the way down to here whatever the root counts yet
 OVERWEIGHT = 2  # times its fair share: then a subtree is too large for its place
@@ -66,7 +67,14 @@ class Child:
     __slots__ = ("height", "incarnation", "promised", "size")
 
     def __init__(self, incarnation: int, size: int, height: int) -> None:
-        self.incarnation, self.size, self.height, self.promised = incarnation, size, height, 0
+        self.incarnation = incarnation
+        self.tell(size, height)
+
+    def tell(self, size: int, height: int) -> None:
+        """What the child says of its subtree; a peer's numbers, so within bounds."""
+        self.size = min(max(1, size), SIZE_MAX)
+        self.height = min(max(1, height), PATH_MAX)
+        self.promised = 0
 
 
 class TreeSeat:
@@ -238,6 +246,9 @@ class TreeSeat:
         effects = self.root_changed(True, now) if is_root and not self.is_root else []
         if join.child == self.me:
             return is_root, effects
+        known = self.children.get(join.child)
+        if known is not None and join.incarnation < known.incarnation:
+            return True, effects  # from an earlier life, late
         handed = origin != join.child
         if not self.present:
             self._passed += 1
@@ -291,7 +302,7 @@ class TreeSeat:
             self._joined.append(join.child)
             self.children[join.child] = Child(join.incarnation, join.size, join.height)
         else:
-            known.size, known.height = join.size, join.height
+            known.tell(join.size, join.height)
         if self._path_due == NEVER:
             self._path_due = now + self._parameters.path_us
         self._resized(now)
@@ -327,18 +338,16 @@ class TreeSeat:
         return []
 
     def _on_adopt(self, source: NodeId, message: Adopt, now: int) -> list[Effect]:
-        if source == self.parent:
-            self._stop_asking()
-            return self._follow(message, now)
-        if not self._welcomes(source, message):
-            return [Post(source, Leave(self.job))]
-        effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
-        self._set_parent(source)
+        effects: list[Effect] = []
+        if source != self.parent:
+            if not self._welcomes(source, message):
+                return [Post(source, Leave(self.job))]
+            if self.parent is not None:
+                effects.append(Post(self.parent, Leave(self.job)))
+            self._set_parent(source)
         self._stop_asking()
-        self._told = (self.size, self.height)
-        self._size_due = NEVER
-        effects.append(Post(source, Size(self.job, self.size, self.height)))
-        return effects + self._follow(message, now)
+        self._told = (0, 0)  # the join may have been an old one, come late
+        return effects + self._tell_size() + self._follow(message, now)
 
     def _welcomes(self, source: NodeId, message: Adopt) -> bool:
         """An adoption that was asked for, makes no loop, and is better than what I have."""
@@ -389,7 +398,7 @@ class TreeSeat:
         child = self.children.get(source)
         if child is None:
             return [Post(source, Refuse(self.job, 0))]
-        child.size, child.height, child.promised = max(1, message.size), max(1, message.height), 0
+        child.tell(message.size, message.height)
         self._resized(now)
         return []
 

@@ -278,8 +278,12 @@ class Ring:
             self._datagram(node, next_hop, origin, hops + 1, message)
 
     def _datagram(self, node: bytes, to: bytes, origin: bytes, hops: int, message: Message) -> None:
-        if self.rng.random() >= self.loss:
+        """May be lost, and as often comes twice, once of them late."""
+        chance = self.rng.random()
+        if chance >= self.loss:
             self._at(self.now + self._latency(), "send", to, (origin, hops, message))
+        if chance >= 1 - self.loss:
+            self._at(self.now + self.rng.randrange(SECOND), "send", to, (origin, hops, message))
 
     def _post(self, node: bytes, to: bytes, message: Message) -> None:
         late = 50 * MS if self.rng.random() < self.loss else 0

@@ -311,6 +311,35 @@ def test_a_child_that_restarted_is_new_to_the_reducer() -> None:
     assert made.take_changes() == Changes(False, (KID,), ())
 
 
+def test_a_late_join_of_an_earlier_life_changes_nothing() -> None:
+    made = root()
+    made.passing(TreeJoin(JOB, KID, 2, 1, 5, 2), KID, 0, True)
+    made.take_changes()
+    assert made.passing(TreeJoin(JOB, KID, 1, 9, 1, 1), KID, 0, True) == (True, [])
+    assert made.take_changes() is None
+    assert made.size == 6
+
+
+def test_a_join_that_comes_late_does_not_leave_an_old_size_behind() -> None:
+    made = root()
+    made.passing(join(KID, 5, 2, attempt=2), KID, 0, True)
+    (adopt,) = posts(made.passing(join(KID, 1, 1, attempt=1), KID, 0, True)[1], KID)
+    child = TreeSeat(JOB, KID, 1, P, Random(1))
+    child.enter(0)
+    child.passing(join(OTHER, 4, 1), OTHER, 0, False)
+    child.step(ME, Adopt(JOB, 1, (ME,)), 0)
+    assert posts(child.step(ME, adopt, 1), ME) == [Size(JOB, 5, 2)]
+
+
+def test_absurd_sizes_of_a_peer_are_bounded() -> None:
+    made = root()
+    made.passing(join(KID, 1 << 100, 1 << 50), KID, 0, True)
+    assert made.size <= 1 + (1 << 32)
+    made.step(KID, Size(JOB, -5, 0), 0)
+    assert (made.size, made.height) == (2, 2)
+    made.check()
+
+
 def test_a_clock_that_steps_back_takes_the_waits_along() -> None:
     made = seat()
     made.enter(1_000_000_000)

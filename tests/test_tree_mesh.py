@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from elf.srt.parameters import Parameters
 from tests.seat_rig import MS, SECOND, Ring
 
 
@@ -97,9 +98,21 @@ def test_each_side_of_a_partition_has_its_root_and_healing_makes_one_tree(seed: 
     assert max(ring.check_settled()) <= depth_max(300)
 
 
+@pytest.mark.parametrize("children_max", [2, 4])
+def test_narrow_trees_keep_their_bounds_too(children_max: int) -> None:
+    ring = Ring(150, 7, Parameters(children_max=children_max), loss=0.02)
+    ring.start_all()
+    ring.run(20 * SECOND, check=True)
+    for _ in range(3):
+        ring.crash(ring.live_root())
+        ring.run(12 * SECOND, check=True)
+        ring.check_settled()
+    assert fullest(ring) == children_max
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_after_any_pattern_of_crashes_and_restarts_all_are_in_one_tree_again(seed: int) -> None:
-    """Every seat's invariants hold after each of its steps, with one message in fifty lost."""
+    """Every seat's invariants hold after each of its steps, with one datagram in fifty lost and one in fifty repeated late."""
     ring = Ring(120, seed, loss=0.02)
     ring.start_all()
     ring.run(5 * SECOND, check=True)
