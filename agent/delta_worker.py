@@ -18,6 +18,7 @@ of the source go in; reads for the source, words for the master and bundles for 
     Split, another schedule        likewise, under that schedule
     Split, nothing told, or kept   forget all that is kept; ASKING
     too much, or a Commit overdue
+    a higher ballot                files that are closed are named once more, in case that master has not heard
     Resend                         those kept bundles again, marked `again`
     Control, with a newer schedule what is being read is read again under it; with a lane: Hello for its ends, while work goes on
     reducer without room           nothing is cut; the next cut covers more
@@ -179,6 +180,7 @@ class DeltaWorker:
             return []
         match message:
             case Commit():
+                self._hear(message.ballot)
                 return self._committed(message.ids, now)
             case Split():
                 return self._split(message, now)
@@ -472,9 +474,15 @@ class DeltaWorker:
         """Take on a schedule, unless it is older than the one known (then False)."""
         if (ballot, _number(schedule)) < (self._ballot, _number(self.schedule)):
             return False
-        self._ballot = ballot
+        self._hear(ballot)
         self.schedule = schedule
         return True
+
+    def _hear(self, ballot: Ballot) -> None:
+        """Another master may not know the end of a file that its predecessor committed, so all ends are named again."""
+        if ballot > self._ballot:
+            self._ballot = ballot
+            self._closing.update(slot for slot, at in self._at.items() if at.closed)
 
     def _follow(self, now: int) -> None:
         self.state = State.FOLLOWING

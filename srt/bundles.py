@@ -135,7 +135,7 @@ def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position
 
     A slot that is not named fits, so whatever it covers is missing; an empty span covers nothing, unless it says something else.
     """
-    if not positions:
+    if positions.keys().isdisjoint(contributions.keys()):
         return False
     for slot, (start, end, flags) in contributions.items():
         position = positions.get(slot)

@@ -8,6 +8,7 @@ for what went into them leave downwards.
     bundle that joins what is open       merged (schedule, shape of rows and spans must fit: rule 2)
     bundle that does not join            what is open is closed, the bundle opens the next one
     bundle marked `again`                what is open is closed; it is forwarded as a bundle of its own (rule 3)
+    bundle that is open or kept here     nothing: a child that has lost sight of it repeats it, and its answer is on the way
     all who usually send have sent,      the open bundle is closed and sent, and kept until its Commit
     or combine_us_max after the first
     parent holds, or its link is full    nothing is sent; what is open goes on growing: aggregation is the back-pressure
@@ -33,6 +34,7 @@ Nothing is counted twice, because the master alone decides, by positions, and no
 Invariants
 - A slot occurs once in a bundle, and its span is one stretch without gaps: the union of the spans of the bundle's feeders.
 - What is to be sent is in the order in which it came; of one child nothing overtakes.
+- No bundle of a child is in two bundles that are open or kept.
 - Bytes kept are those of the kept bundles; past `kept_bytes_max` every child that sends is told to hold.
 
 Source: Scribe (Castro et al. 2002) has no upward path; the combining is that of in-network aggregation (TAG, OSDI 2002), the
@@ -77,6 +79,7 @@ class Reducer:
     __slots__ = (
         "_children",
         "_count",
+        "_fed",
         "_for_master",
         "_for_worker",
         "_has_credit",
@@ -116,6 +119,7 @@ class Reducer:
         self._count = 0
         self._children: frozenset[NodeId] = frozenset()
         self._kept: dict[BundleId, Kept] = {}
+        self._fed: set[BundleId] = set()  # children's ids of all that is open or kept
         self._outbox: deque[BundleId] = deque()
         self._for_master: list[tuple[NodeId, Bundle]] = []
         self._for_worker: list[Answer] = []
@@ -133,6 +137,9 @@ class Reducer:
         if self.is_root:
             self._for_master.append((child, bundle))
             return []
+        if bundle.id in self._fed:
+            return []
+        self._fed.add(bundle.id)
         if bundle.again:
             self._close()
             self._forward(child, bundle)
@@ -177,7 +184,7 @@ class Reducer:
         for id in ids:
             kept = self._kept.pop(id, None)
             if kept is not None:
-                self.kept_bytes -= kept.nbytes
+                self._drop(kept)
                 for feeder in kept.feeders:
                     done.setdefault(feeder.child, []).append(feeder.id)
             elif id[0] == self._me:
@@ -194,7 +201,7 @@ class Reducer:
             if split.id[0] == self._me:
                 self._for_worker.append(split)
             return []
-        self.kept_bytes -= kept.nbytes
+        self._drop(kept)
         positions = dict(split.positions)
         other = bool(split.schedule) and split.schedule[-1].number != kept.bundle.schedule
         alone = len(kept.feeders) == 1
@@ -221,7 +228,7 @@ class Reducer:
         return self._flow(now)
 
     def hold(self, hold: Hold, now: int) -> list[Effect]:
-        """The parent keeps too much, or no longer."""
+        """The parent keeps too much, or no longer. (A former parent's word is void: do not pass it on.)"""
         self._held = hold.hold
         return self._flow(now)
 
@@ -276,6 +283,11 @@ class Reducer:
         self._kept[bundle.id] = kept
         self._outbox.append(bundle.id)
         self.kept_bytes += kept.nbytes
+
+    def _drop(self, kept: Kept) -> None:
+        """It is no longer kept."""
+        self.kept_bytes -= kept.nbytes
+        self._fed.difference_update([feeder.id for feeder in kept.feeders])
 
     def _next_id(self) -> BundleId:
         self._count += 2
@@ -378,5 +390,9 @@ class Reducer:
         for kept in self._kept.values():
             check_union(kept.bundle.contributions, kept.feeders)
         self._open.check()
+        fed = [feeder.id for kept in self._kept.values() for feeder in kept.feeders]
+        fed += [feeder.id for feeder in self._open.feeders]
+        assert len(fed) == len(self._fed), "in two bundles"
+        assert set(fed) == self._fed
         waiting = [id for id in self._outbox if id in self._kept]
         assert len(waiting) == len(set(waiting)), "to be sent twice"
