@@ -165,7 +165,7 @@ class Directory:
         return found
 
     def _is_newer(self, item: Item, held: Item) -> bool:
-        """Rule Directory*: of two items with one key the higher (stamp, digest of body) stays, everywhere the same."""
+        """Rule Changing a job, ballots: of two items with one key the higher (stamp, digest of body) stays, everywhere the same."""
         if item.stamp != held.stamp:
             return item.stamp > held.stamp
         return item.body != held.body and body_digest(item) > body_digest(held)
@@ -304,7 +304,10 @@ class Directory:
         if self._rumors and self._rumor_due is None:
             self._rumor_due = now + self._rng.randrange(1, self._parameters.rumor_us + 1)
         elif self._rumor_due is not None and now >= self._rumor_due:
-            effects += self._tell_rumors(neighbours)
+            if neighbours:
+                effects += self._tell_rumors(neighbours)
+            else:
+                self._rumor_due = now + self._parameters.gossip_us
         if self._gossip_due is None:
             self._gossip_due = now + self._rng.randrange(1, self._parameters.gossip_us + 1)
         elif now >= self._gossip_due:

@@ -39,6 +39,7 @@ import msgspec
 from elf.srt.effects import Effect, Post, Route, Send
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import NO_BALLOT, Adopt, Ballot, Leave, Message, Path, Refuse, Size, TreeJoin
+from elf.srt.subtree import HEIGHT_MAX, Child, depth_max, is_overweight, largest, least, measure
 
 if TYPE_CHECKING:
     from random import Random
@@ -46,11 +47,9 @@ if TYPE_CHECKING:
     from elf.srt.parameters import Parameters
 
 NEVER = 1 << 62
-PATH_MAX = 64  # a path beyond is a loop that is still growing: 16^15 nodes need 15
-SIZE_MAX = 1 << 32
+PATH_MAX = HEIGHT_MAX  # a longer one is a loop that is still growing
 PASSING_MAX = 3  # a node outside the tree that sees so many joins would do well to combine them
 DEPTH_SMALL = 3  # trees of up to 256 nodes: adopted on the way down to here whatever the root counts yet
-OVERWEIGHT = 2  # times its fair share: then a subtree is too large for its place
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -59,22 +58,6 @@ class Changes(msgspec.Struct, frozen=True):
     parent: bool
     joined: tuple[NodeId, ...]
     gone: tuple[NodeId, ...]
-
-
-class Child:
-    """What a parent knows of a child. promised: nodes sent there of which the child has not told yet."""
-
-    __slots__ = ("height", "incarnation", "promised", "size")
-
-    def __init__(self, incarnation: int, size: int, height: int) -> None:
-        self.incarnation = incarnation
-        self.tell(size, height)
-
-    def tell(self, size: int, height: int) -> None:
-        """What the child says of its subtree; a peer's numbers, so within bounds."""
-        self.size = min(max(1, size), SIZE_MAX)
-        self.height = min(max(1, height), PATH_MAX)
-        self.promised = 0
 
 
 class TreeSeat:
@@ -148,6 +131,7 @@ class TreeSeat:
 
     @property
     def deadline(self) -> int | None:
+        """When `tick` has work next."""
         due = min(self._join_due, self._silence_due, self._size_due, self._path_due, self._deep_due)
         return None if due == NEVER else due
 
@@ -271,30 +255,22 @@ class TreeSeat:
         return self.rooted and self.depth + below + join.height - 1 <= max(self._depth_max(), DEPTH_SMALL)
 
     def _depth_max(self) -> int:
-        """ceil(log N) + 1 links below the root, N the tree's size."""
-        depth, room = 1, 1
-        while room < self.total:
-            room *= self._parameters.children_max
-            depth += 1
-        return depth
+        return depth_max(self.total, self._parameters.children_max)
 
     def _place(self, join: TreeJoin, now: int) -> list[Effect]:
-        if join.child in self.children or len(self.children) < self._parameters.children_max:
-            return self._adopt(join, now)
-        least = self._least_child()
-        if join.size <= 2 * self.children[least].size:
-            self.children[least].promised += join.size
-            return [Send(least, join)]
-        size = self.children[least].size
-        self._forget_child(least, now)
-        effects = self._adopt(join, now)
-        other = self._least_child()
-        self.children[other].promised += size
-        return [Post(least, Refuse(self.job, 0, other)), *effects]
-
-    def _least_child(self) -> NodeId:
         children = self.children
-        return min(children, key=lambda node: (children[node].size + children[node].promised, node))
+        if join.child in children or len(children) < self._parameters.children_max:
+            return self._adopt(join, now)
+        smallest = least(children)
+        size = children[smallest].size
+        if join.size <= 2 * size:
+            children[smallest].promised += join.size
+            return [Send(smallest, join)]
+        self._forget_child(smallest, now)
+        effects = self._adopt(join, now)
+        other = least(children)
+        children[other].promised += size
+        return [Post(smallest, Refuse(self.job, 0, other)), *effects]
 
     def _adopt(self, join: TreeJoin, now: int) -> list[Effect]:
         known = self.children.get(join.child)
@@ -505,11 +481,7 @@ class TreeSeat:
 
     def _resized(self, now: int) -> None:
         """Count the subtree anew; tell large changes soon, small ones in time. O(children)."""
-        size = height = 1
-        for child in self.children.values():
-            size += child.size
-            height = max(height, child.height + 1)
-        self.size, self.height = size, height
+        size, height = self.size, self.height = measure(self.children)
         if self.is_root:
             self._count(now)
         elif self.parent is not None and (size, height) != self._told:
@@ -553,11 +525,10 @@ class TreeSeat:
 
     def _is_overweight(self) -> bool:
         """My subtree hangs too deep, and is larger than its share of the places at this depth."""
-        depth_max = self._depth_max()
-        if not self.rooted or not 0 < self.depth <= depth_max or self.depth + self.height - 1 <= depth_max:
+        deepest = self._depth_max()
+        if not self.rooted or not 0 < self.depth <= deepest or self.depth + self.height - 1 <= deepest:
             return False
-        places: int = self._parameters.children_max**self.depth
-        return self.size * places > OVERWEIGHT * self.total
+        return is_overweight(self.size, self.depth, self.total, self._parameters.children_max)
 
     def _mend_depth(self, now: int) -> list[Effect]:
         self._deep_due = NEVER
@@ -573,9 +544,9 @@ class TreeSeat:
         assert self.parent is not None
         effects: list[Effect] = []
         while self.children and self._is_overweight():
-            largest = max(self.children, key=lambda node: (self.children[node].size, node))
-            self._forget_child(largest, now)
-            effects.append(Post(largest, Refuse(self.job, 0, self.parent)))
+            child = largest(self.children)
+            self._forget_child(child, now)
+            effects.append(Post(child, Refuse(self.job, 0, self.parent)))
         return effects
 
     def check(self) -> None:

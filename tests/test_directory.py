@@ -300,6 +300,15 @@ def test_what_is_written_is_what_a_restart_finds() -> None:
     assert not any(isinstance(effect, Write) for effect in back.tick(1_000, [name(1)]))
 
 
+def test_news_wait_for_the_first_neighbour() -> None:
+    held = directory()
+    held.put(advert(1), 0)
+    for now in (0, P.rumor_us, 2 * P.gossip_us):
+        assert not sends(held.tick(now, []))
+    told = sends(held.tick(4 * P.gossip_us, [name(7)]))
+    assert (name(7), GossipItems(held._place("agent", name(1)), (advert(1),))) in told
+
+
 def test_a_clock_that_steps_back_does_not_silence_the_gossip() -> None:
     held = directory()
     held.tick(3_600 * SECOND, [name(1)])
