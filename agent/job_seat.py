@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from elf.agent.delta_worker import DeltaWorker
+from elf.agent.delta_worker import DeltaWorker, State
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.entries import AnyEntry
@@ -24,7 +24,7 @@ from elf.srt import messages as m
 from elf.srt.effects import Effect
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import Ballot, Contact, Item, Message
+from elf.srt.messages import Ballot, Item, Message
 from elf.srt.parameters import Parameters
 from elf.srt.reduce import Reducer
 from elf.srt.tree import TreeSeat
@@ -95,6 +95,11 @@ class JobSeat:
     def leave(self, now: int) -> list[Effect]:
         """The worker reads what is logged by now, sees it committed, and says goodbye."""
         return self.worker.leave(now) if self.worker is not None else []
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this node's worker has nothing more to say."""
+        return self.worker is None or self.worker.state is State.ENDED
 
     def directory_changed(self, now: int) -> list[Effect]:
         """The spec, the adverts or the highest ballot may be other ones now."""

@@ -39,6 +39,23 @@ _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 
 
+class Departure:
+    """The last moments of a node that leaves."""
+
+    def __init__(self, span_us: int) -> None:
+        self._span_us = span_us
+        self.deadline: int | None = None
+        self.is_over = False
+
+    def begin(self, now: int) -> None:
+        self.deadline = now + self._span_us
+
+    def tick(self, now: int) -> list[Effect]:
+        """The time is up."""
+        self.is_over, self.deadline = True, None
+        return []
+
+
 class MeshNode:
     """One agent's part in the mesh.
 
@@ -62,6 +79,9 @@ class MeshNode:
         self.directory = Directory(parameters, lambda item: True, rng)
         self.links: dict[NodeId, Link] = {}
         self.seats: dict[JobId, JobSeat] = {}
+        self.has_left = False
+        """The mesh knows that this node leaves: the process may end."""
+        self._departure: Departure | None = None
         self._joined = False
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
         self._rng = rng
@@ -160,8 +180,10 @@ class MeshNode:
         return self._end(now, out)
 
     def leave(self, now: int) -> list[Outer]:
-        """Leave the mesh for good: workers say goodbye once their last line is committed."""
+        """Leave the mesh for good: workers say goodbye once their last line is committed; `has_left` tells when all is done."""
         out: list[Outer] = []
+        if self._departure is None:
+            self._departure = Departure(self.parameters.gossip_us * 2)
         for seat in self.seats.values():
             self._do(seat.leave(now), now, out, seat)
             self._seat_changed(seat, now, out)
@@ -289,7 +311,21 @@ class MeshNode:
         while self._here:
             source, message = self._here.popleft()
             self._take(source, message, now, out)
+        if self._departure is not None and not self.has_left:
+            self._depart(self._departure, now, out)
         return out
+
+    def _depart(self, departure: Departure, now: int, out: list[Outer]) -> None:
+        """When the last worker is done: withdraw the advert, give it time to spread, and say goodbye to the neighbours."""
+        if departure.deadline is None and all(seat.has_ended for seat in self.seats.values()):
+            departure.begin(now)
+            self._timers.watch(departure)
+            advert = AgentAdvert(self.name, (), self.life, now)
+            self.directory.put(advert.item(self.id), now)
+            self._timers.watch(self.directory)
+        if departure.is_over:
+            self.has_left = True
+            self._do(self.overlay.left(now), now, out)
 
     # What follows from a change.
 

@@ -11,7 +11,7 @@ from elf.srt.ids import NodeId
 MS = 1_000
 
 
-class Weather(msgspec.Struct, kw_only=True):
+class Weather(msgspec.Struct, frozen=True, kw_only=True):
     """What the network does to every datagram. Microseconds and probabilities."""
 
     delay_us: int = 500

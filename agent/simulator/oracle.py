@@ -1,125 +1,216 @@
-"""The oracle: what every window must hold, from one pass over all lines in plain Python, beside what the sinks were told.
+"""The oracle: what every window must hold, from the lines themselves and nothing else, beside what the sinks were told.
+
+It shares no code with workers, reducers or the master: one table of all lines that any web server ever logs, and masks over it.
 
 For every publication that a sink accepted:
-1. *never more*: no group counts a line twice, or a line that was not written yet;
-2. *final means final*: a final window with full coverage holds every line that its expected agents wrote in time;
-3. at the end, when all is healed and quiet: the last revision of every window holds every line, with full coverage.
+1. *never more*: no group holds a line twice, one that was not written yet, or one outside the times it speaks for;
+2. *in order*: revisions of a window only grow, and its line counters agree with its rows;
+3. *whole means whole*: a final or revised window in which all expected agents have reported holds every line that agents known to
+   the mesh wrote in time.
+And when all is healed and quiet:
+4. the last revision of every window of the job's schedule holds every line, is not open, and nobody is missing.
+
+In time is a line that was written before its server's clock could show the window's end plus the lateness: no promise of that
+agent can have passed it before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from elf.agent.simulator.sources import VirtualSource
-from elf.srt.ids import JobId, NodeId, short
+from elf.srt.ids import JobId, short
 from elf.srt.messages import Micros, Put
 
+Ints = NDArray[np.int64]
 Groups = dict[str, tuple[int, int]]
 """Key -> (lines, sum of bytes)."""
+ALWAYS = 1 << 62
 
 
 class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the program)
-    """A window is wrong."""
+    """Something that must never be."""
 
 
-class Server(msgspec.Struct):
-    """A web server as the oracle knows it. since_us: world time from which its agent was known to the mesh."""
+class Server(msgspec.Struct, frozen=True):
+    """A web server as the oracle knows it.
+
+    known_us: event time from which its agent was surely known to the mesh; `ALWAYS` for one that may not be before the end.
+    ahead_us: the most by which its clock, or its lines, ever show a later time than the virtual epoch plus the world's.
+    """
 
     source: VirtualSource
-    since_us: int
+    known_us: Micros
+    ahead_us: Micros
 
 
-def groups_of(put: Put) -> Groups:
-    """The published rows (window, key, hits, bytes) by key."""
-    return {row[1]: (row[2], row[3] or 0) for row in put.rows}
+class Stretch(msgspec.Struct, frozen=True):
+    """A version of a job and the event times [from_us, to_us) at which it is in force."""
+
+    version: str
+    size_us: Micros
+    slide_us: Micros
+    from_us: Micros
+    to_us: Micros
 
 
 class Oracle:
-    """Holds publications against the lines themselves. Times of the lines are event times; `now_us` is the world's."""
+    """Holds publications against all lines. O(lines of the window) for each."""
 
-    def __init__(self, lateness_us: int) -> None:
-        self.servers: dict[NodeId, Server] = {}
-        self.lateness_us = lateness_us
+    def __init__(self, servers: Iterable[Server], keys: Sequence[str]) -> None:
+        self._keys = keys
+        files = [(server, file) for server in servers for file in server.source.files]
+        event = np.concatenate([file.event_us for _, file in files])
+        written = np.concatenate([file.written_us for _, file in files])
+        shown = np.concatenate([file.written_us + server.ahead_us for server, file in files])
+        known = np.concatenate([np.full(len(file.key), server.known_us) for server, file in files])
+        key = np.concatenate([file.key for _, file in files])
+        sizes = np.concatenate([file.bytes for _, file in files])
+        order = np.argsort(event, kind="stable")
+        self._event, self._written, self._shown = event[order], written[order], shown[order]
+        self._known, self._key, self._size = known[order], key[order], sizes[order]
         self.last: dict[tuple[JobId, str, Micros], Put] = {}
+        self.lateness_us: dict[JobId, Micros] = {}
         self.finals = self.revisions = self.opens = 0
 
-    def truth(
-        self, from_us: Micros, to_us: Micros, written_until_us: int, servers: Iterable[Server]
-    ) -> Groups:
-        """One pass over the lines with an event time in [from, to) that were written by then."""
-        out: Groups = {}
-        for server in servers:
-            for event, key, size in server.source.lines_between(from_us, to_us, written_until_us):
-                name = server.source.key_name(key)
-                hits, total = out.get(name, (0, 0))
-                out[name] = hits + 1, total + size
-        return out
+    @property
+    def lines(self) -> int:
+        return len(self._event)
+
+    # ---- the truth ----
+
+    def written(self, low: Micros, high: Micros, now_us: int) -> Groups:
+        """All lines with an event time in [low, high) that were written by then."""
+        at = self._range(low, high)
+        return self._groups(at, self._written[at] <= now_us)
+
+    def in_time(self, low: Micros, high: Micros, since_us: Micros, until_us: Micros, now_us: int) -> Groups:
+        """Lines in [low, high) of agents known by `since_us` that were written before their clocks could show `until_us`."""
+        at = self._range(low, high)
+        mask = (self._known[at] <= since_us) & (self._shown[at] < until_us) & (self._written[at] <= now_us)
+        return self._groups(at, mask)
+
+    def _range(self, low: Micros, high: Micros) -> slice:
+        first, last = np.searchsorted(self._event, (low, high))
+        return slice(int(first), int(last))
+
+    def _groups(self, at: slice, mask: NDArray[np.bool_]) -> Groups:
+        key, size = self._key[at][mask], self._size[at][mask]
+        hits = np.bincount(key, minlength=0)
+        totals = np.bincount(key, weights=size)  # exact in float64: below 2^53
+        return {self._keys[k]: (int(hits[k]), int(totals[k])) for k in np.flatnonzero(hits)}
+
+    # ---- publications ----
 
     def accepted(self, put: Put, now_us: int) -> None:
         """A sink took this publication. Raises Violation."""
-        low, high = max(put.start, put.covers[0]), min(put.end, put.covers[1])
+        key = (put.job, put.version, put.start)
+        before = self.last.get(key)
+        self.last[key] = put
+        if before is not None and put.revision <= before.revision:
+            raise Violation(
+                f"{_name(put)}: accepted after revision {before.revision[0]}.{before.revision[2]}"
+            )
         told = groups_of(put)
-        written = self.truth(low, high, now_us, self.servers.values())
-        for key, (hits, total) in told.items():
-            most = written.get(key, (0, 0))
-            if hits > most[0] or total > most[1]:
-                raise Violation(f"{_name(put)}: {key} has {hits} lines, only {most[0]} were written")
+        self._check_form(put, told)
+        self._check_most(put, told, now_us)
         if put.status == "open":
             self.opens += 1
-        else:
-            self._check_final(put, told, low, high, now_us)
-        self.last[put.job, put.version, put.start] = put
-
-    def _check_final(self, put: Put, told: Groups, low: Micros, high: Micros, now_us: int) -> None:
+            return
         if put.status == "final":
             self.finals += 1
         else:
             self.revisions += 1
-        if put.agents_reporting < put.agents_expected:
-            return
-        known = [server for server in self.servers.values() if server.since_us <= low]
-        for key, least in self.truth(low, high, high + self.lateness_us, known).items():
-            if told.get(key, (0, 0)) < least:
+        if put.agents_reporting == put.agents_expected:
+            self._check_least(put, told, now_us)
+
+    def _check_form(self, put: Put, told: Groups) -> None:
+        low, high = put.covers
+        if not put.start <= low <= high <= put.end:
+            raise Violation(f"{_name(put)}: speaks for [{low}, {high}) outside of [{put.start}, {put.end})")
+        if len(told) != len(put.rows):
+            raise Violation(f"{_name(put)}: a group occurs twice")
+        if put.agents_reporting > put.agents_expected:
+            raise Violation(f"{_name(put)}: {put.agents_reporting} agents of {put.agents_expected}")
+        hits = sum(hits for hits, _ in told.values())
+        if put.lines != (hits, hits, 0, 0):
+            raise Violation(f"{_name(put)}: {hits} lines in rows, counted {put.lines}")
+
+    def _check_most(self, put: Put, told: Groups, now_us: int) -> None:
+        written = self.written(*put.covers, now_us)
+        for key, (hits, total) in told.items():
+            most = written.get(key, (0, 0))
+            if hits > most[0] or total > most[1]:
+                raise Violation(f"{_name(put)}: {key} has {hits} lines, {most[0]} were written by then")
+
+    def _check_least(self, put: Put, told: Groups, now_us: int) -> None:
+        low, high = put.covers
+        least = self.in_time(low, high, low, high + self.lateness_us[put.job], now_us)
+        for key, (hits, _) in least.items():
+            if told.get(key, (0, 0))[0] < hits:
                 raise Violation(
-                    f"{_name(put)}: {put.status} with full coverage has {told.get(key, (0, 0))[0]} lines of {key}, "
-                    f"{least[0]} were written in time"
+                    f"{_name(put)}: {put.status} with {put.agents_reporting} of {put.agents_expected} agents has "
+                    f"{told.get(key, (0, 0))[0]} lines of {key}, {hits} were written in time"
                 )
 
-    def check_end(
-        self, jobs: Sequence[tuple[JobId, Sequence[tuple[str, Micros, Micros, Micros]]]], now_us: int
-    ) -> None:
-        """After all is quiet: `jobs` gives for each job (version, size, covers from, covers to) of its schedule."""
-        for job, versions in jobs:
-            for version, size, from_us, to_us in versions:
-                for start in range(from_us - from_us % size, to_us, size):
-                    self._check_last(
-                        job, version, start, max(start, from_us), min(start + size, to_us), now_us
-                    )
+    # ---- at the end ----
 
-    def _check_last(
-        self, job: JobId, version: str, start: Micros, low: Micros, high: Micros, now_us: int
-    ) -> None:
-        truth = self.truth(low, high, now_us, self.servers.values())
-        put = self.last.get((job, version, start))
+    def unfinished(self, job: JobId, schedule: Sequence[Stretch], now_us: int) -> str:
+        """What is still wrong with the last revisions of a job's windows; "" when all is exact and whole."""
+        for stretch in schedule:
+            for start in self._starts(stretch):
+                wrong = self._wrong(job, stretch, start, now_us)
+                if wrong:
+                    return wrong
+        return ""
+
+    def _starts(self, stretch: Stretch) -> Iterable[Micros]:
+        """Starts of all windows that meet the stretch and the lines."""
+        if not len(self._event):
+            return ()
+        low = max(stretch.from_us, int(self._event[0])) - stretch.size_us
+        high = min(stretch.to_us, int(self._event[-1]) + 1)
+        return range(low - low % stretch.slide_us, high, stretch.slide_us)
+
+    def _wrong(self, job: JobId, stretch: Stretch, start: Micros, now_us: int) -> str:
+        low, high = max(start, stretch.from_us), min(start + stretch.size_us, stretch.to_us)
+        if low >= high:
+            return ""
+        truth = self.written(low, high, now_us)
+        put = self.last.get((job, stretch.version, start))
         if put is None:
-            if truth:
-                raise Violation(
-                    f"job {short(job)} window {start}: never published, {len(truth)} groups missing"
-                )
-            return
+            name = f"job {short(job)} version {stretch.version[:6]} window {start}"
+            return f"{name}: never published, {len(truth)} groups" if truth else ""
         told = groups_of(put)
+        if put.covers != (low, high):
+            return f"{_name(put)}: speaks for {put.covers}, the schedule says {(low, high)}"
         if told != truth:
-            wrong = next(key for key in {**told, **truth} if told.get(key) != truth.get(key))
-            raise Violation(
-                f"{_name(put)}: at the end {wrong} has {told.get(wrong)} (lines, bytes), the logs have {truth.get(wrong)}"
-            )
+            wrong = min(key for key in {**told, **truth} if told.get(key) != truth.get(key))
+            return f"{_name(put)}: in the end {wrong} has {told.get(wrong)} (lines, bytes), the logs have {truth.get(wrong)}"
         if put.status == "open" or put.agents_reporting < put.agents_expected:
-            raise Violation(
-                f"{_name(put)}: at the end it is {put.status}, {put.agents_reporting} of {put.agents_expected} agents"
-            )
+            return f"{_name(put)}: in the end {put.status}, {put.agents_reporting} of {put.agents_expected} agents"
+        return ""
+
+
+def check_schedule(stretches: Sequence[Stretch]) -> None:
+    """No event time belongs to two versions. Raises Violation."""
+    for one, other in pairwise(stretches):
+        if one.to_us > other.from_us:
+            raise Violation(f"versions {one.version[:6]} and {other.version[:6]} overlap at {other.from_us}")
+
+
+def groups_of(put: Put) -> Groups:
+    """The published rows (window, key, lines, bytes) by key."""
+    return {row[1]: (row[2], row[3] or 0) for row in put.rows}
 
 
 def _name(put: Put) -> str:
-    return f"job {short(put.job)} version {put.version} window {put.start} revision {put.revision[0]}.{put.revision[2]}"
+    return (
+        f"job {short(put.job)} version {put.version[:6]} window {put.start} "
+        f"revision {put.revision[0]}.{short(put.revision[1])}.{put.revision[2]}"
+    )

@@ -30,7 +30,7 @@ IDLE_GRACE_US = 3_000_000
 RowMakers = Callable[[Line], RowMaker]
 
 
-class Traffic(msgspec.Struct, kw_only=True):
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """How a server is used. Per second and in microseconds."""
 
     lines_per_s: float = 20.0

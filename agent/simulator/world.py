@@ -81,6 +81,7 @@ class World:
         self.actors: dict[NodeId, Actor] = {}
         self.sinks: dict[NodeId, dict[JobId, Ledger]] = {}
         self.observers: list[Observer] = []
+        self.inspect: Callable[[Actor], None] | None = None
         self.delivered = 0
         self._sink_names: dict[str, NodeId] = {}
         self._budget = Budget(MEMORY_BYTES)
@@ -148,7 +149,8 @@ class World:
         self.tell("crash", actor, wipe)
 
     def stop(self, actor: Actor) -> None:
-        """Ask the agent to leave the mesh."""
+        """Ask the agent to leave the mesh; it ends when the mesh knows."""
+        self.tell("leave", actor, None)
         if actor.node is not None:
             self._perform(actor, actor.node.leave(self.clock(actor)))
 
@@ -263,6 +265,11 @@ class World:
                 assert isinstance(effect, Notice)
                 self.tell("notice", actor, effect)
         node = actor.node
+        if self.inspect is not None and node is not None:
+            self.inspect(actor)
+        if node is not None and node.has_left:
+            self.tell("left", actor, None)
+            actor.node = node = None
         if node is not None and node.deadline is not None:
             wake = max(self.now_us, node.deadline - actor.clock_us)
             if actor.wake_us is None or wake < actor.wake_us:

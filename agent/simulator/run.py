@@ -1,0 +1,401 @@
+"""A scenario becomes a world, the world runs, the oracle judges: `simulate`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache, partial
+from hashlib import blake2b
+from time import process_time
+
+import msgspec
+
+from elf.agent.simulator import scenario as s
+from elf.agent.simulator.invariants import Invariants, where
+from elf.agent.simulator.oracle import ALWAYS, Oracle, Server, Stretch, Violation, check_schedule
+from elf.agent.simulator.network import Weather
+from elf.agent.simulator.sources import VirtualSource
+from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
+from elf.jobmaster import plan as plans
+from elf.jobmaster.job_spec import JobSpec, Version
+from elf.jobmaster.schedule import AFTER_ALL, Shape, plan_of
+from elf.srt.ids import NodeId, node_id
+from elf.srt.messages import Contact, Frame
+
+SEEDS = 3
+"""Hosts that everybody knows from the beginning."""
+SETTLE_US = 2_000_000
+"""What is found exact must still be so after this."""
+SINK_NAME = "lake"
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What came out. violation: "" if every window is exact. digest: of every delivery, in order. messages: by type."""
+
+    seed: int
+    violation: str
+    at_us: int
+    digest: str
+    delivered: int
+    messages: dict[str, int]
+    finals: int
+    revisions: int
+    opens: int
+    lines: int
+    cpu_s: float
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.violation
+
+
+@lru_cache
+def version_of(window: str, number: int) -> Version:
+    """A job's version `number`: lines and bytes by path, for windows like "2 seconds/1 second"."""
+    from elf.jobmaster.query import compile as compile_query
+    from elf.jobmaster.vector import BIGINT, STRING, TIMESTAMP
+
+    span = ", ".join(f"'{part}'" for part in window.split("/"))
+    text = (
+        f"SELECT window, path, count(*) AS hits_{number}, sum(bytes) AS bytes FROM access "
+        f"GROUP BY window(time, {span}), path"
+    )
+    plan = compile_query(text, {"access": {"time": TIMESTAMP, "path": STRING, "bytes": BIGINT}})
+    return Version(plans.digest(plan), plans.encode(plan), text)
+
+
+def simulate(
+    scenario: s.Scenario, *, every: int = 40, prepare: Callable[[Run], None] | None = None
+) -> Outcome:
+    """Run a scenario to its end, or to the first violation. `prepare` may add observers before anything happens."""
+    begun = process_time()
+    run = Run(scenario, every)
+    if prepare is not None:
+        prepare(run)
+    violation = ""
+    try:
+        run.to_the_end()
+    except Violation as found:
+        violation = str(found)
+    except Exception as error:  # noqa: BLE001 (any error of a core is a finding)
+        violation = f"a core failed: {where(error)}"
+    return run.outcome(violation, process_time() - begun)
+
+
+class Run:
+    """One simulation. `world` and `oracle` are for observers."""
+
+    def __init__(self, scenario: s.Scenario, every: int = 40) -> None:
+        self.scenario = scenario
+        self.world = World(scenario.seed, scenario.parameters, scenario.weather)
+        self.invariants = Invariants(self.world, every)
+        self.world.inspect = self.invariants.touched
+        self.hosts: list[Actor] = []
+        self.specs: list[JobSpec] = []
+        self.messages: Counter[str] = Counter()
+        self._trace = blake2b(digest_size=16)
+        self._down: set[NodeId] = set()  # of hosts that crashed and wait for their restart
+        self._cuts = 0
+        self._make_hosts()
+        self.oracle = Oracle(self._servers, PATHS.paths)
+        self.sink = self.world.add_sink(SINK_NAME)
+        self._make_jobs()
+        self.world.observers.append(self._observe)
+
+    # Making.
+
+    def _make_hosts(self) -> None:
+        scenario = self.scenario
+        joins = {fault.host: fault for fault in scenario.faults if isinstance(fault, s.Join)}
+        parts = {fault.host: fault.at_us for fault in scenario.faults if isinstance(fault, s.Part)}
+        steps: dict[int, int] = {}
+        for fault in scenario.faults:
+            if isinstance(fault, s.Step):
+                steps[fault.host] = steps.get(fault.host, 0) + max(0, fault.by_us)
+        self._servers: list[Server] = []
+        for host in range(max((scenario.hosts - 1, *joins)) + 1):
+            if host >= scenario.hosts and host not in joins:
+                continue
+            name = f"web{host}"
+            begin = max(0, joins[host].at_us - joins[host].backlog_us) if host in joins else 0
+            stop = parts.get(host, scenario.trouble_us + scenario.after_us)
+            skew = scenario.skews[host % len(scenario.skews)]
+            source = VirtualSource(
+                node_id(name.encode()), scenario.seed, scenario.traffic, begin, stop, EPOCH_US + skew
+            )
+            known = ALWAYS if host in joins else EPOCH_US + s.CALM_US
+            self._servers.append(Server(source, known, EPOCH_US + max(0, skew) + steps.get(host, 0)))
+            actor = self.world.add_host(name, source)
+            actor.clock_us = EPOCH_US + skew
+            self.hosts.append(actor)
+
+    def _make_jobs(self) -> None:
+        for number, job in enumerate(self.scenario.jobs):
+            spec = JobSpec(
+                f"job{number}",
+                1,
+                "access",
+                (version_of(job.windows[0], 0),),
+                "split",
+                EPOCH_US + job.line_us,
+                lateness_us=job.lateness_us,
+                keep_us=600_000_000,
+                sinks=(SINK_NAME,),
+            )
+            self.specs.append(spec)
+            self.oracle.lateness_us[spec.id] = job.lateness_us
+
+    # Running.
+
+    def to_the_end(self) -> None:
+        """Raises Violation."""
+        world, scenario = self.world, self.scenario
+        for number, host in enumerate(self.hosts[: scenario.hosts]):
+            world.at(number * 1_000, partial(self._start, host))
+        for number, job in enumerate(scenario.jobs):
+            world.at(job.start_us, partial(self._submit, number % len(self.hosts), self.specs[number]))
+        for number, fault in enumerate(scenario.faults):
+            self._plan(number, fault)
+        world.at(scenario.trouble_us, self._heal)
+        world.run_until(scenario.trouble_us + scenario.after_us)
+        self._rest()
+
+    def _rest(self) -> None:
+        world = self.world
+        end = world.now_us + self.scenario.rest_us
+        while True:
+            wrong = self._unfinished()
+            if not wrong:
+                world.run_until(world.now_us + SETTLE_US)
+                wrong = self._unfinished()
+                if wrong:
+                    raise Violation(f"after all was exact: {wrong}")
+                break
+            if world.now_us >= end:
+                raise Violation(wrong)
+            world.run_until(world.now_us + 500_000)
+        for actor in self.hosts:
+            self.invariants.check(actor)
+
+    def _unfinished(self) -> str:
+        for spec in self.specs:
+            wrong = self.invariants.unrest(spec.id)
+            if wrong:
+                return wrong
+            schedule = self.schedule(spec)
+            check_schedule(schedule)
+            wrong = self.oracle.unfinished(spec.id, schedule, self.world.now_us)
+            if wrong:
+                return wrong
+        return ""
+
+    def schedule(self, spec: JobSpec) -> list[Stretch]:
+        """As the serving master's log has it."""
+        node = self.invariants.masters(spec.id)[0].node
+        assert node is not None
+        master = node.seats[spec.id].master
+        assert master is not None
+        lines, since = master.state.schedule, master.state.positions.since_us
+        out = []
+        for number, line in enumerate(lines):
+            shape = Shape.of(plan_of(line.plan))
+            until = lines[number + 1].from_us if number + 1 < len(lines) else AFTER_ALL
+            out.append(
+                Stretch(line.version, shape.size_us, shape.slide_us, max(since, line.from_us), until)
+            )
+        return out
+
+    # Observing.
+
+    def _observe(self, now_us: int, what: str, who: Actor | None, about: object) -> None:
+        if what == "deliver":
+            assert who is not None
+            source, message = about  # type: ignore[misc]
+            kind = type(message).__name__
+            trace: tuple[object, ...] = (now_us, who.name, source, kind)
+            if isinstance(message, Frame):
+                inner = type(message.message).__name__
+                trace += (
+                    inner,
+                    message.session,
+                    message.sequence,
+                    message.acknowledged,
+                    message.credit,
+                )
+                kind = inner if message.message is not None else kind
+            self.messages[kind] += 1
+            self._trace.update(repr(trace).encode())
+        elif what == "put":
+            self._trace.update(repr((now_us, about.start, about.revision, about.digest)).encode())  # type: ignore[attr-defined]
+            self.oracle.accepted(about, now_us)  # type: ignore[arg-type]
+
+    def outcome(self, violation: str, cpu_s: float) -> Outcome:
+        oracle = self.oracle
+        return Outcome(
+            seed=self.scenario.seed,
+            violation=violation,
+            at_us=self.world.now_us,
+            digest=self._trace.hexdigest(),
+            delivered=self.world.delivered,
+            messages=dict(self.messages.most_common()),
+            finals=oracle.finals,
+            revisions=oracle.revisions,
+            opens=oracle.opens,
+            lines=oracle.lines,
+            cpu_s=cpu_s,
+        )
+
+    # Faults.
+
+    def _plan(self, number: int, fault: s.AnyFault) -> None:
+        begin, end = _FAULTS[type(fault)]
+        self.world.at(fault.at_us, partial(begin, self, number, fault))
+        if end is not None and fault.until_us:
+            self.world.at(fault.until_us, partial(end, self, number, fault))
+
+    def _start(self, actor: Actor) -> None:
+        seeds = [Contact(host.id, 0) for host in self.hosts[:SEEDS]]
+        self._down.discard(actor.id)
+        self.world.start(actor, seeds)
+
+    def _submit(self, host: int, spec: JobSpec) -> None:
+        """At that host, or the next one that runs."""
+        for step in range(len(self.hosts)):
+            actor = self.hosts[(host + step) % len(self.hosts)]
+            if actor.node is not None and not actor.is_paused:
+                self.world.start_job(actor, spec)
+                return
+
+    def _heal(self) -> None:
+        """All trouble is over."""
+        world = self.world
+        world.network.weather = Weather()
+        world.tell("heal", None, None)
+        for number in range(self._cuts):
+            world.network.heal(number)
+        for actor in self.hosts:
+            world.network.slow(actor.id, 0)
+            if actor.disk.is_full:
+                world.fill_disk(actor, False)
+            if actor.is_paused:
+                world.resume(actor)
+            if actor.id in self._down:
+                self._start(actor)
+
+    def _storm(self, number: int, fault: s.Storm) -> None:
+        self.world.tell("weather", None, fault.weather)
+        self.world.network.weather = fault.weather
+
+    def _calm(self, number: int, fault: s.Storm) -> None:
+        self.world.tell("weather", None, self.scenario.weather)
+        self.world.network.weather = self.scenario.weather
+
+    def _cut(self, number: int, fault: s.Cut) -> None:
+        everybody = {*(actor.id for actor in self.hosts), self.sink}
+        inside = {
+            self.sink if host == s.SINK else self.hosts[host].id
+            for host in fault.hosts
+            if host < len(self.hosts)
+        }
+        outside = everybody - inside
+        self.world.tell("cut", None, fault)
+        if fault.outward:
+            self.world.network.cut(2 * number, frozenset(inside), frozenset(outside))
+        if fault.inward:
+            self.world.network.cut(2 * number + 1, frozenset(outside), frozenset(inside))
+        self._cuts = max(self._cuts, 2 * number + 2)
+
+    def _mend(self, number: int, fault: s.Cut) -> None:
+        self.world.tell("mend", None, fault)
+        self.world.network.heal(2 * number)
+        self.world.network.heal(2 * number + 1)
+
+    def _slow(self, number: int, fault: s.Slow) -> None:
+        self.world.tell("slow", self.hosts[fault.host], fault.extra_us)
+        self.world.network.slow(self.hosts[fault.host].id, fault.extra_us)
+
+    def _swift(self, number: int, fault: s.Slow) -> None:
+        self.world.tell("slow", self.hosts[fault.host], 0)
+        self.world.network.slow(self.hosts[fault.host].id, 0)
+
+    def _pause(self, number: int, fault: s.Pause) -> None:
+        actor = self.hosts[fault.host]
+        if actor.node is not None and not actor.is_paused:
+            self.world.pause(actor)
+
+    def _resume(self, number: int, fault: s.Pause) -> None:
+        actor = self.hosts[fault.host]
+        if actor.node is not None and actor.is_paused:
+            self.world.resume(actor)
+
+    def _fill(self, number: int, fault: s.FullDisk) -> None:
+        self.world.fill_disk(self.hosts[fault.host], True)
+
+    def _free(self, number: int, fault: s.FullDisk) -> None:
+        if self.hosts[fault.host].disk.is_full:
+            self.world.fill_disk(self.hosts[fault.host], False)
+
+    def _step(self, number: int, fault: s.Step) -> None:
+        actor = self.hosts[fault.host]
+        self.world.tell("clock", actor, fault.by_us)
+        actor.clock_us += fault.by_us
+
+    def _crash(self, number: int, fault: s.Crash) -> None:
+        for actor in self._victims(fault):
+            if actor.node is not None:
+                self.world.crash(actor, wipe=fault.wipe)
+                self._down.add(actor.id)
+                if fault.until_us and fault.until_us < self.scenario.trouble_us:
+                    self.world.at(fault.until_us, partial(self._revive, actor))
+
+    def _victims(self, fault: s.Crash) -> list[Actor]:
+        if fault.target == "mesh":
+            return list(self.hosts)
+        if fault.target == "host":
+            return [self.hosts[fault.host]]
+        masters = self.invariants.masters(self.specs[fault.job].id)[:1]
+        if fault.target == "circle":
+            for master in list(masters):
+                assert master.node is not None
+                replication = master.node.seats[self.specs[fault.job].id].succession.replication
+                masters += [self.world.actors[node] for node in (replication.peers if replication else ())]
+        return masters
+
+    def _revive(self, actor: Actor) -> None:
+        if actor.node is None and actor.id in self._down:
+            self._start(actor)
+
+    def _join(self, number: int, fault: s.Join) -> None:
+        self._start(self.hosts[fault.host])
+
+    def _part(self, number: int, fault: s.Part) -> None:
+        actor = self.hosts[fault.host]
+        if actor.node is not None and not actor.is_paused:
+            self.world.stop(actor)
+
+    def _change(self, number: int, fault: s.Change) -> None:
+        spec, job = self.specs[fault.job], self.scenario.jobs[fault.job]
+        count = len(spec.versions)
+        version = version_of(job.windows[count % len(job.windows)], count)
+        self.specs[fault.job] = spec = msgspec.structs.replace(
+            spec,
+            number=spec.number + 1,
+            versions=(*spec.versions, version),
+            mode=fault.mode,
+            line_us=EPOCH_US + self.world.now_us,
+        )
+        self._submit(fault.host, spec)
+
+
+_FAULTS = {
+    s.Storm: (Run._storm, Run._calm),
+    s.Cut: (Run._cut, Run._mend),
+    s.Slow: (Run._slow, Run._swift),
+    s.Pause: (Run._pause, Run._resume),
+    s.FullDisk: (Run._fill, Run._free),
+    s.Step: (Run._step, None),
+    s.Crash: (Run._crash, None),
+    s.Join: (Run._join, None),
+    s.Part: (Run._part, None),
+    s.Change: (Run._change, None),
+}

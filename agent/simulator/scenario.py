@@ -1,0 +1,324 @@
+"""What happens to a simulated mesh: hosts, jobs, traffic, and faults at their times, as one value made from a seed.
+
+Trouble lasts until `trouble_us`; then everything is healed at once, the logs go on for `after_us`, and the mesh has to come to rest.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from elf.agent.simulator.network import Weather
+from elf.agent.simulator.sources import Traffic
+from elf.srt.parameters import Parameters
+
+MS = 1_000
+SECOND = 1_000_000
+SINK = -1
+"""Among the hosts of a `Cut`: the sink."""
+
+Target = Literal["host", "master", "circle", "mesh"]
+"""Who crashes: that host; the job's master; the master and all its replicas at once; everybody."""
+Mode = Literal["split", "restate", "next"]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Something that begins at `at_us` and, where it lasts, ends at `until_us`. World time. Hosts are numbers."""
+
+    at_us: int
+    until_us: int = 0
+
+
+class Storm(Fault, frozen=True, kw_only=True, tag=True):
+    """Another weather."""
+
+    weather: Weather
+
+
+class Cut(Fault, frozen=True, kw_only=True, tag=True):
+    """Between `hosts` and all others nothing passes; or only one way."""
+
+    hosts: tuple[int, ...]
+    outward: bool = True
+    inward: bool = True
+
+
+class Slow(Fault, frozen=True, kw_only=True, tag=True):
+    """Datagrams from and to the host take longer."""
+
+    host: int
+    extra_us: int
+
+
+class Pause(Fault, frozen=True, kw_only=True, tag=True):
+    """The process is stopped and goes on later."""
+
+    host: int
+
+
+class FullDisk(Fault, frozen=True, kw_only=True, tag=True):
+    """Writes wait for room."""
+
+    host: int
+
+
+class Step(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's clock jumps."""
+
+    host: int
+    by_us: int
+
+
+class Crash(Fault, frozen=True, kw_only=True, tag=True):
+    """Agents are gone, and start again at `until_us`; with `wipe` their disks are empty then (the logs of the web servers stay)."""
+
+    target: Target
+    host: int = 0
+    job: int = 0
+    wipe: bool = False
+
+
+class Join(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's agent starts for the first time. Its web server has been logging for `backlog_us`."""
+
+    host: int
+    backlog_us: int
+
+
+class Part(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's web server is shut down, and its agent asked to leave."""
+
+    host: int
+
+
+class Change(Fault, frozen=True, kw_only=True, tag=True):
+    """The job's next version, submitted at that host."""
+
+    host: int
+    job: int
+    mode: Mode
+
+
+AnyFault = Storm | Cut | Slow | Pause | FullDisk | Step | Crash | Join | Part | Change
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch."""
+
+    start_us: int
+    windows: tuple[str, ...]
+    lateness_us: int
+    line_us: int = 0
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a simulation depends on. hosts: those that begin; others join by a fault. skews: of the hosts' clocks, in turn."""
+
+    seed: int
+    hosts: int
+    jobs: tuple[Job, ...]
+    faults: tuple[AnyFault, ...] = ()
+    skews: tuple[int, ...] = (0,)
+    traffic: Traffic = Traffic()
+    weather: Weather = Weather()
+    parameters: Parameters = Parameters()
+    trouble_us: int = 20 * SECOND
+    after_us: int = 3 * SECOND
+    rest_us: int = 60 * SECOND
+
+    def encode(self) -> bytes:
+        """As JSON, for keeping."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+
+def decode(data: bytes) -> Scenario:
+    """A scenario as `encode` gave it. Raises msgspec.ValidationError."""
+    return msgspec.json.decode(data, type=Scenario)
+
+
+QUICK = Parameters(
+    emit_us=400 * MS,
+    park_us=1_700 * MS,
+    hold_us_max=4 * SECOND,
+    link_dead_us=2 * SECOND,
+    suspect_us=1 * SECOND,
+    parent_silence_us=2_500 * MS,
+    dead_us=15 * SECOND,
+    transfer_us_max=3 * SECOND,
+    snapshot_entries=200,
+)
+"""Timings that twenty virtual seconds are enough to see run out."""
+
+WINDOWS = ("1 second", "2 seconds", "3 seconds", "2 seconds/1 second")
+CALM_US = 5 * SECOND
+"""Trouble begins when the mesh has found itself and the jobs run."""
+
+
+def random_scenario(seed: int) -> Scenario:
+    """A mixture of faults on a small mesh. The same seed gives the same scenario."""
+    return _Maker(seed).scenario()
+
+
+class _Maker:
+    """Draws a scenario's parts from one generator, in one order."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.rng = seed, Random(seed)
+        self.hosts = self.rng.choice((5, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 24))
+        self.joined = self.hosts
+        self.parted: set[int] = set()
+        self.trouble_us = int(self.rng.uniform(13, 25) * SECOND)
+        if self.rng.random() < 0.1:
+            self.trouble_us += 15 * SECOND
+
+    def scenario(self) -> Scenario:
+        rng = self.rng
+        jobs = tuple(self._job() for _ in range(rng.choice((1, 1, 2, 2, 3))))
+        kinds = (
+            (self._storm, 5),
+            (self._cut, 6),
+            (self._slow, 2),
+            (self._pause, 4),
+            (self._full, 2),
+            (self._step, 3),
+            (self._crash, 8),
+            (self._join, 2),
+            (self._part, 2),
+            (self._change, 4),
+        )
+        chosen = rng.choices(
+            [kind for kind, _ in kinds], [weight for _, weight in kinds], k=rng.randint(1, 10)
+        )
+        self.jobs = len(jobs)
+        faults = sorted((make() for make in chosen), key=lambda fault: fault.at_us)
+        return Scenario(
+            seed=self.seed,
+            hosts=self.hosts,
+            jobs=jobs,
+            faults=tuple(faults),
+            skews=self._skews(),
+            traffic=self._traffic(),
+            weather=rng.choice((Weather(), Weather(delay_us=200, jitter_us=20_000), self._weather(0.1))),
+            parameters=self._parameters(),
+            trouble_us=self.trouble_us,
+        )
+
+    def _job(self) -> Job:
+        rng = self.rng
+        windows = tuple(rng.choice(WINDOWS) for _ in range(8))
+        return Job(
+            start_us=rng.randint(2 * SECOND, 3 * SECOND),
+            windows=windows,
+            lateness_us=rng.randint(2, 4) * SECOND,
+            line_us=rng.choice((0, 0, rng.randint(0, 2 * SECOND))),
+        )
+
+    def _traffic(self) -> Traffic:
+        rng = self.rng
+        return Traffic(
+            lines_per_s=rng.choice((2.0, 10.0, 20.0, 60.0)),
+            keys=rng.choice((3, 20)),
+            late_share=rng.choice((0.0, 0.05, 0.3)),
+            late_us_max=rng.choice((1, 4)) * SECOND,
+            rotate_us=rng.choice((0, 0, 3, 7)) * SECOND,
+        )
+
+    def _skews(self) -> tuple[int, ...]:
+        rng = self.rng
+        most = rng.choice((0, 50 * MS, 50 * MS, 1 * SECOND, 3 * SECOND))
+        return tuple(rng.randint(-most, most) for _ in range(self.hosts + 4))
+
+    def _parameters(self) -> Parameters:
+        rng = self.rng
+        return msgspec.structs.replace(
+            QUICK,
+            children_max=rng.choice((2, 3, 16)),
+            replicas=rng.choice((1, 2, 2, 3)),
+            kept_bytes_max=rng.choice((20_000, 8 << 20)),
+            park_bytes_max=rng.choice((30_000, 32 << 20)),
+            snapshot_entries=rng.choice((60, 200, 2_000)),
+        )
+
+    # Faults.
+
+    def _host(self) -> int:
+        return self.rng.randrange(self.hosts)
+
+    def _at(self) -> int:
+        return self.rng.randint(CALM_US, self.trouble_us - 2 * SECOND)
+
+    def _until(self, at_us: int, longest_us: int = 12 * SECOND) -> int:
+        return min(self.trouble_us, at_us + int(self.rng.random() ** 2 * longest_us) + 50 * MS)
+
+    def _weather(self, loss_max: float) -> Weather:
+        rng = self.rng
+        return Weather(
+            delay_us=rng.choice((200, 1_000, 20_000)),
+            jitter_us=rng.choice((500, 5_000, 80_000)),
+            loss=rng.random() * loss_max,
+            duplicate=rng.choice((0.0, 0.02, 0.2)),
+            straggle=rng.choice((0.0, 0.05, 0.3)),
+            straggle_us=rng.choice((50 * MS, 800 * MS)),
+        )
+
+    def _storm(self) -> AnyFault:
+        at = self._at()
+        return Storm(at_us=at, until_us=self._until(at), weather=self._weather(0.3))
+
+    def _cut(self) -> AnyFault:
+        rng, at = self.rng, self._at()
+        count = rng.choice((1, 1, 2, self.hosts // 2))
+        hosts = tuple(sorted(rng.sample(range(self.hosts), min(count, self.hosts - 1))))
+        if rng.random() < 0.15:
+            hosts = (SINK, *hosts)
+        outward, inward = rng.choice(((True, True), (True, True), (True, False), (False, True)))
+        return Cut(at_us=at, until_us=self._until(at), hosts=hosts, outward=outward, inward=inward)
+
+    def _slow(self) -> AnyFault:
+        at = self._at()
+        extra = self.rng.choice((5 * MS, 60 * MS, 400 * MS))
+        return Slow(at_us=at, until_us=self._until(at), host=self._host(), extra_us=extra)
+
+    def _pause(self) -> AnyFault:
+        at = self._at()
+        return Pause(at_us=at, until_us=self._until(at, self.rng.choice((1, 10)) * SECOND), host=self._host())
+
+    def _full(self) -> AnyFault:
+        at = self._at()
+        return FullDisk(at_us=at, until_us=self._until(at), host=self._host())
+
+    def _step(self) -> AnyFault:
+        by = self.rng.choice((200 * MS, 1 * SECOND, 4 * SECOND))
+        return Step(at_us=self._at(), host=self._host(), by_us=self.rng.choice((-by, by)))
+
+    def _crash(self) -> AnyFault:
+        rng, at = self.rng, self._at()
+        target: Target = rng.choice(("host", "host", "master", "master", "circle", "mesh"))
+        return Crash(
+            at_us=at,
+            until_us=self._until(at, rng.choice((500 * MS, 10 * SECOND))),
+            target=target,
+            host=self._host(),
+            job=rng.randrange(self.jobs),
+            wipe=target != "mesh" and rng.random() < 0.35,
+        )
+
+    def _join(self) -> AnyFault:
+        rng = self.rng
+        host, self.joined = self.joined, self.joined + 1
+        return Join(at_us=self._at(), host=host, backlog_us=rng.choice((0, 1, 30)) * SECOND)
+
+    def _part(self) -> AnyFault:
+        """One that leaves does so once; two always stay."""
+        host = self.rng.randrange(2, self.hosts)
+        if host in self.parted:
+            return self._pause()
+        self.parted.add(host)
+        return Part(at_us=self._at(), host=host)
+
+    def _change(self) -> AnyFault:
+        rng = self.rng
+        mode: Mode = rng.choice(("split", "restate", "next"))
+        return Change(at_us=self._at(), host=self._host(), job=rng.randrange(self.jobs), mode=mode)
