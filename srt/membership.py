@@ -5,6 +5,7 @@ What is believed of a node, by the version (incarnation, refuted) of the claim:
     believed   hears                               becomes    and
     -          alive v, wanted by the overlay      alive v    change "joined"
     alive v    alive w > v, same incarnation       alive w
+    alive v    becomes a leaf                      alive v    change "alive"
     alive v    alive w, higher incarnation         alive w    changes "dead" and "joined": it has restarted
     alive v    no Pong, directly or by others      suspect v  change "suspect"; told to everyone, to the suspect first
     alive v    suspect w >= v                      suspect w  change "suspect"

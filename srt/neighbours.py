@@ -100,6 +100,8 @@ class Neighbours:
             return False
         if old is None or not old.incarnation:
             self._members.admit(contact)
+        elif fits:
+            self._members.changes.append(("alive", old))
         if wanted:
             self._put(node)
         if fits:

@@ -71,6 +71,7 @@ class Overlay:
         "_parameters",
         "_rounds",
         "_seeds",
+        "_settled_at",
         "_strangers",
         "_turn_at",
     )
@@ -90,6 +91,7 @@ class Overlay:
         self._seeds: tuple[Contact, ...] = ()
         self._strangers: dict[NodeId, Contact] = {}
         self._join_at: int | None = None
+        self._settled_at: int | None = None
         self._join_wait = parameters.join_retry_us
         self._ask_at = 0
         self._turn_at = rng.randrange(parameters.probe_us)
@@ -108,8 +110,14 @@ class Overlay:
 
     @property
     def joined(self) -> bool:
-        """Part of a mesh, or the first of one. False while seeds are asked and none has answered for about 8 s."""
-        return self._join_at is None or self._join_wait >= self._join_wait_max
+        """Part of a mesh, or the first of one: only then does `next_hop` of None mean that I am the closest.
+
+        False until a seed's mesh has answered and the leaf set that it named has, too, or one probe period has passed since;
+        and while seeds are asked and none has answered for about 8 s.
+        """
+        if self._join_at is None:
+            return self._settled_at is None
+        return self._join_wait >= self._join_wait_max
 
     @property
     def _join_wait_max(self) -> int:
@@ -164,7 +172,7 @@ class Overlay:
         """Begin as a node that has known these for long (`warm_tables` picks them). O(n log n)."""
         self._live(now)
         self._near.warm(contacts)
-        self._join_at = None
+        self._join_at = self._settled_at = None
 
     def watch(self, node: NodeId) -> None:
         """A neighbour in a tree: probe it as well, until `unwatch` was called as often."""
@@ -238,9 +246,13 @@ class Overlay:
             self._hear_of_all((*message.leaves, *message.row), out)
             self._note_seen(message)
         else:
-            self._join_at = None
-            self._join_wait = self._parameters.join_retry_us
             self._hear_of_all(message.known, out)
+            if self._join_at is not None:
+                self._join_at = None
+                self._settled_at = (
+                    self._members.lived + self._parameters.probe_us if self._rounds.soon else None
+                )
+                self._join_wait = self._parameters.join_retry_us
 
     def tick(self, now: int) -> list[Effect]:
         lived = self._live(now)
@@ -255,6 +267,8 @@ class Overlay:
                 self._bury(contact, "dead", out)
         if self._join_at is not None and lived >= self._join_at:
             out.extend(self._try_join())
+        if self._settled_at is not None and lived >= self._settled_at:
+            self._settled_at = None
         if lived >= self._turn_at:
             self._rounds.take(self._seeds if self._join_at is None else (), out)
             self._turn_at = max(self._turn_at + self._parameters.probe_us, lived + 1)
@@ -271,6 +285,8 @@ class Overlay:
         due = self._turn_at
         if self._join_at is not None and self._join_at < due:
             due = self._join_at
+        if self._settled_at is not None and self._settled_at < due:
+            due = self._settled_at
         if self._members.probes or self._members.suspects:
             first = self._members.due()
             if first is not None and first < due:
@@ -313,6 +329,8 @@ class Overlay:
         leaves = self._near.leaves
         if source in (leaves.left, leaves.right) and pong.leaves_digest != self._rounds.seen.get(source):
             self._compare(source, out)
+        if self._settled_at is not None and not self._rounds.soon:
+            self._settled_at = None
         if probe is not None:
             if probe.stage == FOR_ANOTHER:
                 self._pass_on(probe, sender, out)
