@@ -8,6 +8,8 @@ MESSAGE_BYTES = 100
 """Most messages: a header, a job, a few numbers."""
 CONTRIBUTION_BYTES = 40
 """A slot and a span."""
+ROW_BYTES = 36
+"""Pane, two hashes, length of the group's part of the key, end of the key."""
 ID_BYTES = 32
 """A bundle's id."""
 ENTRY_BYTES = 200
@@ -34,8 +36,9 @@ def size_of(message: Message) -> int:
 
 
 def bundle_bytes(bundle: Bundle) -> int:
-    """Rows and contributions of a bundle."""
+    """Rows and contributions of a bundle. O(versions × trees)."""
     total = MESSAGE_BYTES + CONTRIBUTION_BYTES * len(bundle.contributions) + ID_BYTES * len(bundle.lagging)
     for part in bundle.parts.values():
-        total += part.nbytes
+        for rows in part.rows:
+            total += ROW_BYTES * len(rows.pane) + rows.keys.nbytes + rows.lanes.nbytes
     return total
