@@ -165,7 +165,7 @@ class Directory:
         return found
 
     def _is_newer(self, item: Item, held: Item) -> bool:
-        """Rule Changing a job, ballots: of two items with one key the higher (stamp, digest of body) stays, everywhere the same."""
+        """Rule Changing a job: of two items with one key the higher (stamp, digest of body) stays, everywhere the same."""
         if item.stamp != held.stamp:
             return item.stamp > held.stamp
         return item.body != held.body and body_digest(item) > body_digest(held)

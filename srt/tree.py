@@ -547,7 +547,7 @@ class TreeSeat:
             child = largest(self.children)
             self._forget_child(child, now)
             effects.append(Post(child, Refuse(self.job, 0, self.parent)))
-        return effects
+        return effects + self._go_out_if_idle()
 
     def check(self) -> None:
         """Raise AssertionError unless all invariants hold. O(children + depth)."""
@@ -561,5 +561,8 @@ class TreeSeat:
         assert self.size == 1 + sum(child.size for child in self.children.values())
         assert (self._path_due != NEVER) == bool(self.children)
         assert (self._silence_due != NEVER) == (self.parent is not None)
+        assert self.present or (self.parent is None and self.deadline is None), (
+            "an outsider has nothing to do"
+        )
         if self.present and not self.is_root and self.parent is None:
             assert self._join_due != NEVER, "nobody would ask again"

@@ -340,6 +340,54 @@ def test_absurd_sizes_of_a_peer_are_bounded() -> None:
     made.check()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_that_neighbours_say_breaks_a_seat(seed: int) -> None:
+    """Any message from anybody at any time: the invariants hold, and whoever has no parent will ask again."""
+    rng = Random(seed)
+    made = TreeSeat(JOB, ME, 1, Parameters(children_max=3), rng)
+    nodes = [name(number) for number in range(1, 9)]
+    now = 0
+    for _ in range(1_500):
+        now += rng.choice([0, 1, 1_000, 300_000, 2_000_000, -5_000_000])
+        source = rng.choice(nodes[1:])
+        path = (source, *rng.sample(nodes, rng.randrange(4)))
+        messages: list[Message] = [
+            Adopt(
+                JOB,
+                made._attempt - rng.randrange(2),
+                path,
+                (rng.randrange(9), source),
+                rng.random() < 0.7,
+                50,
+            ),
+            Path(JOB, path, (rng.randrange(9), source), rng.random() < 0.7, rng.choice([0, 5, 50])),
+            Path(JOB, ()),
+            Refuse(JOB, made._attempt, rng.choice([b"", *nodes])),
+            Size(JOB, rng.randrange(-1, 40), rng.randrange(-1, 5)),
+            Leave(JOB),
+        ]
+        child, size = rng.choice(nodes), rng.randrange(1, 30)
+        action = rng.randrange(12)
+        if action < 6:
+            made.step(source, messages[action], now)
+        elif action < 9:
+            made.passing(
+                join(child, size, rng.randrange(1, 4)), rng.choice([child, source]), now, made.is_root
+            )
+        elif action == 9:
+            made.lost(source, now)
+        elif action == 10:
+            made.root_changed(rng.random() < 0.2, now)
+        else:
+            rng.choice([made.enter, made.enter, made.leave])(now)
+        made.check()
+        if made.deadline is not None and rng.random() < 0.5:
+            now = max(now, made.deadline)
+            made.tick(now)
+            made.check()
+            assert made.deadline is None or made.deadline > now, "a tick does its work"
+
+
 def test_a_clock_that_steps_back_takes_the_waits_along() -> None:
     made = seat()
     made.enter(1_000_000_000)
