@@ -147,7 +147,7 @@ def _with_empty(
             assert following is not None
             rows = following[1]
         yield publisher.window(start, rows, lines_within(counters, start, start + size), "final", (0, 0, 1))
-        if mine:  # only now: a spooled window is gone when its iterator moves on
+        if mine:  # only now: one window's rows at a time are in memory
             following = next(found, None)
 
 

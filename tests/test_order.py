@@ -103,7 +103,11 @@ def test_runs_merge_into_one_order(seed: int, limit: int | None, monkeypatch: py
         Order(Column(f"c{i}", type), rng.random() < 0.5, rng.random() < 0.5) for i, type in enumerate(types)
     ]
     layout = Layout(tuple(order), (0, 1, 2), 2 + seed % 2)  # with an odd seed a column only orders
-    key = cmp_to_key(lambda a, b: before(order, a, b))
+
+    def compare(a: Row, b: Row) -> int:
+        return before(order, a, b)
+
+    key = cmp_to_key(compare)
     budget = Budget(4096)
     spool = Spool(layout, budget, limit)
     everything: list[Row] = []
