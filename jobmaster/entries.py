@@ -84,7 +84,8 @@ class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):
 
 
 class Final(Entry, frozen=True, array_like=True, tag="final"):
-    """The window's rows up to entry `at` are its result, under that revision. passed: workers of `expected` that are done."""
+    """The window's rows up to entry `at` are its result, under that revision. passed: workers of `expected` that are done.
+    covers: the event times that it speaks for."""
 
     version: str
     start: Micros
@@ -93,6 +94,7 @@ class Final(Entry, frozen=True, array_like=True, tag="final"):
     passed: int
     expected: int
     at: int
+    covers: tuple[Micros, Micros]
 
 
 class Retire(Entry, frozen=True, array_like=True, tag="retire"):

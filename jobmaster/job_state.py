@@ -32,7 +32,7 @@ from elf.jobmaster.lanes import LINE_OPS, lane_count
 from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.positions import Positions, PositionsState
-from elf.jobmaster.schedule import BEFORE_ALL, Shape, in_force, plan_of
+from elf.jobmaster.schedule import BEFORE_ALL, Shape, in_force, interval, plan_of
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule
 from elf.srt.partial import Part
@@ -53,6 +53,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
     passed: int
     expected: int
     at: int
+    covers: tuple[Micros, Micros]
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -107,6 +108,22 @@ class JobState:
     def shape(self, version: str) -> Shape:
         return self.positions.shapes[version]
 
+    def covers(self, version: str, start: Micros) -> tuple[Micros, Micros]:
+        """The event times that a window speaks for: it may be cut by a control line, or by the job's beginning."""
+        low, until = interval(self.schedule, version)
+        low = max(low, self.positions.since_us)
+        size = self.shape(version).size_us
+        if not size:
+            return low, until
+        return max(start, min(low, start + size)), max(start, min(until, start + size))
+
+    def is_past(self, version: str, start: Micros) -> bool:
+        """Whether lines that a window speaks for are given up: it stays as it was told last."""
+        shape = self.positions.shapes.get(version)
+        return shape is None or shape.is_before(
+            shape.floor(self.covers(version, start)[0]), self.positions.retained_us
+        )
+
     # ---- entries ----
 
     def apply(self, index: int, entry: AnyEntry) -> None:
@@ -125,7 +142,7 @@ class JobState:
             self.ballot, self.spec = entry.ballot, entry.spec
         elif isinstance(entry, Final) and entry.version in self.panes:
             self.finals[entry.version, entry.start] = Published(
-                entry.revision, entry.digest, entry.passed, entry.expected, entry.at
+                entry.revision, entry.digest, entry.passed, entry.expected, entry.at, entry.covers
             )
         elif isinstance(entry, Retire):
             self._retire()
@@ -137,6 +154,7 @@ class JobState:
         for version in self.panes.keys() - plans.keys():
             self.panes.pop(version).close()
             del self.touched[version]
+            self.finals = {key: final for key, final in self.finals.items() if key[0] != version}
         for version, plan in plans.items():
             if version not in self.panes:
                 self.panes[version] = Panes(self._plans(plan), self._budget)
@@ -230,19 +248,14 @@ class JobState:
                 del touched[pane]
             if gone:
                 panes.drop(stop)
-        self._retire_finals(before)
+        for key in [key for key in self.finals if self.is_past(*key)]:
+            del self.finals[key]
         for worker in self.watermarks.keys() - self.positions.roster.keys():
             if not self.positions.files_of(worker):
                 del self.watermarks[worker]
         for worker, (_, until) in list(self.gaps.items()):
             if until <= before:
                 del self.gaps[worker]
-
-    def _retire_finals(self, before: Micros) -> None:
-        shapes = self.positions.shapes
-        for key in list(self.finals):
-            if key[0] not in shapes or shapes[key[0]].is_before(key[1], before):
-                del self.finals[key]
 
     # ---- as a value ----
 

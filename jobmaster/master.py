@@ -454,7 +454,7 @@ class Master:
         line_us = max(self._line_us(now), retained + 1)
         number = next_number(self.ballot, self.ahead.schedule)
         low = line_us if self.ahead.lane is None else min(line_us, self.ahead.lane.from_us)
-        lane_us = lane_from(self.ahead.schedule, self.ahead.shapes, low, retained)
+        lane_us = lane_from(self.ahead.schedule, self.ahead.shapes, low)
         line = Line(number, last.digest, line_us, last.plan)
         self._control_index = self._enter(ControlEntry(line, lane_us, self._spec_rank))
         self.after_log(self._tell_control)

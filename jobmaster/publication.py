@@ -20,7 +20,7 @@ import msgspec
 from elf.cbt.budget import Budget
 from elf.jobmaster.entries import Accept, Final, Revision
 from elf.jobmaster.job_state import JobState, Published, WindowKey
-from elf.jobmaster.schedule import interval, plan_of
+from elf.jobmaster.schedule import plan_of
 from elf.jobmaster.window_rule import Coverage, Roster
 from elf.jobmaster.windows import Publisher, lines_of, starts_of
 from elf.sinks.columns import CHUNK_ROWS
@@ -48,7 +48,7 @@ class Ready(msgspec.Struct, frozen=True):
     @property
     def entry(self) -> Final:
         version, start = self.key
-        return Final(version, start, self.revision, self.digest, *self.coverage, self.at)
+        return Final(version, start, self.revision, self.digest, *self.coverage, self.at, self.covers)
 
 
 def digest_of(rows: Sequence[tuple[Any, ...]], lines: Lines) -> int:
@@ -94,11 +94,13 @@ class Publication:
         finals = self.state.finals
         for key, published in finals.items():
             self._note_final(key, published)
-            if not self._changed_since(key, published):
-                self._changed.get(key[0], set()).discard(key[1])
+            changed = self._changed.setdefault(key[0], set())
+            (changed.add if self._changed_since(key, published) else changed.discard)(key[1])
 
     def _changed_since(self, key: WindowKey, published: Published) -> bool:
         version, start = key
+        if published.covers != self.state.covers(version, start):
+            return True
         size = self.state.shape(version).size_us
         touched = self.state.touched[version]
         return any(at > published.at for pane, at in touched.items() if start <= pane < start + size)
@@ -110,10 +112,10 @@ class Publication:
         shape = self.state.shape(version)
         changed = self._changed.setdefault(version, set())
         unfinal = self._unfinal.setdefault(version, set())
-        finals, retained = self.state.finals, self.state.positions.retained_us
+        finals = self.state.finals
         for pane in panes:
             for start in starts_of(pane, shape.size_us, shape.slide_us) if shape.pane_us else (0,):
-                if not shape.is_before(start, retained):
+                if not self.state.is_past(version, start):
                     changed.add(start)
                     if (version, start) not in finals:
                         unfinal.add(start)
@@ -137,7 +139,7 @@ class Publication:
         self._held_since.pop(key, None)
         whole = published.passed == published.expected
         (self._partial.discard if whole else self._partial.add)(key)
-        end = self.covers(version, start)[1]
+        end = self.state.covers(version, start)[1]
         self._final_until = end if self._final_until is None else max(end, self._final_until)
 
     def schedule_changed(self, index: int) -> None:
@@ -147,6 +149,11 @@ class Publication:
         self._pending = {key: ready for key, ready in self._pending.items() if key[0] in known}
         self._partial = {key for key in self._partial if key[0] in known}
         self._touch_since(index)
+        for version, start in self.state.finals:
+            if self.state.finals[version, start].covers != self.state.covers(version, start):
+                self._changed.setdefault(version, set()).add(start)
+        for version, starts in self._unfinal.items():
+            self._changed.setdefault(version, set()).update(starts)
 
     def _leave_out_versions(self) -> None:
         for sets in (self._changed, self._unfinal):
@@ -158,22 +165,22 @@ class Publication:
         self._leave_out_versions()
         for sets in (self._changed, self._unfinal):
             for version, starts in sets.items():
-                starts.difference_update([start for start in starts if self._is_gone((version, start))])
+                starts.difference_update([start for start in starts if self.state.is_past(version, start)])
         for keys in (self._partial, self._forced, self._before):
-            keys.difference_update([key for key in keys if self._is_gone(key)])
+            keys.difference_update([key for key in keys if self.state.is_past(*key)])
         for counts in (self._counts, self._held_since):
-            for key in [key for key in counts if self._is_gone(key)]:
+            for key in [key for key in counts if self.state.is_past(*key)]:
                 del counts[key]
-
-    def _is_gone(self, key: WindowKey) -> bool:
-        shape = self.state.positions.shapes.get(key[0])
-        return shape is None or shape.is_before(key[1], self.state.positions.retained_us)
 
     def ledger_told(self, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
         """A durable sink's ledger: what differs there is logged and published once more."""
         told = {key: (revision, digest) for key, revision, digest in entries}
         for key, (revision, _) in told.items():
-            if key not in self.state.finals and revision[:2] < self.state.ballot and not self._is_gone(key):
+            if (
+                key not in self.state.finals
+                and revision[:2] < self.state.ballot
+                and not self.state.is_past(*key)
+            ):
                 self._before.add(key)
         for key, published in self.state.finals.items():
             if published.revision[:2] != self.ballot and self.ledger_differs(published, told.get(key)):
@@ -207,7 +214,7 @@ class Publication:
                 if ready is not None:
                     due.append(ready)
                 elif key not in self.state.finals and start in self._changed[version] and self._may_open(key):
-                    covers = self.covers(*key)
+                    covers = self.state.covers(*key)
                     opened.append(self._read(key, "open", roster.of_open(*covers)))
         return self._held_back(due), opened
 
@@ -222,7 +229,7 @@ class Publication:
 
     def _final(self, key: WindowKey, roster: Roster, now: int, has_majority: bool) -> Ready | None:
         version, start = key
-        covers = self.covers(version, start)
+        covers = self.state.covers(version, start)
         if not self.state.shape(version).pane_us or covers[1] + self.lateness_us > roster.highest:
             return None
         coverage = roster.of_final(*covers)
@@ -234,7 +241,12 @@ class Publication:
         if start not in self._changed[version] and not (key in self._partial and coverage.is_whole):
             return None
         ready = self._read(key, "revised", coverage)
-        same = (ready.digest, *coverage) == (known.digest, known.passed, known.expected)
+        same = (ready.digest, ready.covers, *coverage) == (
+            known.digest,
+            known.covers,
+            known.passed,
+            known.expected,
+        )
         if same and key not in self._forced:
             return None
         self._forced.discard(key)
@@ -256,15 +268,6 @@ class Publication:
     def _may_open(self, key: WindowKey) -> bool:
         return self.may_be_partial(key)
 
-    def covers(self, version: str, start: Micros) -> tuple[Micros, Micros]:
-        """The event times that a window speaks for: it may be cut by a control line, or by the job's beginning."""
-        low, until = interval(self.state.schedule, version)
-        low = max(low, self.state.positions.since_us)
-        size = self.state.shape(version).size_us
-        if not size:
-            return low, until
-        return max(start, min(low, start + size)), max(start, min(until, start + size))
-
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready:
         version, start = key
         self._changed[version].discard(start)
@@ -275,7 +278,7 @@ class Publication:
         rows = self._publisher(version).one_window(panes.window(start, stop if stop is not None else start))
         lines = lines_of(panes.lines(start, stop) if size else panes.lines())
         epoch, node = self.ballot
-        covers = self.covers(version, start)
+        covers = self.state.covers(version, start)
         return Ready(
             key,
             covers,

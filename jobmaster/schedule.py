@@ -89,23 +89,30 @@ def first_unknown(schedule: Schedule, number: int) -> Micros:
     return next((line.from_us for line in schedule if line.number > number), AFTER_ALL)
 
 
-def lane_from(
-    schedule: Schedule, shapes: Mapping[str, Shape], line_us: Micros, retained_us: Micros
-) -> Micros:
+def lane_from(schedule: Schedule, shapes: Mapping[str, Shape], line_us: Micros) -> Micros:
     """From where on lines are read again when a line is put at `line_us`.
 
-    A pane that holds rows on both sides cannot be cut, so it is given up whole and filled again from its start, under each
-    version whose time it touches; which may reach into a pane of an earlier version, and so on.
+    A pane that holds rows on both sides cannot be cut, so it is given up whole and filled again from its start; under whatever
+    version each of its lines belongs to. A version that came back may have an earlier stretch in that pane, and so on.
     """
     low = line_us
     while True:
-        reach = low
-        for i, each in enumerate(schedule):
-            until = schedule[i + 1].from_us if i + 1 < len(schedule) else AFTER_ALL
-            shape = shapes[each.version]
-            if until <= low or shape.is_before(shape.floor(low), retained_us):
-                continue
-            reach = min(reach, max(shape.floor(low), each.from_us))
-        if reach == low:
+        reach = min(
+            (_reach(schedule, line, shapes[line.version].floor(low), low) for line in schedule), default=low
+        )
+        if reach >= low:
             return low
         low = reach
+
+
+def _reach(schedule: Schedule, of: Line, pane: Micros, low: Micros) -> Micros:
+    """The earliest time of a version that is in its panes from `pane` on, if it is in force at all after `low`."""
+    bounds = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
+    spans = [
+        (line.from_us, until)
+        for line, until in zip(schedule, bounds, strict=True)
+        if line.version == of.version and until > pane
+    ]
+    if not spans or spans[-1][1] <= low:
+        return low
+    return max(spans[0][0], pane)
