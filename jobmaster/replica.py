@@ -91,13 +91,16 @@ class Replica:
         if log.held == message.ballot:
             return self._hold(source, log.raised(message.ballot))
         if self.has_more(message):
-            return [Post(source, self.told(message.ballot))]
+            return self._tell_more(source)
         return [Post(source, Held(self.job, message.ballot, -1))]
+
+    def _tell_more(self, source: NodeId) -> list[Effect]:
+        return [self.promise(self.highest), Post(source, self.told(self.highest))]
 
     def install(self, source: NodeId, message: Install) -> list[Effect]:
         """In place of all that was held; or of nothing, where the same log is held already and goes as far."""
         if self.has_more(message):
-            return [Post(source, self.told(message.ballot))]
+            return self._tell_more(source)
         log, last = self.log, message.previous
         if log.held == message.ballot and message.index + len(message.tail) <= log.index:
             return self._hold(source, log.extend(message.ballot, max(log.last, last), log.index + 1, ()))
@@ -120,7 +123,7 @@ class Replica:
         """All that is held, once for each ballot of the asker: a link loses nothing."""
         log = self.log
         if message.ballot != self.highest or log.state is None:
-            return [Send(source, self.told(message.ballot))]
+            return [self.promise(message.ballot), Send(source, self.told(message.ballot))]
         if self.answered == (source, message.ballot):
             return []
         self.answered = (source, message.ballot)

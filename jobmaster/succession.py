@@ -15,14 +15,14 @@ log onto its replicas, and only then serves; a closer node that joins gets the l
 | INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE; one turns out to have more -> PROMISE |
 |         | disks of all present replicas             |                                                             |
 | SERVE   | entries are proposed and committed        | not closest, the closest has all that is committed -> DRAIN |
-| DRAIN   | nothing new; the rest is committed        | all is -> Handover, REST; closest again -> SERVE            |
+| DRAIN   | no room for more; the rest is committed   | all is -> Handover, REST; closest again -> SERVE            |
 
 From every phase: a higher ballot is promised, and whoever asked, served or drained under a lower one starts anew (QUERY, after
 `ask_us`, if it is the closest; else REST). Not closest any more: QUERY … INSTALL -> REST. `Role` is what others see of the phase.
 
 Invariants
 - Under one ballot at most one node serves: a ballot carries its node's id, and is on that node's disk before anybody hears of it.
-- Logs of one ballot are prefixes of one another, once it served: only its node makes entries, and a log gets the ballot as a whole.
+- Logs of one ballot are prefixes of one another, once it served: only its node makes entries, and a log gets it as a whole.
 - An entry is committed when the own disk and all present replicas hold it and everything before it. So the highest log
   (`job_log.rank`: by the last ballot that served with it, then by index) among those that a new master reaches has every entry
   that was committed under that ballot; it keeps also those that may have been, and commits them before it serves. Those that
@@ -182,7 +182,7 @@ class Succession:
         alarms = [self._again.at, self._bound.at, self.replication.alarm.at if self.replication else None]
         return min((at for at in alarms if at is not None), default=None)
 
-    def take_committed(self) -> list[(tuple[int, Any])]:
+    def take_committed(self) -> list[tuple[int, Any]]:
         """Newly committed entries that were proposed here, in order; they are in the state already."""
         done, self._committed = self._committed, []
         return done
@@ -231,10 +231,16 @@ class Succession:
         return []
 
     def propose(self, entry: Any, now: int) -> int:
-        """The entry's index, if it becomes committed. Raises InternalError unless serving and with `room`."""
-        if self.replication is None or self.phase is not Phase.SERVE:
+        """The entry's index, if it becomes committed. While handing over (`room` is 0 then) what must be said is still taken.
+
+        A master that does not know yet that it has stepped down (the change waits to be taken) speaks in vain. Raises
+        InternalError otherwise unless this node serves, and past the replicas' bound.
+        """
+        if self.replication is not None and self.phase in (Phase.SERVE, Phase.DRAIN):
+            return self.replication.propose(entry, now)
+        if not any(isinstance(change, StepDown) for change in self._changes):
             raise InternalError(f"job {self.job.hex()}: an entry was proposed to a node that does not serve")
-        return self.replication.propose(entry, now)
+        return self.replica.log.index + 1
 
     def tick(self, now: int) -> list[Effect]:
         out = self.replication.tick(now) if self.replication else []
@@ -411,7 +417,7 @@ class Succession:
         if self.phase is Phase.SERVE and replication.peers[heir].held >= log.applied:
             self.phase = Phase.DRAIN
             out = replication.flush()
-        if self.phase is not Phase.DRAIN or log.tail:
+        if self.phase is not Phase.DRAIN or log.tail or replication.pending:
             return out
         return [*out, Post(heir, Handover(self.job, self.ballot, log.index)), *self._rest()]
 

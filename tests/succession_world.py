@@ -15,7 +15,7 @@ from elf.jobmaster.job_log import Base, LogRecord, Promise
 from elf.jobmaster.succession import Phase, Role, Serve, Succession
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.ids import NodeId, closeness
-from elf.srt.messages import NO_BALLOT, Ballot, Handover, Message, StateTell
+from elf.srt.messages import NO_BALLOT, Ballot, Handover, Held, Message, StateTell
 from elf.srt.parameters import Parameters
 
 JOB = bytes(16)
@@ -72,6 +72,8 @@ class Node:
         self.waiting: deque[Effect] = deque()
         self.core: Succession
         self.asked: Ballot = NO_BALLOT
+        self.promised: Ballot = NO_BALLOT
+        self.served_at = self.wiped_at = 0  # places in the story
         self.view: tuple[bool, tuple[NodeId, ...]] = (False, ())
 
     def write(self, effect: Write) -> None:
@@ -139,6 +141,7 @@ class World:
         node.waiting.clear()
         node.alive = False
         if disk_lost:
+            node.wiped_at, node.promised = len(self.story), NO_BALLOT
             node.disk = {"log": [], "ballot": []}
         for pair in [pair for pair in self.links if pair[0] == node.id]:
             self.links[pair].clear()
@@ -191,11 +194,22 @@ class World:
         self.watch(node)
 
     def emit(self, node: Node, effect: Effect) -> None:
+        if isinstance(effect, (Send, Post)):
+            self.keeps_its_word(node, effect.message)
         if isinstance(effect, Send):
             self.datagrams.append((node.id, effect.to, effect.message))
         else:
             assert isinstance(effect, Post)
             self.links.setdefault((node.id, effect.to), deque()).append(effect.message)
+
+    def keeps_its_word(self, node: Node, message: Message) -> None:
+        """An answer that is no refusal promises the asker's ballot; nothing is acknowledged under a lower one after it."""
+        if isinstance(message, StateTell) and message.asked >= message.highest:
+            node.promised = max(node.promised, message.asked)
+        if isinstance(message, Held) and not message.refused and message.index >= 0:
+            assert message.ballot >= node.promised, (
+                f"{node.name} broke its promise of {show_ballot(node.promised)}"
+            )
 
     def sync(self, node: Node) -> None:
         """The disk has done the write it was at."""
@@ -215,8 +229,9 @@ class World:
             teller = self.by_id[source]
             if source in node.core.neighbours:
                 self.tellers.setdefault(message.asked, {})[source] = (teller.life, teller.durable)
+        before = node.core.ballot
         effects = node.core.step(source, message, self.time(node))
-        if isinstance(message, Handover) and node.core.phase is Phase.INSTALL:
+        if isinstance(message, Handover) and node.core.ballot != before:
             self.handed[node.core.ballot] = self.logs[message.ballot]
         self.perform(node, effects)
 
@@ -224,7 +239,8 @@ class World:
         self.perform(node, node.core.tick(self.time(node)))
 
     def propose(self, node: Node) -> None:
-        if node.core.room > 0:
+        urgent = node.core.role is Role.HANDING_OVER and node.core.replication and node.core.replication.room
+        if node.core.room > 0 or urgent:
             self.count += 1
             node.core.propose(f"{node.name}{self.count}", self.time(node))
             self.watch(node)
@@ -261,7 +277,7 @@ class World:
         holders = [node.id, *(node.core.replication.peers if node.core.replication else ())]
         for holder in holders:
             ballot, _, kept = self.by_id[holder].durable
-            present = self.by_id[holder].alive or holder == node.id
+            present = self.by_id[holder].alive and self.by_id[holder].wiped_at <= node.served_at
             if present and ballot == held:
                 assert kept[:index] == entries[:index], f"{self.by_id[holder].name} lacks a committed entry"
             assert not present or ballot >= held, f"{self.by_id[holder].name} lacks a committed log"
@@ -272,6 +288,7 @@ class World:
 
     def on_serve(self, node: Node, change: Serve) -> None:
         self.serves += 1
+        node.served_at = len(self.story)
         self.fresh += change.fresh
         self.tell_story(
             f"{node.name} serves under {show_ballot(change.ballot)} from {change.index}{' fresh' if change.fresh else ''}"
@@ -423,7 +440,7 @@ class Explorer(World):
             self.some_tick()
         elif pick < 0.88:
             for node in self.alive():
-                if node.core.role is Role.SERVING:
+                if node.core.role in (Role.SERVING, Role.HANDING_OVER):
                     self.propose(node)
         elif pick < 0.97:
             self.some_look()

@@ -212,6 +212,7 @@ def test_a_refusal_with_a_higher_ballot_makes_it_step_down() -> None:
     ballot = serve_with(me, B)
     me.propose("lost", 0)
     me.step(B, Held(JOB, (9, C), -1, refused=True), 0)
+    assert me.propose("in vain", 0) == 1
     assert me.take_changes() == [StepDown(ballot)]
     assert (me.highest, me.phase) == ((9, C), Phase.QUERY)
     assert me.replica.log.index == 0
