@@ -115,6 +115,7 @@ class DeltaWorker:
         "_job",
         "_kept",
         "_lanes",
+        "_lanes_told",
         "_lanes_wanted",
         "_leaving",
         "_me",
@@ -148,6 +149,7 @@ class DeltaWorker:
         self._since_us: Micros = 0
         self._at: dict[Slot, Position] = {}  # where reading goes on
         self._lanes: dict[int, Lane] = {}
+        self._lanes_told: tuple[Ballot, int] = (NO_BALLOT, 0)  # under which schedule a Welcome told them
         self._lanes_wanted = False
         self._closing: set[Slot] = set()  # closed, and that is not committed
         self._kept: dict[BundleId, Bundle] = {}
@@ -289,6 +291,13 @@ class DeltaWorker:
         since = max(stretch.from_us, self._since_us)
         return [Read(self._job, self._request, number, positions, since, lane, stretch.ends)]
 
+    def _wait(self, now: int) -> list[Effect]:
+        """Nothing is being read until the next flush."""
+        self._request += 1
+        self._reading = None
+        self._cut_at = self._next_flush(now)
+        return []
+
     def _next_lane(self) -> int | None:
         for number, lane in self._lanes.items():
             if any(self._short_of(slot, end) for slot, end in lane.ends.items()):
@@ -385,6 +394,9 @@ class DeltaWorker:
                 if not span[2] & FIRST:
                     self._at[slot] = known[slot]
         self._at.update(positions)
+        self._closing = {
+            slot for slot in self._closing if slot in self._at and self._at[slot].closed
+        } - positions.keys()
         self._forget()
         self._follow(now)
         return self._read(0, now)
@@ -400,7 +412,6 @@ class DeltaWorker:
         self._kept.clear()
         self.kept_bytes = 0
         self._out.clear()
-        self._closing.clear()
         self._request += 1
         self._reading = None
         self._read_all = False
@@ -431,6 +442,7 @@ class DeltaWorker:
             return []
         if self.state is State.ASKING:
             self._forget()
+            self._closing.clear()
             self._at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
             self._since_us = welcome.since_us
             self._lanes = {}
@@ -440,30 +452,37 @@ class DeltaWorker:
         if self._lanes_wanted:
             self._take_lanes(welcome)
             self._ask_at = None
+            if self._reading and self._reading not in self._lanes:
+                return self._read(0, now) or self._wait(now)
         return []
 
     def _take_lanes(self, welcome: Welcome) -> None:
-        """Lanes that are new begin as told; those under way go on."""
+        """Lanes that are new begin as told; those under way go on; those that are over are forgotten."""
         ends: dict[int, dict[Slot, int]] = {}
         for slot, end in welcome.ends:
             ends.setdefault(slot[2], {})[slot] = end
         known = self._lanes
-        self._lanes = {}
-        for number, from_us in welcome.lanes:
-            self._lanes[number] = known.get(number) or Lane(from_us, ends.get(number, {}))
+        self._lanes = {number: Lane(from_us, ends.get(number, {})) for number, from_us in welcome.lanes}
+        over = [slot for slot in self._at if slot[2] and slot[2] not in self._lanes]
+        for slot in over:
+            del self._at[slot]
+        self._closing.difference_update(over)
         for slot, position in welcome.positions:
             if slot[0] == self._me and slot[2] in self._lanes and slot[2] not in known:
                 self._at[slot] = position
         self._lanes_wanted = False
+        self._lanes_told = (welcome.ballot, _number(welcome.schedule))
 
     def _control(self, control: Control, now: int) -> list[Effect]:
+        """It is repeated while the lane is open; a Split may have brought the schedule before it."""
         before = _number(self.schedule)
-        if not self._learn(control.ballot, control.schedule) or _number(self.schedule) == before:
+        if not self._learn(control.ballot, control.schedule) or self.state is not State.FOLLOWING:
             return []
-        if self.state is not State.FOLLOWING:
-            return []
-        effects = self._read(self._reading, now)
-        if control.lane_us:
+        effects: list[Effect] = []
+        if _number(self.schedule) != before:
+            effects += self._read(self._reading, now)
+        told = self._lanes_told >= (control.ballot, _number(control.schedule))
+        if control.lane_us and not told and not self._lanes_wanted:
             self._lanes_wanted = True
             self._read_all = False
             self._asks = 0

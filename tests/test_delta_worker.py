@@ -317,6 +317,22 @@ def test_a_lane_is_read_between_live_cuts_up_to_its_end() -> None:
     assert bench.read.positions == {lane: Position(30)}
 
 
+def test_a_control_that_comes_after_its_schedule_still_opens_the_lane() -> None:
+    bench, first = following()
+    bench.step(Split(JOB, (1, b""), first.id, NEWER, ()))
+    bench.cut({F: (0, 50, FIRST)})
+    for _ in range(2):  # the master repeats it
+        bench.step(Control(JOB, (1, b""), NEWER, lane_us=30))
+    assert bench.said[1:] == [Hello(JOB, ME, 1)]
+    lane = (ME, 1, 2)
+    bench.step(Welcome(JOB, (1, b""), 1, NEWER, 0, (), ((2, 30),), ((lane, 50),)))
+    bench.step(Control(JOB, (1, b""), NEWER, lane_us=30))
+    assert len(bench.said) == 2
+    bench.flush({F: (50, 60, 0)})
+    assert bench.read is not None
+    assert bench.read.lane == 2
+
+
 def test_an_overdue_commit_makes_it_ask_and_a_late_one_calms_it() -> None:
     bench, first = following()
     bench.room = False
