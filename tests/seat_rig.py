@@ -80,6 +80,7 @@ class Ring:
         self.side_of = dict.fromkeys(self.nodes, 0)
         self.now = 0
         self.skews: dict[bytes, int] = {}
+        self.astray = 0.0  # so many hops lead anywhere, as with stale routing tables
         self.detect_us = SECOND
         self.seats: dict[bytes, TreeSeat] = {}
         self.lives: Counter[bytes] = Counter()
@@ -272,6 +273,8 @@ class Ring:
     def _pass(self, node: bytes, origin: bytes, hops: int, message: Message) -> None:
         assert isinstance(message, TreeJoin)
         next_hop = self.sides[min(self.side_of[node], len(self.sides) - 1)].next_hop(node)
+        if next_hop is not None and self.rng.random() < self.astray:
+            next_hop = self.rng.choice(self.nodes)
         done, effects = self.seats[node].passing(message, origin, self.clock(node), next_hop is None)
         self._perform(node, effects)
         if not done and next_hop is not None and hops < self.parameters.hops_max:

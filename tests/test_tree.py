@@ -139,6 +139,38 @@ def test_a_path_that_leads_through_me_is_a_loop_and_is_left() -> None:
     made.check()
 
 
+@pytest.mark.parametrize("count", [2, 3, 5, 9])
+def test_a_ring_of_nodes_that_adopted_each_other_at_the_same_time_comes_apart(count: int) -> None:
+    """Each asks the next one while all still look for a parent; the paths that then go round end it."""
+    seats = {name(number): TreeSeat(JOB, name(number), 1, P, Random(number)) for number in range(count)}
+    waiting: list[tuple[bytes, Effect]] = []
+    for number, made in enumerate(seats.values()):
+        (asked,) = made.enter(0)
+        assert isinstance(asked, Route)
+        waiting.append((made.me, Send(name((number + 1) % count), asked.message)))
+    steps = 0
+    while waiting:
+        source, effect = waiting.pop(0)
+        if isinstance(effect, Route):
+            continue  # nobody else is there
+        assert isinstance(effect, Post | Send)
+        made, message = seats[effect.to], effect.message
+        if isinstance(message, TreeJoin):
+            effects = made.passing(message, source, 0, False)[1]
+        else:
+            effects = made.step(source, message, 0)
+        made.check()
+        waiting += [(made.me, each) for each in effects]
+        steps += 1
+        assert steps < 100 * count, "the paths go round for ever"
+    for made in seats.values():
+        above = [made]
+        while (parent := above[-1].parent) is not None:
+            assert len(above) <= count, "still a ring"
+            above.append(seats[parent])
+        assert above[-1].deadline is not None, "the uppermost asks again"
+
+
 def test_two_that_adopt_each_other_both_decline() -> None:
     made = seat()
     made.enter(0)

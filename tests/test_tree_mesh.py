@@ -98,6 +98,22 @@ def test_each_side_of_a_partition_has_its_root_and_healing_makes_one_tree(seed: 
     assert max(ring.check_settled()) <= depth_max(300)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_loops_that_stray_routes_make_are_dissolved(seed: int) -> None:
+    """Half of all hops lead anywhere while roots die: nodes above are asked by nodes below, at the same time."""
+    ring = Ring(60, seed)
+    ring.astray = 0.5
+    ring.start_all()
+    for _ in range(4):
+        ring.run(3 * SECOND, check=True)
+        for node in sorted(ring.seats, key=lambda node: (len(ring.seats[node].children), node))[-4:]:
+            ring.crash(node)
+    ring.run(10 * SECOND, check=True)
+    ring.astray = 0.0
+    ring.run(8 * SECOND, check=True)
+    ring.check_settled()
+
+
 @pytest.mark.parametrize("children_max", [2, 4])
 def test_narrow_trees_keep_their_bounds_too(children_max: int) -> None:
     ring = Ring(150, 7, Parameters(children_max=children_max), loss=0.02)
