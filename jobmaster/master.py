@@ -441,15 +441,11 @@ class Master:
         """Whether the spec's last version is to come into force, and the log can take it. One change at a time."""
         last = self.spec.versions[-1].digest
         has_come = last == self.ahead.schedule[-1].version or self.spec.stopped
-        return (
-            not has_come
-            and not self._control_index
-            and self._spec_rank > self.state.spec
-            and self._room() > 0
-        )
+        is_ready = bool(self.state.schedule) and not self._control_index and self._room() > 0
+        return is_ready and not has_come and self._spec_rank > self.state.spec
 
     def _control(self, now: int) -> None:
-        """CONTROL*: the line and its lane are in the log before anybody hears of them."""
+        """Propose the line and its lane."""
         last, retained = self.spec.versions[-1], self.ahead.retained_us
         line_us = max(self._line_us(now), retained + 1)
         number = next_number(self.ballot, self.ahead.schedule)
@@ -457,6 +453,10 @@ class Master:
         lane_us = lane_from(self.ahead.schedule, self.ahead.shapes, low)
         line = Line(number, last.digest, line_us, last.plan)
         self._control_index = self._enter(ControlEntry(line, lane_us, self._spec_rank))
+        self.announce()
+
+    def announce(self) -> None:
+        """CONTROL*: the line is in the log before anybody hears of it."""
         self.after_log(self._tell_control)
 
     def _line_us(self, now: int) -> Micros:

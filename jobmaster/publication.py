@@ -271,25 +271,29 @@ class Publication:
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready:
         version, start = key
         self._changed[version].discard(start)
-        n = self._counts[key] = self._counts.get(key, 0) + 1
+        revision = self.next_revision(key)
         size = self.state.shape(version).size_us
         panes = self.state.panes[version]
         stop = start + size if size else None
         rows = self._publisher(version).one_window(panes.window(start, stop if stop is not None else start))
         lines = lines_of(panes.lines(start, stop) if size else panes.lines())
-        epoch, node = self.ballot
         covers = self.state.covers(version, start)
         return Ready(
             key,
             covers,
             status,
-            (epoch, node, n),
+            revision,
             coverage,
             rows,
             lines,
             digest_of(rows, lines),
             self.state.index,
         )
+
+    def next_revision(self, key: WindowKey) -> Revision:
+        """Windows*: a revision is (epoch, node, n), compared in order: what a later master says counts, whatever it counted."""
+        n = self._counts[key] = self._counts.get(key, 0) + 1
+        return (*self.ballot, n)
 
     def _publisher(self, version: str) -> Publisher:
         if version not in self._publishers:

@@ -64,8 +64,8 @@ class Worker:
         self.lane_us = message.lanes[0][1] if message.lanes else 0
         self.kept.clear()
 
-    def cut(self, rng: Random, job: bytes, everything: bool = False) -> Bundle:
-        """The next lines of each file, and of a lane."""
+    def cut(self, rng: Random, job: bytes, everything: bool = False, lanes: bool = True) -> Bundle:
+        """The next lines of each file, and of a lane if it is its turn."""
         spans: dict[Slot, Span] = {}
         lines: list[LogLine] = []
         for number, file in enumerate(self.files, 1):
@@ -76,7 +76,7 @@ class Worker:
                     break  # later files are not there yet
                 if number < len(self.files):
                     spans[slot] = (*spans[slot][:2], spans[slot][2] | CLOSED)
-        for slot, end in self.ends.items():
+        for slot, end in self.ends.items() if lanes else ():
             file = self.files[slot[1] - 1]
             self.at.setdefault(slot, -1)
             if self.at[slot] < end:
@@ -176,6 +176,7 @@ class Mesh:
                 self.commit,
                 self.pass_time,
                 self.resend,
+                self.sink_goes_or_comes,
             )
         )
         do()
@@ -186,7 +187,7 @@ class Mesh:
         if worker.asks:
             self.ask(worker)
         else:
-            self.moving.append(worker.cut(self.rng, self.spec.id))
+            self.moving.append(worker.cut(self.rng, self.spec.id, lanes=self.rng.random() < 0.4))
 
     def ask(self, worker: Worker) -> None:
         self.rig.do(self.rig.master.hello(Hello(self.spec.id, worker.id, 1), self.rig.now))
@@ -240,6 +241,9 @@ class Mesh:
 
     def pass_time(self) -> None:
         self.rig.run(self.rng.choice((300_000, 2_500_000)))
+
+    def sink_goes_or_comes(self) -> None:
+        self.rig.deaf = not self.rig.deaf
 
     def take_over(self) -> None:
         """The master dies with what was not committed; another one goes on from a replica's state."""
@@ -325,13 +329,14 @@ class Mesh:
     def finish(self) -> None:
         """No more faults: everything is read and committed, all windows close; then each is what one pass says."""
         self.moving.clear()
-        for _ in range(12):
+        self.rig.deaf = False
+        for turn in range(12):
             for worker in self.workers:
                 self.ask(worker)
             self.rig.commit()
             self.absorb()
             for worker in self.workers:
-                bundle = worker.cut(self.rng, self.spec.id, everything=True)
+                bundle = worker.cut(self.rng, self.spec.id, everything=True, lanes=turn > 2)
                 self.rig.give(bundle)
             self.rig.commit()
             self.rig.run(3 * SECOND)
