@@ -107,9 +107,13 @@ class Link:
         self._theirs = theirs
         self._session = (self._mine, theirs)
         self._next = 1  # number of the next message to send
-        self._kept: deque[tuple[int, Message, int]] = deque()  # sent, not acknowledged
+        self._kept: dict[
+            int, tuple[Message, int]
+        ] = {}  # sent, not acknowledged; numbers without gaps, up to _next
         self._kept_bytes = 0
-        self._backlog: deque[tuple[Message, int]] = deque()  # waits for the window
+        self._backlog: deque[tuple[Message, int]] | None = (
+            None  # waits for the window; an empty deque takes 600 bytes
+        )
         self.queued_bytes = 0
         self._credit = self._p.link_bytes_max
         self._acknowledged = 0  # highest received in order
@@ -128,6 +132,8 @@ class Link:
         self._set_clock(now)
         size = size_of(message) if nbytes is None else nbytes
         if self._backlog or not self._fits(size):
+            if self._backlog is None:
+                self._backlog = deque()
             self._backlog.append((message, size))
             self.queued_bytes += size
             return []
@@ -209,7 +215,7 @@ class Link:
     def _send_new(self, message: Message, size: int, now: int) -> Send:
         sequence = self._next
         self._next = sequence + 1
-        self._kept.append((sequence, message, size))
+        self._kept[sequence] = message, size
         self._kept_bytes += size
         if self._resend_due is None:
             self._resend_due = now + self._timeout
@@ -231,9 +237,10 @@ class Link:
     def _take_acknowledgement(self, frame: Frame, now: int, effects: list[Effect]) -> None:
         self._credit = frame.credit
         kept = self._kept
-        if kept and kept[0][0] <= frame.acknowledged:
-            while kept and kept[0][0] <= frame.acknowledged:
-                self._kept_bytes -= kept.popleft()[2]
+        first = self._next - len(kept)
+        if kept and first <= frame.acknowledged:
+            for sequence in range(first, min(frame.acknowledged + 1, self._next)):
+                self._kept_bytes -= kept.pop(sequence)[1]
             self._timeout = self._p.retransmit_us_min
             self._resend_due = now + self._timeout if kept else None
             self._waiting_since = now if kept else None
@@ -241,10 +248,12 @@ class Link:
             message, size = self._backlog.popleft()
             self.queued_bytes -= size
             effects.append(self._send_new(message, size, now))
+        if not self._backlog:
+            self._backlog = None
 
     def _resend(self, now: int, effects: list[Effect]) -> None:
         budget = BURST_BYTES
-        for sequence, message, size in self._kept:
+        for sequence, (message, size) in self._kept.items():
             if budget < BURST_BYTES and size > budget:
                 break
             effects.append(self._frame(sequence, message))
@@ -301,10 +310,10 @@ class Link:
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(messages kept)."""
-        numbers = [sequence for sequence, _, _ in self._kept]
+        numbers = list(self._kept)
         assert numbers == list(range(self._next - len(numbers), self._next)), "gap in what is kept"
-        assert self._kept_bytes == sum(size for _, _, size in self._kept)
-        assert self.queued_bytes == sum(size for _, size in self._backlog)
+        assert self._kept_bytes == sum(size for _, size in self._kept.values())
+        assert self.queued_bytes == sum(size for _, size in self._backlog or ())
         assert self._held_bytes == sum(size for _, size in self._held.values()) <= self._p.link_bytes_max
         assert all(sequence > self._acknowledged + 1 for sequence in self._held), "held although deliverable"
         assert not self._backlog or self._kept, "waiting with nothing under way"
