@@ -127,12 +127,8 @@ class JobSeat:
         effects = self.tree.root_changed(is_closest, now)
         return effects + self.succession.closest(is_closest, neighbours, now)
 
-    def lost(self, node: NodeId, now: int) -> list[Effect]:
-        """A node died or left."""
-        return self.tree.lost(node, now)
-
     def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
-        """What was on its way to or from that neighbour is lost."""
+        """What was on its way to or from that neighbour is lost; the neighbour itself too, for all that is known."""
         return self.tree.lost(peer, now) + self.succession.link_reset(peer, now)
 
     def passing(
@@ -269,7 +265,14 @@ class JobSeat:
         sinks = [sink for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
         assert isinstance(serve.state, JobState)
         self.master = Master(
-            self.spec, serve.state, serve.ballot, self._parameters, self._propose, self._budget, sinks
+            self.spec,
+            serve.state,
+            serve.ballot,
+            self._parameters,
+            self._propose,
+            self._budget,
+            sinks,
+            room=lambda: self.succession.room,
         )
         self._items.append(ballot_item(self.job, serve.ballot))
         effects = self.tree.raise_ballot(serve.ballot, now)

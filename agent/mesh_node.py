@@ -336,9 +336,11 @@ class MeshNode:
         self._joined = self.overlay.joined
         for what, contact in changes:
             if what in ("dead", "left"):
-                self.links.pop(contact.id, None)
+                link = self.links.get(contact.id)
+                if link is not None:
+                    link.hang_up()
                 for seat in self.seats.values():
-                    self._do(seat.lost(contact.id, now), now, out, seat)
+                    self._do(seat.link_reset(contact.id, now), now, out, seat)
         for seat in self.seats.values():
             self._closest(seat, now, out)
         self._timers.watch(self.overlay)

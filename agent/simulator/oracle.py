@@ -160,10 +160,15 @@ class Oracle:
 
     # ---- at the end ----
 
-    def unfinished(self, job: JobId, schedule: Sequence[Stretch], now_us: int) -> str:
-        """What is still wrong with the last revisions of a job's windows; "" when all is exact and whole."""
+    def unfinished(self, job: JobId, since_us: Micros, schedule: Sequence[Stretch], now_us: int) -> str:
+        """What is still wrong with the last revisions of a job's windows; "" when all is exact and whole.
+
+        since_us: the job's first line; windows that began before it are not told.
+        """
         for stretch in schedule:
             for start in self._starts(stretch):
+                if start < since_us:
+                    continue
                 wrong = self._wrong(job, stretch, start, now_us)
                 if wrong:
                     return wrong

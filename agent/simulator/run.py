@@ -184,7 +184,7 @@ class Run:
                 return wrong
             schedule = self.schedule(spec)
             check_schedule(schedule)
-            wrong = self.oracle.unfinished(spec.id, schedule, self.world.now_us)
+            wrong = self.oracle.unfinished(spec.id, schedule[0].from_us, schedule, self.world.now_us)
             if wrong:
                 return wrong
         return ""
