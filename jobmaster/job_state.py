@@ -27,12 +27,22 @@ import numpy as np
 from elf.cbt.budget import Budget
 from elf.cbt.frame import pack, unpack
 from elf.cbt.rows import Op, Rows, concat
-from elf.jobmaster.entries import Accept, AnyEntry, Begin, ControlEntry, Final, Retire, SpecRank
+from elf.jobmaster.entries import (
+    Accept,
+    AnyEntry,
+    Begin,
+    ControlEntry,
+    Final,
+    Forget,
+    Left,
+    Retire,
+    SpecRank,
+)
 from elf.jobmaster.lanes import LINE_OPS, lane_count
 from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.positions import Positions, PositionsState
-from elf.jobmaster.schedule import BEFORE_ALL, Shape, in_force, interval, plan_of
+from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule
 from elf.srt.partial import Part
@@ -137,7 +147,12 @@ class JobState:
         if isinstance(entry, ControlEntry):
             self._give_up(entry)
             self.spec = entry.spec
+        if isinstance(entry, Left | Forget):
+            self._note_lost_lane(entry.worker)
         self.positions.apply(entry)
+        if isinstance(entry, ControlEntry):
+            for worker, until_us in self.positions.lost_to_lane(entry.lane_us).items():
+                self._note_gap(worker, entry.lane_us, until_us)
         if isinstance(entry, Begin):
             self.ballot, self.spec = entry.ballot, entry.spec
         elif isinstance(entry, Final) and entry.version in self.panes:
@@ -180,6 +195,12 @@ class JobState:
         if before is not None:
             from_us, to_us = min(before[0], from_us), max(before[1], to_us)
         self.gaps[worker] = (from_us, max(to_us, from_us))
+
+    def _note_lost_lane(self, worker: NodeId) -> None:
+        """Who goes while it has lines to read again leaves a gap where they were given up."""
+        lane = self.positions.lane
+        if lane is not None and worker in lane.open:
+            self._note_gap(worker, lane.from_us, self.positions.latest_us(AFTER_ALL >> 1))
 
     def _merge(self, entry: Accept) -> None:
         for version, part in entry.parts.items():

@@ -150,6 +150,7 @@ class Master:
         self._spec_rank = max(self._spec_rank, rank_of(self.spec))
         if self._is_due():
             self._control(now)
+        self._forget_at = now + self.parameters.forget_us // 16
         self.publication.resume()
         self._look_again(now)
         return self._end(now)
@@ -586,7 +587,7 @@ class Master:
             if self._repeat_at is not None:
                 self._tell_control()
             self._repeat_at = now + self.parameters.ask_us_max
-        if self._forget_at is None or self._is_time(self._forget_at, now, self.parameters.forget_us // 16):
+        if self._is_time(self._forget_at, now, self.parameters.forget_us // 16):
             self._forget_silent(now)
         self._add_wanted()
         return self._end(now)

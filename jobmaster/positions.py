@@ -278,22 +278,37 @@ class Positions:
                 self._drop(slot)
         self._set_schedule(with_line(self.schedule, entry.line))
         number = entry.line.number
-        ends = {
-            (*slot[:2], number): end
-            for slot, end in self.at.items()
-            if self._needs_lane(slot, end, entry.lane_us)
-        }
+        ends = {(*slot[:2], number): end for slot, end in self.at.items() if self._needs_lane(slot, end)}
         for slot, (length, until) in self.closed.items():
-            if until > entry.lane_us and self._needs_lane(slot, length, entry.lane_us):
+            if until > entry.lane_us and self._needs_lane(slot, length):
                 ends[(*slot[:2], number)] = length
         left: dict[NodeId, int] = {}
         for worker, _, _ in ends:
             left[worker] = left.get(worker, 0) + 1
         self.lane = Lane(number, entry.lane_us, ends, left) if ends else None
 
-    def _needs_lane(self, slot: Slot, end: int, lane_us: Micros) -> bool:
+    def _needs_lane(self, slot: Slot, end: int) -> bool:
         member = self.roster.get(slot[0])
-        return bool(slot[1]) and end > 0 and not (member is not None and member.keep_us <= lane_us)
+        return bool(slot[1]) and end > 0 and (member is None or member.until_us == AFTER_ALL)
+
+    def lost_to_lane(self, lane_us: Micros) -> dict[NodeId, Micros]:
+        """Workers that have left, so will not read again what a lane from `lane_us` gives up; until when they had lines."""
+        return {
+            worker: member.keep_us
+            for worker, member in self.roster.items()
+            if member.until_us != AFTER_ALL and member.keep_us > lane_us and worker in self._files
+        }
+
+    def _leave_lane(self, worker: NodeId) -> None:
+        """Nobody will read its lines again."""
+        lane = self.lane
+        if lane is None or lane.open.pop(worker, None) is None:
+            return
+        for slot in [slot for slot in lane.ends if slot[0] == worker]:
+            del lane.ends[slot]
+            self._drop(slot)
+        if not lane.open:
+            self.lane = None
 
     def _set_schedule(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -313,6 +328,7 @@ class Positions:
             return
         keep = self.latest_us(AFTER_ALL >> 1)
         self.roster[worker] = Member(member.from_us, until_us, has_left, max(keep, until_us))
+        self._leave_lane(worker)
 
     def _retire(self, before_us: Micros) -> None:
         self.retained_us = max(self.retained_us, before_us)

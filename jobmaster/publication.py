@@ -240,6 +240,8 @@ class Publication:
             return self._read(key, "final", coverage)
         if start not in self._changed[version] and not (key in self._partial and coverage.is_whole):
             return None
+        if self._is_worse(coverage, known) and not self._is_due(key, coverage, now, has_majority):
+            return None
         ready = self._read(key, "revised", coverage)
         same = (ready.digest, ready.covers, *coverage) == (
             known.digest,
@@ -251,6 +253,10 @@ class Publication:
             return None
         self._forced.discard(key)
         return ready
+
+    def _is_worse(self, coverage: Coverage, known: Published) -> bool:
+        """Lines that a lane will bring again are waited for, as long as for a window that was not final yet."""
+        return coverage.passed * known.expected < known.passed * coverage.expected
 
     def _is_due(self, key: WindowKey, coverage: Coverage, now: int, has_majority: bool) -> bool:
         if coverage.is_whole:
@@ -353,7 +359,8 @@ class Publication:
     # ---- retention ----
 
     def retire_at(self) -> Micros | None:
-        """Up to where panes may go: final for `keep_us`, and before all that is not final or is read again."""
+        """Up to where panes may go: final for `keep_us`, and before all that is not final; and before all that is to be read
+        again, unless somebody has not done so for as long once more."""
         if self._final_until is None:
             return None
         bounds = [self._final_until - self.keep_us]
@@ -362,7 +369,7 @@ class Publication:
                 bounds.append(min(starts))
         bounds += [start for _, start in self._pending]
         if self.state.positions.lane is not None:
-            bounds.append(self.state.positions.lane.from_us)
+            bounds.append(max(self.state.positions.lane.from_us, self._final_until - 2 * self.keep_us))
         return min(bounds)
 
     def oldest_open(self, now: Micros) -> Micros:

@@ -196,6 +196,22 @@ def test_control_gives_up_the_pane_that_is_cut_and_opens_a_lane_for_each_file() 
     assert file(A, 1, 7) not in state.positions.at
 
 
+def test_who_leaves_with_lines_to_read_again_leaves_a_gap() -> None:
+    state = new_state()
+    both = {file(A): (0, 30, FIRST), file(B): (0, 30, FIRST)}
+    add(state, Add((A, B), T0), accept(state, both, [(T0, 1, 1), (T0 + SIZE, 1, 1)], T0 + 2 * SIZE))
+    add(state, Left(A, T0 + 2 * SIZE))
+    add(state, ControlEntry(line(7, T0 + SIZE, "7 seconds"), T0 + SIZE, (2, b"")))
+    assert dict(state.positions.lane_ends_of(B)) == {file(B, 1, 7): 30}
+    assert not state.positions.lane_ends_of(A)
+    assert Roster(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
+    assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 2)
+    add(state, Left(B, T0 + 2 * SIZE))
+    assert not state.positions.lane_ends_of(B)
+    assert Roster(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
+    assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 2)
+
+
 def test_a_version_that_never_came_into_force_is_gone() -> None:
     state = new_state()
     second, third = line(2, T0 + 50 * SECOND, "7 seconds"), line(3, T0 + 20 * SECOND, "4 seconds")

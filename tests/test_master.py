@@ -12,16 +12,18 @@ from elf.srt.messages import (
     FIRST,
     GAP,
     Commit,
+    Control,
     Farewell,
     Goodbye,
     Hello,
     Position,
     Put,
     PutTell,
+    Stop,
 )
 from elf.srt.partial import Part
 from tests.master_rig import BALLOT, CHILD, PARAMETERS, SINK, T0, Rig, file, spec_of
-from tests.mesh_lines import SECOND, part_of, plan_of, told, window_of
+from tests.mesh_lines import SECOND, part_of, plan_of, told, version_of, window_of
 
 A, B, C = b"A" * 16, b"B" * 16, b"\x03" * 16
 SIZE = 10 * SECOND
@@ -364,6 +366,75 @@ def test_who_is_forgotten_is_expected_no_more_and_expected_again_when_it_reports
     rig.bundle({file(B): (110, 120, 0)}, watermark=rig.now)
     assert rig.state.positions.roster[B].until_us > rig.now
     rig.master.check()
+
+
+def test_a_query_without_windows_has_one_that_stays_open() -> None:
+    rig = Rig(spec_of(plan_of("")))
+    rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1), (T0 + 90 * SECOND, 1, 4)], watermark=T0 + 900 * SECOND)
+    rig.run(SECOND)
+    rig.bundle({file(A): (10, 20, 0)}, [(T0 + 1, 2, 1)], watermark=T0 + 901 * SECOND)
+    rig.run(SECOND)
+    windows = rig.windows()
+    assert [(window.start, window.status) for window in windows] == [(None, "open")] * 2
+    assert told(windows[-1].rows) == {"/page/1": (2, 5), "/page/2": (1, 1)}
+    rig.master.check()
+
+
+def test_a_final_window_that_a_change_cuts_is_told_again_only_when_its_lines_are_back() -> None:
+    rig = Rig()
+    lines = [(T0 + 1, 1, 1), (T0 + 8 * SECOND, 2, 2)]
+    rig.bundle({file(A): (0, 20, FIRST)}, lines, watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    assert [window.status for window in rig.windows()] == ["final"]
+    changed = msgspec.structs.replace(
+        rig.spec,
+        number=2,
+        versions=(*rig.spec.versions, version_of(plan_of("7 seconds"))),
+        line_us=T0 + 5 * SECOND,
+    )
+    rig.do(rig.master.spec_changed(changed, rig.now))
+    (control, *_) = rig.take(Control)
+    assert (control.lane_us, [line.from_us for line in control.schedule]) == (T0, [0, T0 + 5 * SECOND])
+    rig.run(5 * SECOND)
+    assert not [window for window in rig.windows() if window.status != "open"]
+    assert len(rig.take(Control)) >= 3, "it is said again while somebody may not have heard"
+    rig.do(rig.master.hello(Hello(rig.spec.id, A, 1), rig.now))
+    (welcome,) = rig.welcomes()
+    number = control.schedule[-1].number
+    assert (welcome.lanes, welcome.ends) == (((number, T0),), ((file(A, 1, number), 20),))
+    rig.bundle(
+        {file(A, 1, number): (0, 20, FIRST | CLOSED), file(A): (20, 20, 0)}, lines, watermark=T0 + 60 * SECOND
+    )
+    rig.run(SECOND)
+    found = {
+        (window.version, window.start - T0, window.status): told(window.rows) for window in rig.windows()
+    }
+    old, new = (line.version for line in control.schedule)
+    start = T0 + 5 * SECOND - (T0 + 5 * SECOND) % (7 * SECOND) - T0
+    assert found[old, 0, "revised"] == {"/page/1": (1, 1)}
+    assert {"/page/2": (1, 2)} in [rows for (version, _, _), rows in found.items() if version == new]
+    assert min(at for version, at, _ in found if version == new) >= start
+    rig.master.check()
+
+
+def test_a_spec_that_is_older_or_says_the_same_changes_nothing() -> None:
+    rig = Rig()
+    assert not rig.master.spec_changed(rig.spec, rig.now)
+    other = spec_of(plan_of("7 seconds"), 0)
+    assert not rig.master.spec_changed(other, rig.now)
+    rig.do(rig.master.spec_changed(msgspec.structs.replace(rig.spec, number=2, lateness_us=0), rig.now))
+    assert not rig.master.take_multicast()
+    rig.do(rig.master.spec_changed(msgspec.structs.replace(rig.spec, number=3, stopped=True), rig.now))
+    assert rig.master.take_multicast() == [Stop(rig.spec.id, BALLOT)]
+
+
+def test_control_is_multicast_only_when_it_is_in_the_log() -> None:
+    rig = opened(delayed=True)
+    changed = spec_of(plan_of("7 seconds"), 2, line_us=T0 + 15 * SECOND)
+    rig.do(rig.master.spec_changed(changed, rig.now))
+    assert not rig.master.take_multicast()
+    rig.commit()
+    assert [type(message) for message in rig.master.take_multicast()] == [Control]
 
 
 # Sinks.
