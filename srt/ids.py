@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Annotated
 
-NodeId = bytes
-JobId = bytes
+from msgspec import Meta
+
 ID_BYTES = 16
+NodeId = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+JobId = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 RING = 1 << (8 * ID_BYTES)
 DIGITS = 2 * ID_BYTES
 """Hexadecimal digits of an id: Pastry with base 16."""

@@ -3,28 +3,39 @@
 By what carries them: datagrams (`Ping` … `Tell`, and what is routed), which may be lost, repeated or overtaken; and messages on
 a link (`Adopt` … ), which arrive once and in order between two lives of two nodes. Whoever sends a datagram that matters
 sends it again until it is answered.
+
+The types say the bounds that whatever comes from a peer is held to when it is decoded; nothing checks them otherwise.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from elf.srt.ids import JobId, NodeId
+from elf.srt.ids import ID_BYTES, JobId, NodeId
 from elf.srt.partial import Part
 
-Micros = int
+Micros = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """Microseconds: event times since 1970 UTC, or spans."""
-Ballot = tuple[int, NodeId]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Digest = Annotated[int, Meta(ge=0)]
+"""64 bits."""
+Word = Annotated[str, Meta(max_length=64)]
+MaybeId = Annotated[bytes, Meta(max_length=ID_BYTES)]
+"""A node's id, or b"": decoding takes no other lengths."""
+Ballot = tuple[Count, MaybeId]
 """(epoch, node id), compared in order: which master's word counts."""
 NO_BALLOT: Ballot = (0, b"")
-BundleId = tuple[NodeId, int, int]
+Revision = tuple[Count, MaybeId, Count]
+"""(epoch, node, n) of a window's publication, compared in order."""
+BundleId = tuple[NodeId, Count, Count]
 """(sender, its incarnation, count)."""
-Slot = tuple[NodeId, int, int]
+Slot = tuple[NodeId, Digest, Count]
 """A file of a worker in one lane: (worker, file, lane). `file` is the hash64 of its identity; lane 0 is the live one, others are
 numbers of CONTROL. File 0 stands for a source without any file: its offset is always 0."""
-Span = tuple[int, int, int]
+Span = tuple[Count, Count, Annotated[int, Meta(ge=0, le=7)]]
 """(from, to, flags): the bytes of a file that a contribution covers."""
 NO_WATERMARK: Micros = (1 << 63) - 1
 """Watermark of a bundle whose workers are all told apart, in `lagging`."""
@@ -40,15 +51,15 @@ not count it as complete."""
 class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How far a file is committed; `closed`: to its end."""
 
-    offset: int
+    offset: Count
     closed: bool = False
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A control line: from event time `from_us` on, version `version` of the job is in force. `plan`: the encoded plan."""
 
-    number: int
-    version: str
+    number: Count
+    version: Word
     from_us: Micros
     plan: bytes
 
@@ -72,40 +83,40 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     id: NodeId
-    incarnation: int
-    address: str = ""
-    refuted: int = 0
+    incarnation: Count
+    address: Annotated[str, Meta(max_length=255)] = ""
+    refuted: Count = 0
 
 
 class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A claim about a member, spread on pings: status "alive", "suspect", "dead" or "left", of that incarnation."""
 
     contact: Contact
-    status: str
+    status: Word
 
 
 class Ping(Message, frozen=True, array_like=True, gc=False):
     sender: Contact
-    number: int
+    number: Count
     news: tuple[News, ...] = ()
-    leaves_digest: int = 0
+    leaves_digest: Digest = 0
 
 
 class Pong(Message, frozen=True, array_like=True, gc=False):
     """`about`: whom an indirect probe asked for; the sender itself otherwise."""
 
     sender: Contact
-    number: int
+    number: Count
     about: NodeId
     news: tuple[News, ...] = ()
-    leaves_digest: int = 0
+    leaves_digest: Digest = 0
 
 
 class ProbeFor(Message, frozen=True, array_like=True, gc=False):
     """Please ping `target`, and send me its Pong."""
 
     sender: Contact
-    number: int
+    number: Count
     target: Contact
 
 
@@ -142,7 +153,7 @@ class Routed(Message, frozen=True, array_like=True, gc=False):
     key: bytes
     origin: NodeId
     message: Message
-    hops: int = 0
+    hops: Count = 0
 
 
 # The directory, by anti-entropy. Datagrams.
@@ -152,9 +163,9 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An entry of the directory. kind: "job", "agent", "ballot", "revoked"; of two with one key the higher (stamp, digest of
     body) stays."""
 
-    kind: str
+    kind: Word
     name: bytes
-    stamp: tuple[int, ...]
+    stamp: tuple[Digest, ...]
     body: bytes
     signature: bytes = b""
 
@@ -162,15 +173,15 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class GossipDigest(Message, frozen=True, array_like=True, gc=False):
     """`root`: digest of all I hold. When `buckets` is given, it is each bucket's; `want`: send me these buckets' items."""
 
-    root: int
-    buckets: tuple[int, ...] = ()
-    want: tuple[int, ...] = ()
+    root: Digest
+    buckets: tuple[Digest, ...] = ()
+    want: tuple[Count, ...] = ()
 
 
 class GossipItems(Message, frozen=True, array_like=True, gc=False):
     """Items of one bucket; `reply`: send me yours of it too."""
 
-    bucket: int
+    bucket: Count
     items: tuple[Item, ...]
     reply: bool = False
 
@@ -183,7 +194,7 @@ class Hello(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     worker: NodeId
-    incarnation: int
+    incarnation: Count
 
 
 class Welcome(Message, frozen=True, array_like=True, gc=False):
@@ -193,12 +204,12 @@ class Welcome(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     ballot: Ballot
-    incarnation: int
+    incarnation: Count
     schedule: Schedule
     since_us: Micros
     positions: tuple[tuple[Slot, Position], ...]
-    lanes: tuple[tuple[int, Micros], ...] = ()
-    ends: tuple[tuple[Slot, int], ...] = ()
+    lanes: tuple[tuple[Count, Micros], ...] = ()
+    ends: tuple[tuple[Slot, Count], ...] = ()
 
 
 class Goodbye(Message, frozen=True, array_like=True, gc=False):
@@ -224,10 +235,10 @@ class TreeJoin(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     child: NodeId
-    incarnation: int
-    attempt: int
-    size: int
-    height: int
+    incarnation: Count
+    attempt: Count
+    size: Count
+    height: Count
 
 
 class Adopt(Message, frozen=True, array_like=True, gc=False):
@@ -235,11 +246,11 @@ class Adopt(Message, frozen=True, array_like=True, gc=False):
     ends in the root (else in a node that looks for a parent itself). `total`: nodes in the whole tree as the root counts them."""
 
     job: JobId
-    attempt: int
+    attempt: Count
     path: tuple[NodeId, ...]
     ballot: Ballot = NO_BALLOT
     rooted: bool = True
-    total: int = 0
+    total: Count = 0
 
 
 class Path(Message, frozen=True, array_like=True, gc=False):
@@ -249,23 +260,23 @@ class Path(Message, frozen=True, array_like=True, gc=False):
     path: tuple[NodeId, ...]
     ballot: Ballot = NO_BALLOT
     rooted: bool = True
-    total: int = 0
+    total: Count = 0
 
 
 class Refuse(Message, frozen=True, array_like=True, gc=False):
     """Not my child (any more). `instead`: ask there."""
 
     job: JobId
-    attempt: int
-    instead: NodeId = b""
+    attempt: Count
+    instead: MaybeId = b""
 
 
 class Size(Message, frozen=True, array_like=True, gc=False):
     """To the parent, when it has changed enough to matter: nodes below and including me, and levels."""
 
     job: JobId
-    size: int
-    height: int
+    size: Count
+    height: Count
 
 
 class Leave(Message, frozen=True, array_like=True, gc=False):
@@ -284,7 +295,7 @@ class Bundle(Message, frozen=True, array_like=True):
 
     job: JobId
     id: BundleId
-    schedule: int
+    schedule: Count
     contributions: dict[Slot, Span]
     watermark: Micros
     lagging: dict[NodeId, Micros]
@@ -356,9 +367,9 @@ class Append(Message, frozen=True, array_like=True):
 
     job: JobId
     ballot: Ballot
-    first: int
+    first: Count
     entries: tuple[Any, ...]
-    committed: int
+    committed: Count
     previous: Ballot = NO_BALLOT
 
 
@@ -429,7 +440,7 @@ class LedgerAsk(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     ballot: Ballot
-    number: int = 0
+    number: Count = 0
     since_us: Micros = 0
 
 
@@ -438,8 +449,8 @@ class LedgerTell(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     fence: Ballot
-    number: int
-    entries: tuple[tuple[tuple[str, Micros], tuple[int, NodeId, int], int], ...]
+    number: Count
+    entries: tuple[tuple[tuple[Word, Micros], Revision, int], ...]
 
 
 class Put(Message, frozen=True, array_like=True):
@@ -448,16 +459,16 @@ class Put(Message, frozen=True, array_like=True):
 
     job: JobId
     ballot: Ballot
-    version: str
+    version: Word
     start: Micros
     end: Micros
     covers: tuple[Micros, Micros]
-    status: str
-    revision: tuple[int, NodeId, int]
-    digest: int
-    agents_reporting: int
-    agents_expected: int
-    lines: tuple[int, int, int, int]
+    status: Word
+    revision: Revision
+    digest: Digest
+    agents_reporting: Count
+    agents_expected: Count
+    lines: tuple[Count, Count, Count, Count]
     rows: Any = ()
 
 
@@ -466,9 +477,9 @@ class PutTell(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     fence: Ballot
-    version: str
+    version: Word
     start: Micros
-    revision: tuple[int, NodeId, int]
+    revision: Revision
 
 
 # Links.
@@ -478,8 +489,14 @@ class Frame(Message, frozen=True, array_like=True, gc=False):
     """A link's datagram. session: (sender's incarnation, receiver's as known, or 0). sequence: of `message`, from 1;
     0 is none, only an acknowledgement. acknowledged: highest in order; credit: bytes the sender of this may still take."""
 
-    session: tuple[int, int]
-    sequence: int
-    acknowledged: int
-    credit: int
+    session: tuple[Count, Count]
+    sequence: Count
+    acknowledged: Count
+    credit: Count
     message: Message | None = None
+
+
+class Piece(Message, frozen=True, array_like=True, gc=False):
+    """Some of the bytes of a link's encoded messages, one after the other (`srt/pieces.py`): small ones whole, large ones cut."""
+
+    payload: bytes
