@@ -20,6 +20,8 @@ from elf.srt.partial import Part
 Micros = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """Microseconds: event times since 1970 UTC, or spans."""
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Life = Annotated[int, Meta(ge=0, lt=1 << 46)]
+"""An incarnation, small enough that a link's session number, 65,536 times it, stays below 63 bits."""
 Digest = Annotated[int, Meta(ge=0)]
 """64 bits."""
 Word = Annotated[str, Meta(max_length=64)]
@@ -30,7 +32,7 @@ Ballot = tuple[Count, MaybeId]
 NO_BALLOT: Ballot = (0, b"")
 Revision = tuple[Count, MaybeId, Count]
 """(epoch, node, n) of a window's publication, compared in order."""
-BundleId = tuple[NodeId, Count, Count]
+BundleId = tuple[NodeId, Life, Count]
 """(sender, its incarnation, count)."""
 Slot = tuple[NodeId, Digest, Count]
 """A file of a worker in one lane: (worker, file, lane). `file` is the hash64 of its identity; lane 0 is the live one, others are
@@ -83,7 +85,7 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     id: NodeId
-    incarnation: Count
+    incarnation: Life
     address: Annotated[str, Meta(max_length=255)] = ""
     refuted: Count = 0
 
@@ -194,7 +196,7 @@ class Hello(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     worker: NodeId
-    incarnation: Count
+    incarnation: Life
 
 
 class Welcome(Message, frozen=True, array_like=True, gc=False):
@@ -204,7 +206,7 @@ class Welcome(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     ballot: Ballot
-    incarnation: Count
+    incarnation: Life
     schedule: Schedule
     since_us: Micros
     positions: tuple[tuple[Slot, Position], ...]
@@ -235,7 +237,7 @@ class TreeJoin(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     child: NodeId
-    incarnation: Count
+    incarnation: Life
     attempt: Count
     size: Count
     height: Count
@@ -450,7 +452,7 @@ class LedgerTell(Message, frozen=True, array_like=True, gc=False):
     job: JobId
     fence: Ballot
     number: Count
-    entries: tuple[tuple[tuple[Word, Micros], Revision, int], ...]
+    entries: tuple[tuple[tuple[Word, Micros], Revision, Digest], ...]
 
 
 class Put(Message, frozen=True, array_like=True):
