@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 Outer = Send | Write | Read | Notice
 """What is left for the surroundings to perform."""
 
+EARLY_MAX = 1_000
+"""Messages of links that wait for the directory to name their job: a second of a busy one's. Then the link begins anew."""
+
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 
@@ -92,6 +95,7 @@ class MeshNode:
         )  # per write that is not durable: whose, and what waits
         self._waiting: dict[object, list[Effect]] = {}  # owner -> what waits behind its last write
         self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
+        self._early: list[tuple[NodeId, Message]] = []  # from links, of jobs that are not known yet
         self._stepping = dict.fromkeys(_OVERLAY, self.overlay) | dict.fromkeys(_GOSSIP, self.directory)
 
     # What the surroundings call.
@@ -217,11 +221,30 @@ class MeshNode:
         self._do(effects, now, out)
         self._timers.watch(link)
         if link.restarts != restarts:
+            self._early = [each for each in self._early if each[0] != source]
             for seat in self.seats.values():
                 self._do(seat.link_reset(source, now), now, out, seat)
                 self._seat_changed(seat, now, out)
         for message in messages:
-            self._to_seat(source, message, now, out)
+            if message.job in self.seats:  # type: ignore[attr-defined]
+                self._to_seat(source, message, now, out)
+            else:
+                self._keep_early(source, message)
+
+    def _keep_early(self, source: NodeId, message: Message) -> None:
+        """A link delivers once, so what comes before the directory has told of the job must wait for that."""
+        self._early.append((source, message))
+        if len(self._early) > EARLY_MAX:
+            self._early = [each for each in self._early if each[0] != source]
+            self.links[source].hang_up()
+
+    def _take_early(self, now: int, out: list[Outer]) -> None:
+        early, self._early = self._early, []
+        for source, message in early:
+            if message.job in self.seats:  # type: ignore[attr-defined]
+                self._to_seat(source, message, now, out)
+            else:
+                self._early.append((source, message))
 
     def _link(self, peer: NodeId, now: int) -> Link:
         link = self.links.get(peer)
@@ -388,6 +411,8 @@ class MeshNode:
             seat.restore(records)
             self._do(seat.start(now), now, out, seat)
             self._closest(seat, now, out)
+        if self._early:
+            self._take_early(now, out)
 
     def _has_credit(self, peer: NodeId) -> bool:
         link = self.links.get(peer)

@@ -124,7 +124,7 @@ class Run:
                 node_id(name.encode()), scenario.seed, scenario.traffic, begin, stop, EPOCH_US + skew
             )
             known = ALWAYS if host in joins else EPOCH_US + s.CALM_US
-            self._servers.append(Server(source, known, EPOCH_US + max(0, skew) + steps.get(host, 0)))
+            self._servers.append(Server(len(self.hosts), source, known, EPOCH_US + max(0, skew) + steps.get(host, 0)))
             actor = self.world.add_host(name, source)
             actor.clock_us = EPOCH_US + skew
             self.hosts.append(actor)
@@ -225,6 +225,8 @@ class Run:
                 kind = inner if message.message is not None else kind
             self.messages[kind] += 1
             self._trace.update(repr(trace).encode())
+        elif what == "left":
+            self.oracle.gone.add(self.hosts.index(who))  # type: ignore[arg-type]
         elif what == "put":
             self._trace.update(repr((now_us, about.start, about.revision, about.digest)).encode())  # type: ignore[attr-defined]
             self.oracle.accepted(about, now_us)  # type: ignore[arg-type]
