@@ -24,16 +24,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from math import lcm
 from typing import Any
 
 from elf.cbt.budget import Budget
-from elf.jobmaster.directory import body_digest
+from elf.jobmaster.changes import first_entry, next_boundary, rank_of
 from elf.jobmaster.entries import (
     Accept,
     Add,
     AnyEntry,
-    Begin,
     ControlEntry,
     Final,
     Forget,
@@ -48,7 +46,8 @@ from elf.jobmaster.outbox import Outbox
 from elf.jobmaster.parking import Parking
 from elf.jobmaster.positions import Fit, Positions
 from elf.jobmaster.publication import Publication, Ready
-from elf.jobmaster.schedule import AFTER_ALL, Shape, lane_from, next_number, plan_of
+from elf.jobmaster.schedule import AFTER_ALL, lane_from, next_number
+from elf.jobmaster.silence import Silence
 from elf.sinks.result import Window
 from elf.srt.effects import Effect, Notice, Post, Send
 from elf.srt.ids import NodeId, short
@@ -66,7 +65,6 @@ from elf.srt.messages import (
     Message,
     Micros,
     PutTell,
-    Schedule,
     Slot,
     Split,
     Stop,
@@ -77,7 +75,6 @@ from elf.srt.sizes import bundle_bytes
 
 SPLIT_POSITIONS_MAX = 64
 """A Split tells so many positions of files that do fit as well, where only the schedule is wrong: a lone worker needs them."""
-DAY_US = 24 * 3600 * 1_000_000
 
 ROOM_KEPT = 16
 """Entries that bundles, windows and workers leave to changes of the job and to retention."""
@@ -137,7 +134,7 @@ class Master:
             deque()
         )  # (index, bytes) of bundles that are proposed and not committed
         self._proposed_bytes = 0
-        self._unmoved: dict[NodeId, tuple[Micros, int]] = {}
+        self._silence = Silence(parameters.forget_us)
 
     # ---- beginning ----
 
@@ -145,40 +142,15 @@ class Master:
         """The first call: a log that is empty begins, sinks are asked, and what the log holds is looked at."""
         if not self.state.schedule:
             self._is_new = True
-            self._enter(self._first_entry(now))
+            self._enter(first_entry(self.spec, self.ballot, now))
         self._enter(Serve(self.ballot))
         self._spec_rank = max(self._spec_rank, rank_of(self.spec))
         if self._is_due():
             self._control(now)
-        self._forget_at = now + self.parameters.forget_us // 16
+        self._forget_at = now + self._silence.look_us
         self.publication.resume()
         self._look_again(now)
         return self._end(now)
-
-    def _first_entry(self, now: int) -> Begin:
-        """Rule 7, 8: a log that is not found never begins at position zero, but with the oldest pane that is retained.
-
-        Of a job that was changed by `split`, the version before is known too, and where it gave way.
-        """
-        spec = self.spec
-        sizes = Shape.of(plan_of(spec.versions[-1].plan)).size_us
-        since = max(0, now - spec.keep_us - spec.lateness_us - sizes)
-        number = next_number(self.ballot, ())
-        last = spec.versions[-1]
-        if len(spec.versions) == 1:
-            return self._begin(max(since, spec.line_us), (Line(number, last.digest, 0, last.plan),))
-        if spec.mode != "split" or not spec.line_us:
-            return self._begin(since, (Line(number, last.digest, 0, last.plan),))
-        before = spec.versions[-2]
-        lines = (
-            Line(number, before.digest, 0, before.plan),
-            Line(number + 1, last.digest, spec.line_us, last.plan),
-        )
-        return self._begin(since, lines)
-
-    def _begin(self, since: Micros, lines: Schedule) -> Begin:
-        shape = Shape.of(plan_of(lines[0].plan))
-        return Begin(self.ballot, since - since % (shape.size_us or 1), lines, rank_of(self.spec))
 
     # ---- the log ----
 
@@ -408,18 +380,10 @@ class Master:
         self._enter(Forget(worker, self.ahead.roster[worker].from_us if mark is None else mark))
 
     def _forget_silent(self, now: int) -> None:
-        """Whose watermark has not moved for `forget_us` is forgotten. Looked at a few times in that span; O(workers)."""
-        span = self.parameters.forget_us
-        self._forget_at = now + span // 16
-        for worker, member in list(self.ahead.roster.items()):
-            if member.until_us != AFTER_ALL:
-                continue
-            mark = self.state.watermarks.get(worker, member.from_us)
-            known, since = self._unmoved.get(worker, (None, now))
-            if known != mark or now < since:
-                self._unmoved[worker] = (mark, now)
-            elif now - since >= span and self._has_room():
-                del self._unmoved[worker]
+        """Rule "Windows": who was silent for `forget_us` is expected no more."""
+        self._forget_at = now + self._silence.look_us
+        for worker in list(self._silence.look(self.ahead.roster, self.state.watermarks, now)):
+            if self._has_room():
                 self._out.append(Notice("forgotten", f"{short(worker)} was silent and is forgotten", worker))
                 self._forget(worker)
 
@@ -467,12 +431,7 @@ class Master:
         if spec.mode == "restate":
             return self.publication.oldest_open(at)
         if spec.mode == "next":
-            slides = [
-                Shape.of(plan_of(plan)).slide_us or 1
-                for plan in (self.ahead.schedule[-1].plan, spec.versions[-1].plan)
-            ]
-            step = lcm(*slides) if lcm(*slides) <= DAY_US else slides[-1]
-            return at - at % step + step
+            return next_boundary((self.ahead.schedule[-1].plan, spec.versions[-1].plan), at)
         return at
 
     def _tell_control(self) -> None:
@@ -587,7 +546,7 @@ class Master:
             if self._repeat_at is not None:
                 self._tell_control()
             self._repeat_at = now + self.parameters.ask_us_max
-        if self._is_time(self._forget_at, now, self.parameters.forget_us // 16):
+        if self._is_time(self._forget_at, now, self._silence.look_us):
             self._forget_silent(now)
         self._add_wanted()
         return self._end(now)
@@ -621,8 +580,3 @@ class Master:
         assert indices == sorted(indices)
         if self._committed == self._proposed:
             assert self.ahead.snapshot() == self.state.positions.snapshot()
-
-
-def rank_of(spec: JobSpec) -> SpecRank:
-    """Of two specs of a job the one with the higher rank stays, as in the directory."""
-    return spec.number, body_digest(spec.item())

@@ -1,0 +1,41 @@
+"""Workers that nobody has heard of for so long that they are forgotten: whose watermark does not move any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from elf.jobmaster.positions import Member
+from elf.jobmaster.schedule import AFTER_ALL
+from elf.srt.ids import NodeId
+from elf.srt.messages import Micros
+
+LOOKS = 16
+"""How often in that span it is looked at: so much of it a worker may be forgotten late."""
+
+
+class Silence:
+    """Watermarks as they were seen last, and since when they are that. Memory: one entry per worker."""
+
+    def __init__(self, forget_us: int) -> None:
+        self._forget_us = forget_us
+        self._seen: dict[NodeId, tuple[Micros, int]] = {}
+
+    @property
+    def look_us(self) -> int:
+        return self._forget_us // LOOKS
+
+    def look(
+        self, roster: Mapping[NodeId, Member], marks: Mapping[NodeId, Micros], now: int
+    ) -> Iterator[NodeId]:
+        """Who is to be forgotten. A clock that went back starts the wait anew. O(workers)."""
+        seen, self._seen = self._seen, {}
+        for worker, member in roster.items():
+            if member.until_us != AFTER_ALL:
+                continue
+            mark = marks.get(worker, member.from_us)
+            known, since = seen.get(worker, (mark, now))
+            if known != mark or now < since:
+                since = now
+            self._seen[worker] = (mark, since)
+            if now - since >= self._forget_us:
+                yield worker
