@@ -44,7 +44,7 @@ from elf.jobmaster.job_spec import AgentAdvert, JobSpec
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.outbox import Outbox
 from elf.jobmaster.parking import Parking
-from elf.jobmaster.positions import Fit, Positions
+from elf.jobmaster.positions import Fit, Place, Positions
 from elf.jobmaster.publication import Publication, Ready
 from elf.jobmaster.schedule import AFTER_ALL, lane_from, next_number
 from elf.jobmaster.silence import Silence
@@ -296,13 +296,17 @@ class Master:
         self._commits.setdefault(child, []).append(bundle_id)
 
     def _split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
-        self.after_log(self._tell_split, child, bundle.id, slots)
+        self.after_log(self._tell_split, child, bundle, slots)
 
-    def _tell_split(self, child: NodeId, bundle_id: BundleId, slots: Sequence[Slot]) -> None:
+    def _tell_split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
+        """A worker that goes on in the middle of a file which the log does not know is told no position at all, so that it asks:
+        of a slot that is not named it would think that it fits."""
         state = self.state.positions
         at = [(slot, position) for slot in slots if (position := state.position(slot)) is not None]
-        split = Split(self.job, self.ballot, bundle_id, state.schedule, tuple(at))
-        self._out.append(Post(child, split))
+        unknown = [slot for slot in slots if state.position(slot) is None]
+        lost = {slot[0] for slot in unknown if state.place(slot, bundle.contributions[slot]) is Place.AHEAD}
+        told = tuple((slot, position) for slot, position in at if slot[0] not in lost)
+        self._out.append(Post(child, Split(self.job, self.ballot, bundle.id, state.schedule, told)))
 
     # ---- workers ----
 

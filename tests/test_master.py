@@ -156,6 +156,14 @@ def test_unknown_files_open_only_with_first_or_from_zero() -> None:
     assert len(rig.committed()) == 1
 
 
+def test_who_goes_on_in_a_file_that_is_not_known_is_told_nothing_so_that_it_asks() -> None:
+    rig = opened()
+    rig.bundle({file(A): (150, 160, 0), file(A, 9): (50, 50, 0), file(B): (120, 130, 0)})
+    rig.tick(PARAMETERS.park_us)
+    (split,) = rig.splits()
+    assert split.positions == ((file(B), Position(100)),)
+
+
 def test_file_0_stands_at_0_always() -> None:
     rig = Rig()
     for _ in range(3):
