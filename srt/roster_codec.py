@@ -12,6 +12,7 @@ that has come apart from the sender notices at once, at whatever bundle.
     --------------------------  ----------------------------------------------------------------------------------------
     first of its roster, fresh  forget what the roster was; all slots are named
     removed, added              take those places out, put those slots behind
+    lagging                     watermarks that are told apart, by place
     places                      all slots, or the listed ones, or all but the listed ones, or a bitmap
     starts                      listed: how far from the end of the last contribution
     flags                       listed
@@ -51,8 +52,8 @@ from elf.srt.columns import (
     unzigzag,
     zigzag,
 )
-from elf.srt.ids import ID_BYTES
-from elf.srt.messages import Digest, Slot, Span
+from elf.srt.ids import ID_BYTES, NodeId
+from elf.srt.messages import Digest, Micros, Slot, Span
 
 SLOTS_MAX = 1 << 20
 """Slots of all rosters of one side together: 100,000 workers with five files each, and as many lanes."""
@@ -66,6 +67,7 @@ LARGE = 64
 """Slots none of which is known get a roster of their own from this many on."""
 END_MAX = (1 << 63) - 1
 
+NOBODY: dict[NodeId, Micros] = {}
 Places = NDArray[np.int64]
 N = Annotated[int, Meta(ge=0, le=SLOTS_MAX)]
 
@@ -84,7 +86,8 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     slots: digest of the roster after its changes. starts: sum over the slots and `from`s of this bundle. workers: 16 bytes of
     each added slot; files, lanes: columns. grown: column of to - from, of each present slot in the roster's order; moved:
-    zigzag differences of those `from`s that are not the last end.
+    zigzag differences of those `from`s that are not the last end. lagging: by the place of a worker's first slot among the
+    present ones, its watermark above the lowest of them; strangers: watermarks of workers without a slot here.
     """
 
     roster: Annotated[int, Meta(ge=0, lt=ROSTERS_MAX)]
@@ -107,6 +110,11 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
     workers: bytes = b""
     files: bytes = b""
     lanes: bytes = b""
+    n_lagging: N = 0
+    lagging_at: bytes = b""
+    lagging_from: Micros = 0
+    lagging: bytes = b""
+    strangers: tuple[tuple[NodeId, Micros], ...] = ()
 
 
 class Roster:
@@ -180,7 +188,9 @@ class RosterEncoder:
         self.rosters: dict[int, Roster] = {}  # the one used last is the last
         self._count = 0
 
-    def encode(self, contributions: dict[Slot, Span], again: bool = False) -> Section:
+    def encode(
+        self, contributions: dict[Slot, Span], lagging: dict[NodeId, Micros] = NOBODY, again: bool = False
+    ) -> Section:
         """Raises ValueError where a span is none. O(contributions + roster)."""
         self._count += 1
         number, is_fresh = self._choose(contributions)
@@ -198,7 +208,7 @@ class RosterEncoder:
             roster.index.update(zip(added, at[new].tolist(), strict=True))
             roster.add(added)
         at, spans = _in_order(at, contributions)
-        return self._section(number, is_fresh, roster, at, spans, again, removed, added)
+        return self._section(number, is_fresh, roster, at, spans, lagging, again, removed, added)
 
     def _section(
         self,
@@ -207,6 +217,7 @@ class RosterEncoder:
         roster: Roster,
         at: Places,
         spans: Words,
+        lagging: dict[NodeId, Micros],
         again: bool,
         removed: Places,
         added: list[Slot],
@@ -237,6 +248,7 @@ class RosterEncoder:
             b"".join(slot[0] for slot in added),
             pack_column(np.array([slot[1] for slot in added], dtype=np.uint64)),
             pack_column(np.array([slot[2] for slot in added], dtype=np.uint64)),
+            *_told_apart(lagging, roster, at),
         )
         roster.move(at, starts, ends, again)
         roster.seen[at] = self._count
@@ -297,6 +309,27 @@ def _in_order(at: Places, contributions: dict[Slot, Span]) -> tuple[Places, Word
     return at, np.ascontiguousarray(spans.T).view(np.uint64)
 
 
+def _told_apart(
+    lagging: dict[NodeId, Micros], roster: Roster, at: Places
+) -> tuple[int, bytes, Micros, bytes, tuple[tuple[NodeId, Micros], ...]]:
+    """The last fields of a section. O(contributions) if there is any."""
+    if not lagging:
+        return 0, b"", 0, b"", ()
+    first: dict[NodeId, int] = {}
+    for place, slot in enumerate(at.tolist()):
+        first.setdefault(roster.slots[slot][0], place)
+    found = sorted((first[worker], mark) for worker, mark in lagging.items() if worker in first)
+    marks = np.array([mark for _, mark in found], dtype=np.int64)
+    low = marks.min(initial=END_MAX) if found else np.int64(0)
+    return (
+        len(found),
+        pack_places(np.array([place for place, _ in found], dtype=np.int64)),
+        int(low),
+        pack_column((marks - np.full(len(marks), low)).view(np.uint64)),
+        tuple((worker, mark) for worker, mark in lagging.items() if worker not in first),
+    )
+
+
 def _presence(at: Places, n: int) -> tuple[Presence, int, bytes]:
     """The shortest way to say which of n slots are present."""
     if len(at) == n:
@@ -319,8 +352,10 @@ class RosterDecoder:
         self.rosters: dict[int, Roster] = {}
         self.slots = 0
 
-    def decode(self, section: Section, again: bool = False, slots_max: int = SLOTS_MAX) -> dict[Slot, Span]:
-        """The contributions, in the roster's order. Raises PeerError. O(contributions + roster)."""
+    def decode(
+        self, section: Section, again: bool = False, slots_max: int = SLOTS_MAX
+    ) -> tuple[dict[Slot, Span], dict[NodeId, Micros]]:
+        """The contributions, in the roster's order, and who is lagging. Raises PeerError. O(contributions + roster)."""
         roster = self._changed(section, slots_max)
         at, n = _present(section, len(roster))
         slots = roster.slots if n == len(roster) else [roster.slots[i] for i in at.tolist()]
@@ -340,7 +375,8 @@ class RosterDecoder:
         flags: Iterable[int] = repeat(0)
         if section.n_flagged:
             flags = _flags(section, n).tolist()
-        return dict(zip(slots, zip(starts.tolist(), ends.tolist(), flags, strict=False), strict=True))
+        spans = zip(starts.tolist(), ends.tolist(), flags, strict=False)
+        return dict(zip(slots, spans, strict=True)), _lagging(section, slots)
 
     def _changed(self, section: Section, slots_max: int) -> Roster:
         """The section's roster, after its changes."""
@@ -411,3 +447,18 @@ def _flags(section: Section, n: int) -> NDArray[np.int64]:
     flags = np.zeros(n, np.int64)
     flags[unpack_places(section.flagged_at, section.n_flagged, n)] = found
     return flags
+
+
+def _lagging(section: Section, slots: list[Slot]) -> dict[NodeId, Micros]:
+    found = dict(section.strangers)
+    n = section.n_lagging
+    if n:
+        above = unpack_column(section.lagging, n)
+        if section.lagging_from + int(above.max()) > END_MAX:
+            raise PeerError("bundle: a watermark beyond 63 bits")
+        places = unpack_places(section.lagging_at, n, len(slots)).tolist()
+        marks = above.view(np.int64) + np.int64(section.lagging_from)
+        found.update(zip((slots[place][0] for place in places), marks.tolist(), strict=True))
+    if len(found) != n + len(section.strangers):
+        raise PeerError("bundle: a worker's watermark twice")
+    return found

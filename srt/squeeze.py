@@ -1,0 +1,48 @@
+"""Bytes of one section, compressed where that pays: b"\\0" and the bytes, or b"\\1" and one zstd frame with its size."""
+
+from __future__ import annotations
+
+import threading
+
+import zstandard
+
+from elf.errors import PeerError
+
+SMALL = 200
+"""Below it compression saves less than it costs."""
+
+
+class _Contexts(threading.local):
+    """Dear to make, and good for one thread at a time."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_contexts = _Contexts()
+
+
+def squeeze(data: bytes) -> bytes:
+    """O(bytes)."""
+    if len(data) > SMALL:
+        packed = _contexts.compressor.compress(data)
+        if len(packed) < len(data):
+            return b"\1" + packed
+    return b"\0" + data
+
+
+def unsqueeze(data: bytes, bytes_max: int) -> bytes:
+    """Raises PeerError: no such bytes, or more than `bytes_max` of them. O(bytes)."""
+    if data[:1] == b"\0" and len(data) <= bytes_max:
+        return data[1:]
+    if data[:1] != b"\1":
+        raise PeerError("section: neither plain nor compressed, or too long")
+    packed = memoryview(data)[1:]
+    try:
+        size = zstandard.get_frame_parameters(packed).content_size
+        if size > bytes_max:
+            raise PeerError(f"section: {size} bytes are more than the {bytes_max} allowed")
+        return _contexts.decompressor.decompress(packed, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise PeerError(f"section: {error}") from error

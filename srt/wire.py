@@ -1,0 +1,450 @@
+"""Messages as bytes, and bytes from anybody as messages or a PeerError.
+
+    message = "ELFM" version(1) kind(1) body
+
+The body is a MessagePack array of the message's fields in their order (`srt/messages.py`), except where a field has a better
+form: contributions as a roster's section (`srt/roster_codec.py`), rows as frames (`cbt/frame.py`), finished rows with
+their types (`srt/result_rows.py`), a message within a message as bytes of the same layout, entries and states of a log as
+their owner says (`LogForm`). Fields may be added at the end, with a default: older bytes lack them, older readers skip them.
+Everything else is another version, and no other version is read.
+
+Decoding checks types, ranges, lengths, counts and order before anybody sees a message; what it may take is bounded by the
+kind of message. `Encoder` and `Decoder` hold the rosters of one direction of one link; `encode` and `decode` are for
+datagrams, and for anything that stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol, TypeVar, get_type_hints
+
+import msgspec
+
+from elf.errors import PeerError
+from elf.srt import messages as m
+from elf.srt.ids import ID_BYTES, JobId, NodeId
+from elf.srt.messages import Ballot, Bundle, Count, Message, Micros, Schedule
+from elf.srt.part_codec import WireParts, pack_parts, unpack_parts
+from elf.srt.result_rows import WireRows, pack_rows, unpack_rows
+from elf.srt.roster_codec import SLOTS_MAX, RosterDecoder, RosterEncoder, Section
+from elf.srt.squeeze import squeeze, unsqueeze
+
+MAGIC = b"ELFM"
+VERSION = 1
+HEAD_BYTES = len(MAGIC) + 2
+
+KIB, MIB = 1 << 10, 1 << 20
+SECTION_BYTES_MAX = 48 * MIB
+"""A section that announces `SLOTS_MAX` slots: ids, files, starts, and what they have grown by."""
+JOBS_MAX = 4_096
+"""Jobs whose rosters one direction of a link remembers: ten times "hundreds at once"."""
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind of message on the wire. number: never given to another one. bytes_max: of a whole encoded message."""
+
+    number: int
+    type: type[Message]
+    bytes_max: int
+
+
+SMALL = 64 * KIB
+"""Contacts of a leaf set and a routing table are 100 times 300 bytes at most; the others are smaller still."""
+PLANS = 8 * MIB
+"""A schedule of 16 plans of 256 KiB, and the positions of a worker's files."""
+
+KINDS = (
+    Kind(1, m.Ping, SMALL),
+    Kind(2, m.Pong, SMALL),
+    Kind(3, m.ProbeFor, SMALL),
+    Kind(4, m.LeavesAsk, SMALL),
+    Kind(5, m.LeavesTell, SMALL),
+    Kind(6, m.JoinMesh, SMALL),
+    Kind(7, m.JoinTell, SMALL),
+    Kind(8, m.Routed, 2 * SMALL),
+    Kind(10, m.GossipDigest, SMALL),
+    Kind(11, m.GossipItems, 2 * MIB),  # a job's item alone may have 1 MiB
+    Kind(20, m.Hello, SMALL),
+    Kind(21, m.Welcome, PLANS),
+    Kind(22, m.Goodbye, SMALL),
+    Kind(23, m.Farewell, SMALL),
+    Kind(30, m.TreeJoin, SMALL),
+    Kind(31, m.Adopt, SMALL),
+    Kind(32, m.Path, SMALL),
+    Kind(33, m.Refuse, SMALL),
+    Kind(34, m.Size, SMALL),
+    Kind(35, m.Leave, SMALL),
+    Kind(
+        40, m.Bundle, 64 * MIB
+    ),  # of a child with all slots that there may be; 8 MiB are kept of a job otherwise
+    Kind(41, m.Commit, MIB),  # 32,000 bundles
+    Kind(42, m.Split, PLANS),
+    Kind(43, m.Resend, MIB),
+    Kind(44, m.Hold, SMALL),
+    Kind(45, m.Control, PLANS),
+    Kind(46, m.Stop, SMALL),
+    Kind(50, m.Append, 64 * MIB),  # the 32 MiB that may be proposed and not committed, and rosters
+    Kind(51, m.Install, 256 * MIB),
+    Kind(52, m.Held, SMALL),
+    Kind(53, m.StateAsk, SMALL),
+    Kind(54, m.StateTell, SMALL),
+    Kind(55, m.Fetch, SMALL),
+    Kind(56, m.Handover, SMALL),
+    Kind(60, m.LedgerAsk, SMALL),
+    Kind(61, m.LedgerTell, MIB),  # 5,000 entries of 60 bytes
+    Kind(62, m.Put, 64 * MIB),
+    Kind(63, m.PutTell, SMALL),
+    Kind(70, m.Frame, MIB),  # a piece of 512 KiB
+    Kind(71, m.Piece, MIB),
+)
+BY_TYPE = {kind.type: kind for kind in KINDS}
+BY_NUMBER = {kind.number: kind for kind in KINDS}
+HEADS = {kind.type: MAGIC + bytes((VERSION, kind.number)) for kind in KINDS}
+
+
+class LogForm(Protocol):
+    """How a log's entries and states look as bytes: known to those who made them. All raise PeerError for what is none."""
+
+    def pack_entry(self, entry: Any, rosters: RosterEncoder) -> bytes: ...
+    def unpack_entry(self, data: bytes, rosters: RosterDecoder, slots_max: int) -> Any: ...
+    def pack_state(self, state: Any) -> bytes: ...
+    def unpack_state(self, data: bytes) -> Any: ...
+
+
+class WireBundle(msgspec.Struct, frozen=True, array_like=True):
+    """A `Bundle`: its contributions and `lagging` are the section."""
+
+    job: JobId
+    id: m.BundleId
+    schedule: Count
+    watermark: Micros
+    again: bool
+    section: bytes
+    parts: WireParts
+
+
+class WireAppend(msgspec.Struct, frozen=True, array_like=True):
+    job: JobId
+    ballot: Ballot
+    first: Count
+    entries: tuple[bytes, ...]
+    committed: Count
+    previous: Ballot
+
+
+class WireInstall(msgspec.Struct, frozen=True, array_like=True):
+    job: JobId
+    ballot: Ballot
+    index: Count
+    state: bytes
+    previous: Ballot
+    tail: tuple[bytes, ...]
+
+
+class WireRouted(msgspec.Struct, frozen=True, array_like=True):
+    key: JobId
+    origin: NodeId
+    message: bytes
+    hops: Count
+
+
+class WireFrame(msgspec.Struct, frozen=True, array_like=True):
+    session: tuple[Count, Count]
+    sequence: Count
+    acknowledged: Count
+    credit: Count
+    message: bytes
+
+
+class PutRows(msgspec.Struct, frozen=True, array_like=True):
+    """A `Put` in two: the message without its rows, and they."""
+
+    put: m.Put
+    rows: WireRows
+
+
+WIRE_TYPES: dict[type[Message], type[msgspec.Struct]] = {
+    Bundle: WireBundle,
+    m.Append: WireAppend,
+    m.Install: WireInstall,
+    m.Routed: WireRouted,
+    m.Frame: WireFrame,
+    m.Put: PutRows,
+}
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {}
+
+
+def parse(data: bytes | memoryview, type: type[S]) -> S:
+    """The MessagePack of one typed value. Raises PeerError, whatever the bytes."""
+    decoder = _decoders.get(type)
+    if decoder is None:
+        decoder = _decoders[type] = msgspec.msgpack.Decoder(type)
+    try:
+        return decoder.decode(data)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PeerError(f"{type.__name__}: {error}") from error
+
+
+class Encoder:
+    """One direction of one link, or one message alone. `log`: how entries and states look."""
+
+    def __init__(self, log: LogForm | None = None) -> None:
+        self._log = log
+        self._rosters: dict[tuple[type, JobId], RosterEncoder] = {}
+
+    def encode(self, message: Message) -> bytes:
+        """Raises ValueError for what no message may hold. O(bytes)."""
+        kind = type(message)
+        form = _FORMS.get(kind)
+        body = message if form is None else form[0](self, message)
+        data = HEADS[kind] + _encoder.encode(body)
+        if len(data) > BY_TYPE[kind].bytes_max:
+            raise ValueError(f"{kind.__name__}: {len(data)} bytes, {BY_TYPE[kind].bytes_max} are allowed")
+        return data
+
+    def rosters(self, kind: type, job: JobId) -> RosterEncoder:
+        """The rosters of a job; those not used for longest give way."""
+        key = kind, job
+        found = self._rosters.pop(key, None)
+        if found is None:
+            found = RosterEncoder()
+            if len(self._rosters) >= JOBS_MAX:
+                del self._rosters[next(iter(self._rosters))]
+        self._rosters[key] = found
+        return found
+
+    def _bundle(self, bundle: Bundle) -> WireBundle:
+        rosters = self.rosters(Bundle, bundle.job)
+        return WireBundle(
+            bundle.job,
+            bundle.id,
+            bundle.schedule,
+            bundle.watermark,
+            bundle.again,
+            pack_section(rosters.encode(bundle.contributions, bundle.lagging, bundle.again)),
+            pack_parts(bundle.parts),
+        )
+
+    def _append(self, append: m.Append) -> WireAppend:
+        rosters = self.rosters(m.Append, append.job)
+        entries = tuple(self._form.pack_entry(entry, rosters) for entry in append.entries)
+        return WireAppend(append.job, append.ballot, append.first, entries, append.committed, append.previous)
+
+    def _install(self, install: m.Install) -> WireInstall:
+        rosters = self.rosters(m.Append, install.job)
+        state = self._form.pack_state(install.state)
+        tail = tuple(self._form.pack_entry(entry, rosters) for entry in install.tail)
+        return WireInstall(install.job, install.ballot, install.index, state, install.previous, tail)
+
+    def _routed(self, routed: m.Routed) -> WireRouted:
+        return WireRouted(routed.key, routed.origin, self._inner(routed.message), routed.hops)
+
+    def _frame(self, frame: m.Frame) -> WireFrame:
+        inner = b"" if frame.message is None else self._inner(frame.message)
+        return WireFrame(frame.session, frame.sequence, frame.acknowledged, frame.credit, inner)
+
+    def _inner(self, message: Message) -> bytes:
+        if type(message) in ENVELOPES:
+            raise ValueError(f"{type(message).__name__}: it goes into no other message")
+        return self.encode(message)
+
+    def _put(self, put: m.Put) -> PutRows:
+        return PutRows(msgspec.structs.replace(put, rows=()), pack_rows(put.rows))
+
+    @property
+    def _form(self) -> LogForm:
+        if self._log is None:
+            raise ValueError("entries of a log, and nobody here knows their form")
+        return self._log
+
+
+class Decoder:
+    """The other end: messages in the order of their encoding. After a PeerError begin anew with another one."""
+
+    def __init__(self, log: LogForm | None = None) -> None:
+        self._log = log
+        self._rosters: dict[tuple[type, JobId], RosterDecoder] = {}
+        self._slots = 0
+
+    def decode(self, data: bytes | memoryview) -> Message:
+        """Raises PeerError. O(bytes)."""
+        kind = kind_of(data)
+        if len(data) > kind.bytes_max:
+            raise PeerError(f"{kind.type.__name__}: {len(data)} bytes, {kind.bytes_max} are allowed")
+        form = _FORMS.get(kind.type)
+        body = memoryview(data)[HEAD_BYTES:]
+        if form is None:
+            message = parse(body, kind.type)
+        else:
+            message = form[1](self, parse(body, WIRE_TYPES[kind.type]))
+        check_ids(message)
+        return message
+
+    def rosters(self, kind: type, job: JobId) -> RosterDecoder:
+        """As in `Encoder`: both sides let go of the same ones."""
+        key = kind, job
+        found = self._rosters.pop(key, None)
+        if found is None:
+            found = RosterDecoder()
+            if len(self._rosters) >= JOBS_MAX:
+                self._slots -= self._rosters.pop(next(iter(self._rosters))).slots
+        self._rosters[key] = found
+        return found
+
+    def room(self, rosters: RosterDecoder) -> int:
+        """How many slots these rosters may have: all together have `SLOTS_MAX`."""
+        return SLOTS_MAX - (self._slots - rosters.slots)
+
+    def _bundle(self, wire: WireBundle) -> Bundle:
+        rosters = self.rosters(Bundle, wire.job)
+        before = rosters.slots
+        section = unpack_section(wire.section)
+        contributions, lagging = rosters.decode(section, wire.again, self.room(rosters))
+        self._slots += rosters.slots - before
+        parts = unpack_parts(wire.parts)
+        return Bundle(
+            wire.job, wire.id, wire.schedule, contributions, wire.watermark, lagging, parts, wire.again
+        )
+
+    def _append(self, wire: WireAppend) -> m.Append:
+        entries = self._entries(wire.job, wire.entries)
+        return m.Append(wire.job, wire.ballot, wire.first, entries, wire.committed, wire.previous)
+
+    def _install(self, wire: WireInstall) -> m.Install:
+        state = self._form.unpack_state(wire.state)
+        tail = self._entries(wire.job, wire.tail)
+        return m.Install(wire.job, wire.ballot, wire.index, state, wire.previous, tail)
+
+    def _entries(self, job: JobId, entries: Sequence[bytes]) -> tuple[Any, ...]:
+        rosters = self.rosters(m.Append, job)
+        before = rosters.slots
+        room = self.room(rosters)
+        found = tuple(self._form.unpack_entry(entry, rosters, room) for entry in entries)
+        self._slots += rosters.slots - before
+        return found
+
+    def _routed(self, wire: WireRouted) -> m.Routed:
+        return m.Routed(wire.key, wire.origin, self._inner(wire.message), wire.hops)
+
+    def _frame(self, wire: WireFrame) -> m.Frame:
+        inner = self._inner(wire.message) if wire.message else None
+        return m.Frame(wire.session, wire.sequence, wire.acknowledged, wire.credit, inner)
+
+    def _inner(self, data: bytes) -> Message:
+        if kind_of(data).type in ENVELOPES:
+            raise PeerError("message: an envelope in another one")
+        return self.decode(data)
+
+    def _put(self, wire: PutRows) -> m.Put:
+        if wire.put.rows:
+            raise PeerError("Put: rows at two places")
+        return msgspec.structs.replace(wire.put, rows=unpack_rows(wire.rows))
+
+    @property
+    def _form(self) -> LogForm:
+        if self._log is None:
+            raise PeerError("entries of a log, which nobody here asked for")
+        return self._log
+
+
+ENVELOPES = (m.Routed, m.Frame)
+_FORMS: dict[
+    type[Message], tuple[Callable[[Encoder, Any], msgspec.Struct], Callable[[Decoder, Any], Message]]
+] = {
+    Bundle: (Encoder._bundle, Decoder._bundle),
+    m.Append: (Encoder._append, Decoder._append),
+    m.Install: (Encoder._install, Decoder._install),
+    m.Routed: (Encoder._routed, Decoder._routed),
+    m.Frame: (Encoder._frame, Decoder._frame),
+    m.Put: (Encoder._put, Decoder._put),
+}
+
+
+def encode(message: Message, log: LogForm | None = None) -> bytes:
+    """A message that stands alone. Raises ValueError for what no message may hold. O(bytes)."""
+    return Encoder(log).encode(message)
+
+
+def decode(data: bytes | memoryview, log: LogForm | None = None) -> Message:
+    """A message that stands alone. Raises PeerError. O(bytes)."""
+    return Decoder(log).decode(data)
+
+
+def kind_of(data: bytes | memoryview) -> Kind:
+    """What the first `HEAD_BYTES` bytes announce. Raises PeerError."""
+    if len(data) < HEAD_BYTES or data[: len(MAGIC)] != MAGIC:
+        raise PeerError("message: does not start as one of elf's")
+    if data[4] != VERSION:
+        raise PeerError(
+            f"message: wire version {data[4]}, this build speaks {VERSION}; upgrade the older one"
+        )
+    kind = BY_NUMBER.get(data[5])
+    if kind is None:
+        raise PeerError(f"message: unknown kind {data[5]}")
+    return kind
+
+
+def pack_section(section: Section) -> bytes:
+    return squeeze(_encoder.encode(section))
+
+
+def unpack_section(data: bytes) -> Section:
+    """Raises PeerError."""
+    return parse(unsqueeze(data, SECTION_BYTES_MAX), Section)
+
+
+# What types cannot say.
+
+
+def check_ids(value: msgspec.Struct) -> None:
+    """Ids that may be absent are whole or absent, and schedules are in order. Raises PeerError. O(1) mostly."""
+    for name, check in _checks_of(type(value)):
+        check(getattr(value, name))
+
+
+def _check_id(node: bytes) -> None:
+    if len(node) not in (0, ID_BYTES):
+        raise PeerError(f"message: an id of {len(node)} bytes")
+
+
+def _check_second(pair: tuple[int, bytes]) -> None:
+    _check_id(pair[1])
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Lines are ordered by number and by time. Raises PeerError."""
+    for line, following in pairwise(schedule):
+        if line.number >= following.number or line.from_us > following.from_us:
+            raise PeerError("message: a schedule out of order")
+
+
+def _check_told(entries: Sequence[tuple[Any, tuple[int, bytes, int], int]]) -> None:
+    for _, revision, _ in entries:
+        _check_id(revision[1])
+
+
+_CHECKS: tuple[tuple[Any, Callable[[Any], None]], ...] = (
+    (Ballot, _check_second),
+    (m.Revision, _check_second),
+    (m.MaybeId, _check_id),
+    (Schedule, check_schedule),
+)
+_checks: dict[type, tuple[tuple[str, Callable[[Any], None]], ...]] = {
+    m.LedgerTell: (("fence", _check_second), ("entries", _check_told)),
+}
+
+
+def _checks_of(kind: type) -> tuple[tuple[str, Callable[[Any], None]], ...]:
+    """Fields of these types; found once for each kind."""
+    found = _checks.get(kind)
+    if found is None:
+        hints = get_type_hints(kind, include_extras=True)
+        found = tuple(
+            (name, check) for name, hint in hints.items() for type, check in _CHECKS if hint == type
+        )
+        _checks[kind] = found
+    return found
