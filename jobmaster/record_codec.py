@@ -1,0 +1,185 @@
+"""What a node's cores write, as records for its disk, and back.
+
+    record = "ELFD" version(1) kind(1) body       body = MessagePack array (job or b"", replaces, the record's fields)
+
+| kind | key | record |
+|---|---|---|
+| 1 | ("node", b"") | incarnation |
+| 2 | ("directory", b"") | items |
+| 3 | ("ballot", job) | `Promise` |
+| 4 | ("log", job) | `Base`: state and entries as in `log_codec` |
+| 5 | ("log", job) | `More`: entries |
+| 6 | ("ledger", job) | (fence, entries) |
+
+Records of a key are read in the order in which they were written, and `replaces` forgets those before, so a file of such
+records may be appended to, and rewritten at any time by leaving out what was replaced. The log's contributions go by roster
+(`elf.srt.roster_codec`), so a `More` can only be read behind the records before it; a new `RecordEncoder` begins with
+fresh rosters, whatever was written before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from elf.errors import PeerError, StateError
+from elf.jobmaster.job_log import Base, More, Promise
+from elf.jobmaster.log_codec import LogCodec
+from elf.srt.effects import Write
+from elf.srt.messages import Ballot, Count, Digest, Item, Life, MaybeId, Micros, Revision, Word
+from elf.srt.roster_codec import SLOTS_MAX, RosterDecoder, RosterEncoder
+from elf.srt.wire import check_ids, parse
+
+MAGIC = b"ELFD"
+VERSION = 1
+HEAD_BYTES = len(MAGIC) + 2
+KEYS = {1: "node", 2: "directory", 3: "ballot", 4: "log", 5: "log", 6: "ledger"}
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of each."""
+
+    job: MaybeId
+    replaces: bool
+
+
+class NodeRecord(Record, frozen=True, array_like=True):
+    incarnation: Life
+
+
+class DirectoryRecord(Record, frozen=True, array_like=True):
+    items: tuple[Item, ...]
+
+
+class BallotRecord(Record, frozen=True, array_like=True):
+    ballot: Ballot
+
+
+class BaseRecord(Record, frozen=True, array_like=True):
+    ballot: Ballot
+    last: Ballot
+    index: Count
+    state: bytes
+    tail: tuple[bytes, ...]
+
+
+class MoreRecord(Record, frozen=True, array_like=True):
+    ballot: Ballot
+    last: Ballot
+    first: Count
+    entries: tuple[bytes, ...]
+
+
+class LedgerRecord(Record, frozen=True, array_like=True):
+    fence: Ballot
+    entries: tuple[tuple[tuple[Word, Micros], Revision, Digest], ...]
+
+
+_TYPES: dict[int, type[Record]] = {
+    1: NodeRecord,
+    2: DirectoryRecord,
+    3: BallotRecord,
+    4: BaseRecord,
+    5: MoreRecord,
+    6: LedgerRecord,
+}
+_NUMBERS = {type: number for number, type in _TYPES.items()}
+_encoder = msgspec.msgpack.Encoder()
+
+
+class RecordEncoder:
+    """All writes of one life of a node, in order."""
+
+    def __init__(self) -> None:
+        self._log = LogCodec()
+        self._rosters: dict[bytes, RosterEncoder] = {}
+
+    def encode(self, write: Write) -> bytes:
+        """Raises ValueError for a key that nobody writes. O(bytes)."""
+        record = self._record(write)
+        return MAGIC + bytes((VERSION, _NUMBERS[type(record)])) + _encoder.encode(record)
+
+    def lost(self, key: tuple[str, bytes]) -> None:
+        """Something that was encoded under the key does not stand on the disk: begin with fresh rosters."""
+        self._rosters.pop(key[1], None)
+
+    def _record(self, write: Write) -> Record:
+        (kind, job), record, replaces = write.key, write.record, write.replace
+        match kind:
+            case "node":
+                return NodeRecord(job, replaces, record)
+            case "directory":
+                return DirectoryRecord(job, replaces, record)
+            case "ballot":
+                return BallotRecord(job, replaces, record.ballot)
+            case "ledger":
+                return LedgerRecord(job, replaces, *record)
+            case "log":
+                if replaces:
+                    self._rosters[job] = RosterEncoder()
+                return self._log_record(job, replaces, record)
+        raise ValueError(f"a record of kind {kind!r}")
+
+    def _log_record(self, job: bytes, replaces: bool, record: Base | More) -> Record:
+        rosters = self._rosters.setdefault(job, RosterEncoder())
+        if isinstance(record, Base):
+            state = self._log.pack_state(record.state)
+            tail = tuple(self._log.pack_entry(entry, rosters) for entry in record.tail)
+            return BaseRecord(job, replaces, record.ballot, record.last, record.index, state, tail)
+        entries = tuple(self._log.pack_entry(entry, rosters) for entry in record.entries)
+        return MoreRecord(job, replaces, record.ballot, record.last, record.first, entries)
+
+
+class RecordDecoder:
+    """Reads all records of a disk, in order, across the lives that wrote them."""
+
+    def __init__(self) -> None:
+        self._log = LogCodec()
+        self._rosters: dict[bytes, RosterDecoder] = {}
+
+    def decode(self, data: bytes) -> Write:
+        """The write that it was. Raises StateError. O(bytes)."""
+        if data[: len(MAGIC)] != MAGIC or len(data) < HEAD_BYTES:
+            raise StateError("state: a record that does not start as one of elf's; restore it from a backup")
+        if data[4] != VERSION:
+            raise StateError(
+                f"state: record version {data[4]} of another elf, this one reads {VERSION}; upgrade, or use another state_dir"
+            )
+        type = _TYPES.get(data[5])
+        if type is None:
+            raise StateError(f"state: a record of unknown kind {data[5]}; upgrade, or use another state_dir")
+        try:
+            record = parse(memoryview(data)[HEAD_BYTES:], type)
+            check_ids(record)
+            return Write((KEYS[data[5]], record.job), self._value(record), record.replaces)
+        except PeerError as error:
+            raise StateError(f"state: a damaged record ({error}); restore it from a backup") from error
+
+    def _value(self, record: Record) -> Any:
+        return _READERS[type(record)](self, record)
+
+    def _base(self, record: BaseRecord) -> Base:
+        state = self._log.unpack_state(record.state)
+        tail = self._entries(record, record.tail)
+        return Base(record.ballot, record.last, record.index, state, tail)
+
+    def _more(self, record: MoreRecord) -> More:
+        return More(record.ballot, record.last, record.first, self._entries(record, record.entries))
+
+    def _entries(self, record: Record, entries: tuple[bytes, ...]) -> tuple[Any, ...]:
+        if record.replaces or record.job not in self._rosters:
+            self._rosters[record.job] = RosterDecoder()
+        rosters = self._rosters[record.job]
+        return tuple(self._log.unpack_entry(entry, rosters, SLOTS_MAX) for entry in entries)
+
+
+_READERS: dict[type[Record], Callable[[RecordDecoder, Any], Any]] = {
+    NodeRecord: lambda _, record: record.incarnation,
+    DirectoryRecord: lambda _, record: record.items,
+    BallotRecord: lambda _, record: Promise(record.ballot),
+    BaseRecord: RecordDecoder._base,
+    MoreRecord: RecordDecoder._more,
+    LedgerRecord: lambda _, record: (record.fence, record.entries),
+}
