@@ -306,6 +306,39 @@ def demo(
     raise typer.Exit(demo_command(folder, seconds, seed))
 
 
+@app.command()
+def simulate(
+    nodes: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Agents.")] = 100,
+    jobs: Annotated[int, typer.Option(min=1, max=1_000, metavar="N", help="Jobs on all of them.")] = 1,
+    seconds: Annotated[
+        int, typer.Option(min=5, max=3600, metavar="N", help="Virtual seconds of traffic and faults.")
+    ] = 30,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Same seed, same figures.")] = 1,
+    kill: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Agents that crash, and restart 5 s later.")
+    ] = 0,
+    loss: Annotated[float, typer.Option(metavar="P", help="Share of datagrams that are lost.")] = 0.0,
+    rate: Annotated[float, typer.Option(metavar="X", help="Lines per second at each agent.")] = 2.0,
+    output: Annotated[
+        TableOrJson | None,
+        typer.Option(help="The figures' form.", show_default="table on a terminal, json in a pipe"),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also a page: the tree, latency, load of the roots.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Plan a fleet: simulate one, with agents that die and datagrams that are lost.
+
+    The agents' own code on a virtual network; every window is compared with one pass over all lines.
+    """
+    from elf.agent.commands.simulate import simulate_command
+    from elf.agent.simulator.fleet_report import Plan
+
+    plan = Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=seed, kill=kill, loss=loss, lines_per_s=rate)
+    raise typer.Exit(simulate_command(plan, output.value if output else None, html, quiet))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `elf` with `argv` (default: the process's). Returns the exit code; errors are one line on stderr."""
     return ended(command, sys.argv[1:] if argv is None else argv)

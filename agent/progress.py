@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from elf.agent.units import size_text
@@ -26,11 +26,15 @@ class ProgressBar:
 
     def update(self, bytes_done: int, bytes_total: int | None, lines: int) -> None:
         """Draw again, at most ten times a second."""
+        self.draw(lambda seconds: bar_text(bytes_done, bytes_total, lines, seconds))
+
+    def draw(self, text_after: Callable[[float], str]) -> None:
+        """The same with any text, made of the seconds since the beginning."""
         now = self._clock()
         if not self._visible or now < self._next:
             return
         self._next = now + REDRAW_SECONDS
-        text = bar_text(bytes_done, bytes_total, lines, now - self._started)
+        text = text_after(now - self._started)
         import shutil
 
         width = shutil.get_terminal_size((80, 24)).columns
@@ -51,10 +55,17 @@ def bar_text(bytes_done: int, bytes_total: int | None, lines: int, seconds: floa
     rate = f"{lines / seconds if seconds > 0 else 0:,.0f} lines/s"
     if not bytes_total:
         return f"{size_text(bytes_done)}  {rate}"
-    share = min(1.0, bytes_done / bytes_total)
+    return share_text(
+        bytes_done / bytes_total, [f"{size_text(bytes_done)} of {size_text(bytes_total)}", rate], seconds
+    )
+
+
+def share_text(share: float, facts: Sequence[str], seconds: float) -> str:
+    """A bar that is full at 1, the share, facts, and the time left if it goes on as in the `seconds` so far."""
+    share = min(1.0, share)
     full = int(share * BAR_PLACES)
     bar = "█" * full + "·" * (BAR_PLACES - full)
-    parts = [f"{bar} {share:4.0%}", f"{size_text(bytes_done)} of {size_text(bytes_total)}", rate]
+    parts = [f"{bar} {share:4.0%}", *facts]
     if 0 < share < 1 and seconds > 0:
         parts.append(f"{clock_text(seconds * (1 - share) / share)} left")
     return "  ".join(parts)

@@ -7,6 +7,7 @@ own way.
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def _plain_types(parameter: Any) -> PlainTypes:
 
 
 class PlainTypes:
-    """Text to bool, int, Path, a choice, or a list of text: what typer asks of a parameter's type."""
+    """Text to bool, int, float, Path, a choice, or a list of text: what typer asks of a parameter's type."""
 
     def __init__(self, parameter: Any) -> None:
         self._type = parameter.type_descriptor.annotation
@@ -49,6 +50,8 @@ class PlainTypes:
     def _made(self, text: str) -> Any:
         if self._type is int:
             return self._number(text)
+        if self._type is float:
+            return _real(text)
         if self._type is Path:
             return Path(text)
         if isinstance(self._type, type) and issubclass(self._type, Enum):
@@ -65,6 +68,16 @@ class PlainTypes:
         if number is None or not _is_within(number, self._least, self._most):
             raise ValueError(f"expected a whole number{least}{most}, found {text!r}")
         return number
+
+
+def _real(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"expected a number, found {text!r}")
+    return number
 
 
 def _is_within(number: int, least: float | None, most: float | None) -> bool:

@@ -1,0 +1,94 @@
+"""`elf simulate`: a whole fleet on one virtual network, for an operator who plans one."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elf.agent.commands.signals import Stop, stop_on_signals
+from elf.agent.commands.streams import notices
+from elf.agent.progress import ProgressBar, share_text
+from elf.errors import UsageError
+
+if TYPE_CHECKING:
+    from elf.agent.simulator.fleet import Fleet
+    from elf.agent.simulator.fleet_report import Plan
+
+LOSS_MAX = 0.3
+"""With more, failure detection declares half of the fleet dead, and rightly so: nothing would be learnt."""
+RATE_MAX = 10_000
+LINES_MAX = 50_000_000
+"""Made before the run, at 40 bytes each: 2 GB."""
+COLLECT = 200_000
+"""New objects between two collections of garbage: millions live, hardly any is part of a cycle."""
+
+
+def simulate_command(plan: Plan, output: str | None, html: Path | None, quiet: bool) -> int:
+    """Run the fleet and print its figures; with `html` write the page too. Returns 0, 1 if a window was wrong, 130 when stopped.
+
+    Raises `UsageError` for a plan that makes no sense, or a file that cannot be written.
+    """
+    _check(plan, html)
+    from elf.agent.simulator.fleet import Fleet
+    from elf.agent.simulator.fleet_report import as_json, as_table
+
+    begun = time.perf_counter()
+    fleet = Fleet(plan)
+    with stop_on_signals() as stop:
+        _run(fleet, stop, quiet)
+    report = fleet.report()
+    as_lines = output == "table" or (output is None and sys.stdout.isatty())
+    print("\n".join(as_table(report)) if as_lines else as_json(report), flush=True)
+    if html is not None:
+        from elf.agent.simulator.fleet_page import fleet_page
+
+        html.write_text(fleet_page(fleet, report), encoding="utf-8")
+    seconds = time.perf_counter() - begun
+    messages = fleet.world.delivered
+    notices(quiet)(f"{messages:,} messages in {seconds:,.1f} s: {messages / seconds:,.0f} messages/s")
+    return stop.exit_code or (0 if report.exact else 1)
+
+
+def _check(plan: Plan, html: Path | None) -> None:
+    if plan.kill >= plan.nodes:
+        raise UsageError(
+            f"--kill: expected less than --nodes ({plan.nodes}), found {plan.kill}; one agent must be left"
+        )
+    if not 0 <= plan.loss <= LOSS_MAX:
+        raise UsageError(f"--loss: expected a probability from 0 to {LOSS_MAX:g}, found {plan.loss:g}")
+    if not 0 < plan.lines_per_s <= RATE_MAX:
+        raise UsageError(
+            f"--rate: expected lines per second, above 0 to {RATE_MAX:,}, found {plan.lines_per_s:g}"
+        )
+    if plan.nodes * plan.seconds * plan.lines_per_s > LINES_MAX:
+        raise UsageError(f"more than {LINES_MAX:,} lines; give less --nodes, --seconds or --rate")
+    if html is not None and not html.parent.is_dir():
+        raise UsageError(f"--html: no folder {str(html.parent)!r}; make it, or name a file elsewhere")
+
+
+def _run(fleet: Fleet, stop: Stop, quiet: bool) -> None:
+    bar = ProgressBar(time.perf_counter)
+
+    def progress(now_us: int, end_us: int, messages: int) -> bool:
+        if not quiet:
+            bar.draw(lambda seconds: _progress_text(now_us, end_us, messages, seconds))
+        return not stop.event.is_set()
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(COLLECT, 20, 100)
+    try:
+        fleet.run(progress)
+    finally:
+        gc.set_threshold(*threshold)
+        bar.clear()
+
+
+def _progress_text(now_us: int, end_us: int, messages: int, seconds: float) -> str:
+    """`██████····  42%  12.6 of 30 s  31,000 messages/s  0:40 left`, then what is waited for."""
+    rate = f"{messages / seconds if seconds else 0:,.0f} messages/s"
+    if not end_us:
+        return f"{now_us / 1e6:.1f} s, waiting for the last windows  {rate}"
+    return share_text(now_us / end_us, [f"{now_us / 1e6:.1f} of {end_us / 1e6:.0f} s", rate], seconds)

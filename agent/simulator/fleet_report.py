@@ -1,0 +1,174 @@
+"""What a simulated fleet is told to be, and the figures that come out: plain values, as JSON and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be simulated. lines_per_s: of each agent. loss: of each datagram, as a probability. kill: agents that die."""
+
+    nodes: int = 100
+    jobs: int = 1
+    seconds: int = 30
+    seed: int = 1
+    kill: int = 0
+    loss: float = 0.0
+    lines_per_s: float = 2.0
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Of many figures: median, 99th percentile and maximum; zeros where there were none."""
+
+    median: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float] | NDArray[np.int64], digits: int = 1) -> Spread:
+        if not len(values):
+            return cls(0.0, 0.0, 0.0)
+        found = np.percentile(values, (50, 99, 100), method="higher").tolist()
+        return cls(*(round(float(value), digits) for value in found))
+
+
+class Trees(msgspec.Struct, frozen=True, kw_only=True):
+    """Shape of the jobs' trees, looked at each second. depth: links from the lowest node to its root; fan_in: children."""
+
+    depth_max: int
+    depth_limit: int
+    fan_in_max: int
+    fan_in_limit: int
+    fan_in_mean: float
+    """Of nodes that have any."""
+    masters_per_node_max: int
+
+
+class Root(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's master receives, per second of each job, beside what it would if every worker sent to it straight."""
+
+    messages: Spread
+    """Of that job, and link acknowledgements of its children."""
+    bytes: Spread
+    flat_messages: float
+    flat_bytes: float
+    messages_saved: float
+    """Flat collection's messages / this one's median."""
+    bytes_saved: float
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """A master died. seconds: until its job published again; None if it did not."""
+
+    job: str
+    node: str
+    at_s: float
+    seconds: float | None
+
+
+class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything in virtual time. Of nodes and roots: received while the jobs ran, second by second."""
+
+    plan: Plan
+    exact: bool | None
+    """Every window's last revision equals one pass over all lines. None: stopped before the end."""
+    wrong: str
+    windows: int
+    covered: float
+    """Share of windows that were final with every agent's lines at once."""
+    revisions: int
+    final_after_s: float
+    """From the end of traffic and faults until every window was final and whole."""
+    trees: Trees
+    node_messages: Spread
+    node_bytes: Spread
+    root: Root
+    latency_ms: Spread
+    """From the moment a line was written until a window that a sink holds had it."""
+    recoveries: tuple[Recovery, ...]
+    detection_s: float
+    """What failure detection may take, by the parameters: a part of each recovery."""
+    lines: int
+    messages: dict[str, int]
+    """Delivered, by kind."""
+
+    @property
+    def recovery_s(self) -> Spread:
+        return Spread.of([each.seconds for each in self.recoveries if each.seconds is not None], 2)
+
+
+def as_json(report: FleetReport) -> str:
+    """One line."""
+    return msgspec.json.encode(report).decode()
+
+
+def as_table(report: FleetReport) -> list[str]:
+    """Lines for a terminal: what was simulated, then a figure a line."""
+    plan = report.plan
+    rows = [("", "median", "p99", "max")]
+    for name, spread in (
+        ("messages to a node, per second", report.node_messages),
+        ("bytes to a node, per second", report.node_bytes),
+        ("messages to a root, per second", report.root.messages),
+        ("bytes to a root, per second", report.root.bytes),
+        ("latency to a visible line, ms", report.latency_ms),
+        ("recovery from a master's death, s", report.recovery_s),
+    ):
+        shown = [number(value) for value in (spread.median, spread.p99, spread.max)]
+        rows.append((name, *shown) if name[:8] != "recovery" or report.recoveries else (name, "-", "-", "-"))
+    trees, root = report.trees, report.root
+    return [
+        described(plan),
+        "",
+        *_aligned(rows),
+        "",
+        f"tree depth              at most {trees.depth_max} (limit {trees.depth_limit})",
+        f"children of a node      at most {trees.fan_in_max} (limit {trees.fan_in_limit}), mean {number(trees.fan_in_mean)}",
+        f"jobs served by a node   at most {trees.masters_per_node_max} of {plan.jobs}",
+        f"flat collection, root   {number(root.flat_messages)} messages/s ({number(root.messages_saved)} times as many), "
+        f"{number(root.flat_bytes)} bytes/s ({number(root.bytes_saved)} times)",
+        f"masters killed          {len(report.recoveries)}; detection may take {number(report.detection_s)} s of a recovery",
+        f"windows                 {report.windows:,}; final with all agents at once: {report.covered:.1%}; "
+        f"{report.revisions:,} revised later",
+        f"exact                   {verdict(report)}",
+    ]
+
+
+def described(plan: Plan) -> str:
+    """The fleet in a sentence."""
+    misfortunes = [f"{plan.kill:,} agents killed"] if plan.kill else []
+    misfortunes += [f"{plan.loss:.2%} of datagrams lost"] if plan.loss else []
+    return (
+        f"{plan.nodes:,} agents, {plan.jobs:,} {'job' if plan.jobs == 1 else 'jobs'}, {plan.seconds:,} s of "
+        f"{number(plan.lines_per_s)} lines/s at each agent, seed {plan.seed}; {' and '.join(misfortunes) or 'no faults'}"
+    )
+
+
+def verdict(report: FleetReport) -> str:
+    if report.exact is None:
+        return "not known: stopped before every window was final"
+    after = f" {number(report.final_after_s)} s after the last line"
+    return (
+        f"true: every window equals one pass over {report.lines:,} lines,{after}"
+        if report.exact
+        else f"false: {report.wrong}"
+    )
+
+
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
