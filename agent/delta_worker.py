@@ -227,6 +227,8 @@ class DeltaWorker:
 
     def take_bundles(self) -> list[Bundle]:
         """What the reducer of this node is to get, in order."""
+        if not self._out:
+            return []
         taken, self._out = self._out, []
         return taken
 
@@ -249,8 +251,14 @@ class DeltaWorker:
     @property
     def deadline(self) -> int | None:
         """When `tick` has work next."""
-        found = [at for at in (self._cut_at, self._ask_at, self._overdue_at) if at is not None]
-        return min(found) if found else None
+        due = self._cut_at
+        if self._ask_at is not None and (due is None or self._ask_at < due):
+            due = self._ask_at
+        if self._kept:
+            overdue = self._overdue_at
+            if overdue is not None and (due is None or overdue < due):
+                due = overdue
+        return due
 
     @property
     def _overdue_at(self) -> int | None:

@@ -157,7 +157,8 @@ class MeshNode:
     def tick(self, now: int) -> list[Outer]:
         """Time has passed."""
         out: list[Outer] = []
-        for core in self._timers.due(now):
+        due = self._timers.due(now)
+        for core in due:
             if core is self.directory:
                 neighbours = [contact.id for contact in self.overlay.leaves()]
                 self._do(self.directory.tick(now, neighbours), now, out, core)
@@ -165,10 +166,12 @@ class MeshNode:
                 self._do(core.tick(now), now, out, core)
             if isinstance(core, JobSeat):
                 self._seat_changed(core, now, out)
-            elif isinstance(core, Link):
+                continue
+            if isinstance(core, Link):
                 self._link_ticked(core, now, out)
             self._timers.watch(core)
-        self._overlay_changed(now, out)
+        if due:
+            self._overlay_changed(now, out)
         return self._end(now, out)
 
     @property
@@ -218,7 +221,8 @@ class MeshNode:
         link = self._link(source, now)
         restarts = link.restarts
         messages, effects = link.step(frame, now)
-        self._do(effects, now, out)
+        if effects:
+            self._do(effects, now, out)
         self._timers.watch(link)
         if link.restarts != restarts:
             self._early = [each for each in self._early if each[0] != source]
@@ -295,7 +299,9 @@ class MeshNode:
         Writes go out in order. What stands behind one in its list waits for it, and so does everything that the same `owner`
         (a seat, the directory) asks for later: a core may count on its own order.
         """
-        waiting = self._waiting.get(owner) if owner is not None else None
+        if not effects:
+            return
+        waiting = self._waiting.get(owner) if self._waiting and owner is not None else None
         for effect in effects:
             kind = type(effect)
             if kind is Write:

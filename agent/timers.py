@@ -43,9 +43,10 @@ class Timers:
 
     def due(self, now: int) -> list[Timed]:
         """Take out the cores whose deadline has come. Each must be watched again after its tick."""
+        heap = self._heap
         out: list[Timed] = []
-        while self._heap and self._heap[0][0] <= now:
-            at, _, core = heapq.heappop(self._heap)
+        while heap and heap[0][0] <= now:
+            at, _, core = heapq.heappop(heap)
             if self._at.get(id(core)) != at:
                 continue
             del self._at[id(core)]

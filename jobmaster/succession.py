@@ -179,15 +179,21 @@ class Succession:
 
     @property
     def deadline(self) -> int | None:
+        if self.phase is Phase.REST:
+            return None
         alarms = [self._again.at, self._bound.at, self.replication.alarm.at if self.replication else None]
         return min((at for at in alarms if at is not None), default=None)
 
     def take_committed(self) -> list[tuple[int, Any]]:
         """Newly committed entries that were proposed here, in order; they are in the state already."""
+        if not self._committed:
+            return []
         done, self._committed = self._committed, []
         return done
 
     def take_changes(self) -> list[Change]:
+        if not self._changes:
+            return []
         done, self._changes = self._changes, []
         return done
 

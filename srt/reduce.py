@@ -163,11 +163,15 @@ class Reducer:
 
     def take_for_master(self) -> list[tuple[NodeId, Bundle]]:
         """At the root: what came since the last time, from which child."""
+        if not self._for_master:
+            return []
         taken, self._for_master = self._for_master, []
         return taken
 
     def take_for_worker(self) -> list[Answer]:
         """Answers to bundles of this node's own worker."""
+        if not self._for_worker:
+            return []
         taken, self._for_worker = self._for_worker, []
         return taken
 
@@ -263,7 +267,7 @@ class Reducer:
             return None
         if self._retry_at is not None:
             return self._retry_at
-        return self._open.opened_at + self._p.combine_us_max if self._open else None
+        return self._open.opened_at + self._p.combine_us_max if self._open.feeders else None
 
     # Bundles of this node.
 
