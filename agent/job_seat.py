@@ -235,7 +235,10 @@ class JobSeat:
     def settle(self, now: int) -> list[Effect]:
         """Carry changes from core to core; empty when there are none. Called after every message: cheap when nothing changed."""
         self._now = now
-        effects = self._fenced(now) + self._from_succession(now)
+        effects: list[Effect] = []
+        if self.master is not None and self.master.fence is not None:
+            effects += self._heard_ballot(self.master.fence, now)  # a sink serves another master
+        self._from_succession(now, effects)
         changes = self.tree.take_changes()
         if changes is not None:
             self.reducer.children_changed(self.tree.children)
@@ -284,11 +287,6 @@ class JobSeat:
 
     def _propose(self, entry: AnyEntry) -> int:
         return self.succession.propose(entry, self._now)
-
-    def _fenced(self, now: int) -> list[Effect]:
-        """A sink serves another master."""
-        fence = self.master.fence if self.master is not None else None
-        return [] if fence is None else self._heard_ballot(fence, now)
 
     def _step_down(self, now: int) -> list[Effect]:
         self.master = None
