@@ -179,13 +179,13 @@ class JobSeat:
 
     def take_items(self) -> list[Item]:
         """What the directory should spread."""
+        if not self._items:
+            return []
         taken, self._items = self._items, []
         return taken
 
     def check(self) -> None:
         """Raise AssertionError unless every core's invariants hold."""
-        if not self._items:
-            return []
         for core in (self.tree, self.reducer, self.worker, self.succession, self.master):
             if core is not None:
                 core.check()
