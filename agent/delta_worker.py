@@ -98,7 +98,7 @@ class Lane(msgspec.Struct):
 class DeltaWorker:
     """One job's worker on one node. `room`: whether this node's reducer takes another bundle.
 
-    state, schedule: as they are now. kept_bytes: of bundles that are not committed.
+    state, schedule: as they are now. until_us: of one that has ended; none of its lines is at or past it. kept_bytes: of bundles that are not committed.
     """
 
     __slots__ = (
@@ -126,11 +126,11 @@ class DeltaWorker:
         "_request",
         "_room",
         "_since_us",
-        "_until_us",
         "_watermark",
         "kept_bytes",
         "schedule",
         "state",
+        "until_us",
     )
 
     def __init__(
@@ -161,7 +161,7 @@ class DeltaWorker:
         self._watermark: Micros = 0
         self._leaving = False
         self._read_all = False  # leaving, and the end has been cut
-        self._until_us: Micros = 0
+        self.until_us: Micros = 0
         self._clock = 0
         self._cut_at: int | None = None
         self._ask_at: int | None = None
@@ -183,7 +183,7 @@ class DeltaWorker:
         match message:
             case Commit():
                 self._hear(message.ballot)
-                return self._committed(message.ids, now)
+                return self._committed(message.ids, now, message.ballot)
             case Split():
                 return self._split(message, now)
             case Resend():
@@ -282,7 +282,7 @@ class DeltaWorker:
         self._cut_at = self._next_flush(now) if cut.caught_up else now + self._p.combine_us_max
         if self._leaving and cut.caught_up and self._next_lane() is None:
             self._read_all = True
-            self._until_us = max(now, cut.watermark_us) + 1
+            self.until_us = max(now, cut.watermark_us) + 1
 
     def _read(self, lane: int | None, now: int) -> list[Effect]:
         """Ask the source; an earlier request is void."""
@@ -339,6 +339,7 @@ class DeltaWorker:
             NO_WATERMARK if lagging else self._watermark,
             {self._me: self._watermark} if lagging else {},
             cut.parts,
+            ballot=self._ballot,
         )
         if not self._kept:
             self._heard_at = now
@@ -363,14 +364,14 @@ class DeltaWorker:
 
     # Answers.
 
-    def _committed(self, ids: Iterable[BundleId], now: int) -> list[Effect]:
+    def _committed(self, ids: Iterable[BundleId], now: int, ballot: Ballot) -> list[Effect]:
         for id in ids:
             bundle = self._kept.pop(id, None)
             if bundle is None:
                 continue
             self.kept_bytes -= bundle_bytes(bundle)
             self._heard_at = now
-            if self._closing:
+            if self._closing and ballot == self._ballot:
                 self._closing -= {slot for slot, span in bundle.contributions.items() if span[2] & CLOSED}
             if self.state is State.ASKING:
                 self._follow(now)
@@ -385,7 +386,7 @@ class DeltaWorker:
         self._learn(split.ballot, split.schedule)
         positions = {slot: position for slot, position in split.positions if slot[0] == self._me}
         if in_log(bundle.contributions, positions):
-            return self._committed((split.id,), now)
+            return self._committed((split.id,), now, split.ballot)
         if not positions and bundle.schedule == _number(self.schedule):
             return self._ask(now)
         return self._rewind(bundle, positions, now)
@@ -442,7 +443,7 @@ class DeltaWorker:
         self._ask_at = now + (self._p.ask_us << self._asks)
         self._asks = min(self._asks + 1, ASK_DOUBLINGS)
         if self.state is State.PARTING:
-            return [Route(self._job, Goodbye(self._job, self._me, self._until_us))]
+            return [Route(self._job, Goodbye(self._job, self._me, self.until_us))]
         return [Route(self._job, Hello(self._job, self._me, self._incarnation))]
 
     def _welcome(self, welcome: Welcome, now: int) -> list[Effect]:

@@ -24,7 +24,7 @@ from elf.srt import messages as m
 from elf.srt.effects import Effect
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import Ballot, Item, Message
+from elf.srt.messages import Ballot, Item, Message, Micros
 from elf.srt.parameters import Parameters
 from elf.srt.reduce import Reducer
 from elf.srt.tree import TreeSeat
@@ -97,6 +97,11 @@ class JobSeat:
         return self.worker.leave(now) if self.worker is not None else []
 
     @property
+    def until_us(self) -> Micros:
+        """No line of this node's worker is at or past it, once it has ended."""
+        return self.worker.until_us if self.worker is not None else 0
+
+    @property
     def has_ended(self) -> bool:
         """Whether this node's worker has nothing more to say."""
         return self.worker is None or self.worker.state is State.ENDED
@@ -118,7 +123,7 @@ class JobSeat:
         return effects
 
     def _adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
-        """Agents that follow the job's source. O(agents): only a master asks."""
+        """Agents that follow the job's source, or did until they left. O(agents): only a master asks."""
         adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
         return [(node, advert) for node, advert in adverts if self.spec.source in advert.sources]
 

@@ -349,7 +349,8 @@ class MeshNode:
         if departure.deadline is None and all(seat.has_ended for seat in self.seats.values()):
             departure.begin(now)
             self._timers.watch(departure)
-            advert = AgentAdvert(self.name, (), self.life, now)
+            until = max((now, *(seat.until_us for seat in self.seats.values())))
+            advert = AgentAdvert(self.name, self.sources, self.life, now, until)
             self.directory.put(advert.item(self.id), now)
             self._timers.watch(self.directory)
         if departure.is_over:

@@ -22,7 +22,7 @@ def first_entry(spec: JobSpec, ballot: Ballot, now: Micros) -> Begin:
     """Rule 7, 8: a log that is not found never begins at position zero, but with the oldest pane that is retained (or with the
     job, if that is later)."""
     last = spec.versions[-1]
-    since = max(0, now - spec.keep_us - spec.lateness_us - Shape.of(plan_of(last.plan)).size_us)
+    since = max(spec.since_us, now - spec.keep_us - spec.lateness_us - Shape.of(plan_of(last.plan)).size_us)
     if len(spec.versions) == 1:
         since = max(since, spec.line_us)
     schedule = _first_schedule(spec, ballot)

@@ -39,13 +39,17 @@ class Serve(Entry, frozen=True, array_like=True, tag="serve"):
 
 
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):
-    """A bundle, each contribution at the committed place: rows are merged and positions move, in one step."""
+    """A bundle, each contribution at the committed place: rows are merged and positions move, in one step.
+
+    promises: its watermarks count.
+    """
 
     schedule: int
     contributions: dict[Slot, Span]
     watermark: Micros
     lagging: dict[NodeId, Micros]
     parts: dict[str, Part]
+    promises: bool = True
 
     @property
     def nbytes(self) -> int:
@@ -64,6 +68,15 @@ class Left(Entry, frozen=True, array_like=True, tag="left"):
     """The worker left, its last line committed; none of its lines is at or past `until_us`."""
 
     worker: NodeId
+    until_us: Micros
+
+
+class Gone(Entry, frozen=True, array_like=True, tag="gone"):
+    """The worker left for good, as the directory has it, while another log than this one was served: what only that one took in is
+    lost. Windows in [from_us, until_us) expect it (from when on it was expected already, if it was)."""
+
+    worker: NodeId
+    from_us: Micros
     until_us: Micros
 
 
@@ -103,4 +116,4 @@ class Retire(Entry, frozen=True, array_like=True, tag="retire"):
     before_us: Micros
 
 
-AnyEntry = Begin | Serve | Accept | Add | Left | Forget | ControlEntry | Final | Retire
+AnyEntry = Begin | Serve | Accept | Add | Left | Gone | Forget | ControlEntry | Final | Retire

@@ -178,7 +178,7 @@ class JobState:
     def _advance(self, entry: Accept) -> None:
         """Rule 2*: a watermark counts only inside an accepted contribution, and for who contributed. It never falls."""
         marks, low, lagging = self.watermarks, entry.watermark, entry.lagging
-        if self.front_us < low < NO_WATERMARK:
+        if entry.promises and self.front_us < low < NO_WATERMARK:
             self.front_us = low
         for (worker, _, lane), span in entry.contributions.items():
             if lane:
@@ -187,7 +187,7 @@ class JobState:
             known = marks.get(worker)
             if span[2] & GAP:
                 self._note_gap(worker, BEFORE_ALL if known is None else known, mark)
-            if (known is None or mark > known) and mark < NO_WATERMARK:
+            if entry.promises and (known is None or mark > known) and mark < NO_WATERMARK:
                 marks[worker] = mark
 
     def _note_gap(self, worker: NodeId, from_us: Micros, to_us: Micros) -> None:

@@ -35,6 +35,7 @@ from elf.jobmaster.entries import (
     ControlEntry,
     Final,
     Forget,
+    Gone,
     Left,
     Retire,
     Serve,
@@ -254,11 +255,23 @@ class Master:
         self._expect(bundle.contributions)
         parts = {version: part for version, part in bundle.parts.items() if len(part.rows[1])}
         index = self._enter(
-            Accept(bundle.schedule, bundle.contributions, bundle.watermark, bundle.lagging, parts)
+            Accept(
+                bundle.schedule,
+                bundle.contributions,
+                bundle.watermark,
+                bundle.lagging,
+                parts,
+                self.promises(bundle),
+            )
         )
         self._sizes.append((index, bundle_bytes(bundle)))
         self._proposed_bytes += self._sizes[-1][1]
         self.after_log(self._commit, child, bundle.id)
+
+    def promises(self, bundle: Bundle) -> bool:
+        """Rule 2*: a watermark counts only inside a contribution that names every file of the worker which this master may lack:
+        what was cut under another master leaves out those that one has committed to their ends."""
+        return bundle.ballot == self.ballot
 
     def _expect(self, contributions: Iterable[Slot]) -> None:
         """Who reports without having been advertised, or after it was forgotten, is expected from here on."""
@@ -356,10 +369,24 @@ class Master:
     def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], now: int) -> list[Effect]:
         """Roster rule*: expected is who advertises the source in the directory, whether or not it has reported."""
         for worker, advert in adverts:
-            if self.spec.source in advert.sources and self._is_new_life(worker, advert):
+            if self.spec.source not in advert.sources:
+                continue
+            if advert.until_us:
+                self._note_gone(worker, advert)
+            elif self._is_new_life(worker, advert):
                 self._want(worker, self._expected_from(advert.since_us))
         self._add_wanted()
         return self._end(now)
+
+    def _note_gone(self, worker: NodeId, advert: AgentAdvert) -> None:
+        """Rule 8: who left while another log was served is missing in this one, and its windows say so."""
+        member = self.ahead.roster.get(worker)
+        is_here = member is not None and member.until_us == AFTER_ALL
+        was_never = member is None and advert.until_us > self.ahead.retained_us
+        if (is_here or was_never) and self._room() > 0:
+            self._wanted.pop(worker, None)
+            self._known.add(worker)
+            self._enter(Gone(worker, self.ahead.since_us, advert.until_us))
 
     def _is_new_life(self, worker: NodeId, advert: AgentAdvert) -> bool:
         member = self.ahead.roster.get(worker)

@@ -17,7 +17,7 @@ from enum import Enum
 
 import msgspec
 
-from elf.jobmaster.entries import Accept, Add, AnyEntry, Begin, ControlEntry, Forget, Left, Retire
+from elf.jobmaster.entries import Accept, Add, AnyEntry, Begin, ControlEntry, Forget, Gone, Left, Retire
 from elf.jobmaster.schedule import (
     AFTER_ALL,
     BEFORE_ALL,
@@ -215,6 +215,9 @@ class Positions:
             self._add(entry)
         elif isinstance(entry, Left):
             self._end(entry.worker, entry.until_us, has_left=True)
+        elif isinstance(entry, Gone):
+            self.roster.setdefault(entry.worker, Member(entry.from_us))
+            self._end(entry.worker, entry.until_us, has_left=False)
         elif isinstance(entry, Forget):
             self._end(entry.worker, entry.until_us, has_left=False)
 

@@ -238,7 +238,7 @@ class Publication:
             if not self._is_due(key, coverage, now, has_majority):
                 return None
             return self._read(key, "final", coverage)
-        if start not in self._changed[version] and not (key in self._partial and coverage.is_whole):
+        if start not in self._changed[version] and not self._is_filled(key, covers, coverage, roster):
             return None
         if self._is_worse(coverage, known) and not self._is_due(key, coverage, now, has_majority):
             return None
@@ -257,6 +257,16 @@ class Publication:
     def _is_worse(self, coverage: Coverage, known: Published) -> bool:
         """Lines that a lane will bring again are waited for, as long as for a window that was not final yet."""
         return coverage.passed * known.expected < known.passed * coverage.expected
+
+    def _is_filled(
+        self, key: WindowKey, covers: tuple[Micros, Micros], coverage: Coverage, roster: Roster
+    ) -> bool:
+        """Whether all have come now, of those who still can, since the window was published with less."""
+        return (
+            key in self._partial
+            and coverage.passed > self.state.finals[key].passed
+            and (coverage.is_whole or roster.is_settled(*covers))
+        )
 
     def _is_due(self, key: WindowKey, coverage: Coverage, now: int, has_majority: bool) -> bool:
         if coverage.is_whole:

@@ -41,6 +41,7 @@ class Roster:
         self._heard = np.array([marks.get(worker, BEFORE_ALL) for worker in members], dtype=np.int64)
         left = np.array([member.has_left for member in members.values()], dtype=np.bool_)
         self._done = np.where(left, AFTER_ALL, self._heard)
+        self._gone = self._until != AFTER_ALL
         places = {worker: i for i, worker in enumerate(members)}
         self._hold_lanes(state, places)
         self._gaps = [(places[worker], gap) for worker, gap in state.gaps.items() if worker in places]
@@ -71,6 +72,11 @@ class Roster:
             if low < end and high > start:
                 done[at] = False
         return Coverage(int(np.count_nonzero(done)), int(np.count_nonzero(expected)))
+
+    def is_settled(self, start: Micros, end: Micros) -> bool:
+        """Whether nobody will come who has not: all that are missing have left, or have lost lines of the window."""
+        missing = self.expected(start, end) & ~self.has_passed(end) & ~self._gone
+        return not missing.any()
 
     def expected(self, start: Micros, end: Micros) -> NDArray[np.bool_]:
         """Expected(window)*: from the roster, whoever has reported."""

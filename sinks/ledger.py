@@ -8,6 +8,8 @@
     Put of the revision held             | its revision        | its ballot as the fence: it was repeated
     Put of a lower revision              | the revision held   | its ballot as the fence
 
+A master asks what has been published for good, so windows of which only an open revision is held are not told.
+
 An answer says which revision is held: the asker compares. The sink stores what `take_accepted` gives before it performs the
 effects that the same step returned; its files are named by revision, so storing one twice does no harm, and a crash between the
 two leaves a file that the next Put of the window repeats or outdoes. Compaction of files never touches the ledger.
@@ -31,8 +33,9 @@ Window = tuple[str, Micros]
 """(version, start)."""
 Revision = tuple[int, "NodeId", int]
 """(epoch, node, n), compared in order."""
-Record = tuple[Ballot, tuple[tuple[Window, Revision, int], ...]]
-"""A line of the ledger on disk: the fence, and entries that are new (or all of them, when it replaces)."""
+Record = tuple[Ballot, tuple[tuple[Window, Revision, int, bool], ...]]
+"""A line of the ledger on disk: the fence, and entries that are new (or all of them, when it replaces), each with whether it is
+open."""
 NO_REVISION: Revision = (0, b"", 0)
 ENTRIES_TOLD_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
 
@@ -47,6 +50,7 @@ class Ledger:
         self.job = job
         self.fence: Ballot = NO_BALLOT
         self.entries: dict[Window, tuple[Revision, int]] = {}
+        self._open: set[Window] = set()
         self._accepted: list[Put] = []
         self._records = 0
 
@@ -67,10 +71,10 @@ class Ledger:
         """What was written under ("ledger", job), in order."""
         for fence, entries in records:
             self.fence = max(self.fence, fence)
-            for window, revision, digest in entries:
+            for window, revision, digest, is_open in entries:
                 held = self.entries.get(window)
                 if held is None or revision > held[0]:
-                    self.entries[window] = (revision, digest)
+                    self._hold(window, revision, digest, is_open)
             self._records += 1
 
     def _is_fenced_off(self, ballot: Ballot) -> bool:
@@ -82,11 +86,19 @@ class Ledger:
         held = self.entries.get(window)
         return held is None or revision > held[0]
 
+    def _hold(self, window: Window, revision: Revision, digest: int, is_open: bool) -> None:
+        self.entries[window] = (revision, digest)
+        (self._open.add if is_open else self._open.discard)(window)
+
     def _on_ask(self, source: NodeId, message: LedgerAsk) -> list[Effect]:
         if self._is_fenced_off(message.ballot):
             return [Send(source, LedgerTell(self.job, self.fence, message.number, ()))]
         effects = self._raise_fence(message.ballot)
-        told = [window for window in self.entries if window[1] >= message.since_us]
+        told = [
+            window
+            for window in self.entries
+            if window[1] >= message.since_us and window not in self._open
+        ]
         told = sorted(told, key=lambda window: (window[1], window[0]))[-ENTRIES_TOLD_MAX:]
         entries = tuple((window, *self.entries[window]) for window in told)
         return [*effects, Send(source, LedgerTell(self.job, self.fence, message.number, entries))]
@@ -118,20 +130,22 @@ class Ledger:
 
     def _accept(self, window: Window, message: Put) -> Write:
         self.fence = max(self.fence, message.ballot)
-        self.entries[window] = (message.revision, message.digest)
+        is_open = message.status == "open"
+        self._hold(window, message.revision, message.digest, is_open)
         self._accepted.append(message)
-        return self._write(((window, message.revision, message.digest),))
+        return self._write(((window, message.revision, message.digest, is_open),))
 
-    def _write(self, entries: tuple[tuple[Window, Revision, int], ...]) -> Write:
+    def _write(self, entries: tuple[tuple[Window, Revision, int, bool], ...]) -> Write:
         """Append; once there are three times as many records as entries, write all anew."""
         self._records += 1
         if self._records <= 3 * len(self.entries) + 64:
             return Write(("ledger", self.job), (self.fence, entries))
         self._records = 1
-        whole = tuple((window, *held) for window, held in self.entries.items())
+        whole = tuple((window, *held, window in self._open) for window, held in self.entries.items())
         return Write(("ledger", self.job), (self.fence, whole), replace=True)
 
     def check(self) -> None:
         """Raise AssertionError unless all invariants hold. O(entries)."""
         assert all(revision > NO_REVISION for revision, _ in self.entries.values())
+        assert self._open <= self.entries.keys()
         assert all(put.ballot <= self.fence for put in self._accepted)

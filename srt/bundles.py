@@ -11,7 +11,18 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import CLOSED, GAP, NO_WATERMARK, Bundle, BundleId, Micros, Position, Slot, Span
+from elf.srt.messages import (
+    CLOSED,
+    GAP,
+    NO_BALLOT,
+    NO_WATERMARK,
+    Bundle,
+    BundleId,
+    Micros,
+    Position,
+    Slot,
+    Span,
+)
 from elf.srt.partial import Part, Parts, merge_parts
 from elf.srt.sizes import bundle_bytes
 
@@ -32,6 +43,7 @@ class OpenBundle:
 
     __slots__ = (
         "_added",
+        "_ballot",
         "_contributions",
         "_fold_bytes",
         "_lagging",
@@ -57,6 +69,7 @@ class OpenBundle:
         self._lagging: dict[NodeId, Micros] = {}
         self._watermark = NO_WATERMARK
         self._schedule = 0
+        self._ballot = NO_BALLOT
         self._added = 0  # bytes since rows were last merged
 
     def __bool__(self) -> bool:
@@ -85,7 +98,7 @@ class OpenBundle:
         """Take in a bundle that joins. O(its contributions), of which most are one `dict.update`."""
         if not self.feeders:
             self.opened_at = now
-            self._schedule = bundle.schedule
+            self._schedule, self._ballot = bundle.schedule, bundle.ballot
             self._contributions = bundle.contributions
             self._lagging = bundle.lagging
             self._watermark = bundle.watermark
@@ -94,6 +107,7 @@ class OpenBundle:
             if bundle.lagging:
                 self._lagging = {**self._lagging, **bundle.lagging}
             self._watermark = min(self._watermark, bundle.watermark)
+            self._ballot = min(self._ballot, bundle.ballot)
         self.feeders.append(Feeder(child, bundle.id, bundle.contributions))
         self._parts.append(bundle.parts)
         size = bundle_bytes(bundle)
@@ -123,7 +137,16 @@ class OpenBundle:
     def close(self, job: JobId, id: BundleId) -> Bundle:
         """All of it as one bundle. O(rows) when there are several feeders. It still has to be emptied."""
         parts = dict(self._parts[0]) if len(self._parts) == 1 else merge_parts(self._parts)
-        return Bundle(job, id, self._schedule, self._contributions, self._watermark, self._lagging, parts)
+        return Bundle(
+            job,
+            id,
+            self._schedule,
+            self._contributions,
+            self._watermark,
+            self._lagging,
+            parts,
+            ballot=self._ballot,
+        )
 
     def check(self) -> None:
         """Raise AssertionError unless spans are made of the feeders'."""
@@ -158,6 +181,7 @@ def again(bundle: Bundle, id: BundleId) -> Bundle:
         bundle.lagging,
         bundle.parts,
         True,
+        bundle.ballot,
     )
 
 

@@ -152,7 +152,7 @@ class JoinTell(Message, frozen=True, array_like=True, gc=False):
 class Routed(Message, frozen=True, array_like=True, gc=False):
     """A datagram on its way to the node closest to `key`. `hops` bounds it."""
 
-    key: bytes
+    key: NodeId
     origin: NodeId
     message: Message
     hops: Count = 0
@@ -292,7 +292,8 @@ class Bundle(Message, frozen=True, array_like=True):
 
     contributions: no slot twice. watermark: the lowest of the workers in it, except those in `lagging`, which are told one by
     one (a joiner's backlog must not hold the others). schedule: number of the schedule that cut the rows. again: it was
-    sent once before; forward it, never merge it.
+    sent once before; forward it, never merge it. ballot: of the master that its workers had heard of when it was cut (the lowest of
+    them): to another master the watermarks promise nothing, since it may lack files that this one had committed to their ends.
     """
 
     job: JobId
@@ -303,6 +304,7 @@ class Bundle(Message, frozen=True, array_like=True):
     lagging: dict[NodeId, Micros]
     parts: dict[str, Part]
     again: bool = False
+    ballot: Ballot = NO_BALLOT
 
 
 class Commit(Message, frozen=True, array_like=True, gc=False):

@@ -134,6 +134,7 @@ class Rig:
         schedule: Schedule | None = None,
         lagging: dict[NodeId, int] | None = None,
         child: NodeId = CHILD,
+        ballot: Ballot | None = None,
     ) -> Bundle:
         """Give the master a bundle; returns it."""
         self.bundles += 1
@@ -146,6 +147,7 @@ class Rig:
             watermark,
             lagging or {},
             parts_of(schedule, lines),
+            ballot=self.master.ballot if ballot is None else ballot,
         )
         self.give(made, child)
         return made

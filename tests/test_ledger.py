@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,18 @@ def test_two_contents_of_one_revision_are_told_and_the_first_is_kept() -> None:
     effects = ledger.step(MASTER, put((1, A), digest=8), 0)
     assert isinstance(effects[0], Notice)
     assert ledger.entries["v1", 0] == ((1, A, 1), 7)
+
+
+def test_a_window_that_is_only_open_is_not_told_and_stays_so_after_a_restart() -> None:
+    ledger = Ledger(JOB)
+    effects = ledger.step(MASTER, msgspec.structs.replace(put((1, A)), status="open"), 0)
+    again = Ledger(JOB)
+    again.restore([write.record for write in written(effects)])
+    for each in (ledger, again):
+        assert answer(each.step(MASTER, LedgerAsk(JOB, (2, A)), 0)) == LedgerTell(JOB, (2, A), 0, ())
+        each.step(MASTER, put((2, A)), 0)
+        told = answer(each.step(MASTER, LedgerAsk(JOB, (2, A)), 0))
+        assert told == LedgerTell(JOB, (2, A), 0, ((("v1", 0), (2, A, 1), 7),))
 
 
 def test_a_master_may_ask_for_the_windows_it_retains() -> None:

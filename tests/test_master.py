@@ -172,6 +172,23 @@ def test_file_0_stands_at_0_always() -> None:
     assert rig.state.watermarks == {A: T0}
 
 
+def test_a_watermark_that_was_cut_under_another_master_promises_nothing() -> None:
+    """It leaves out files that the other one has committed to their ends, which this one may lack."""
+    rig = Rig()
+    rig.bundle({file(A): (0, 100, FIRST)}, watermark=T0 + 5, ballot=(1, b"L" * 16))
+    rig.bundle({file(A): (100, 110, 0)}, watermark=T0 + 3)
+    assert len(rig.committed()) == 2
+    assert rig.state.positions.position(file(A)) == Position(110)
+    assert rig.state.watermarks == {A: T0 + 3}
+
+
+def test_who_left_under_another_log_is_missing_until_then() -> None:
+    rig = Rig()
+    rig.do(rig.master.adverts([(B, AgentAdvert("b", ("access",), 1, T0 + 9, T0 + 9))], rig.now))
+    member = rig.state.positions.roster[B]
+    assert (member.until_us, member.has_left) == (T0 + 9, False)
+
+
 def test_closed_files_stay_closed() -> None:
     rig = opened()
     rig.bundle({file(A): (100, 150, CLOSED)})

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.simulator.fleet_report import FleetReport, Plan, Recovery, Root, Spread, Trees
-from elf.agent.simulator.world import EPOCH_US, Actor, World
+from elf.agent.simulator.world import Actor, World
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import Bundle, Frame, Put
 from elf.srt.parameters import SECOND, Parameters

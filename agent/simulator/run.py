@@ -141,6 +141,7 @@ class Run:
                 lateness_us=job.lateness_us,
                 keep_us=600_000_000,
                 sinks=(SINK_NAME,),
+                since_us=EPOCH_US + job.line_us,
             )
             self.specs.append(spec)
             self.oracle.lateness_us[spec.id] = job.lateness_us
