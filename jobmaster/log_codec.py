@@ -1,7 +1,7 @@
 """Entries and states of a job's log as bytes, the same on links and on disk. `LOG` is what `elf.srt.wire` asks for.
 
-    entry = MessagePack array: the entry's name, then its fields; of an Accept, a roster's section and frames of rows stand in
-            the places of contributions, lagging and parts
+    entry = MessagePack array: the entry's name, then its fields; of an Accept, itself without contributions, lagging and
+            parts, then a roster's section and frames of rows
     state = b"\\0" and plain or b"\\1" and zstd-compressed: MessagePack array of the fields of `StateSnapshot`
 
 Which version of this that is, is said by the message or record around it.
@@ -9,26 +9,19 @@ Which version of this that is, is said by the message or record around it.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+from typing import Any, get_args
+
 import msgspec
+from msgspec.structs import replace
 
 from elf.cbt.frame import FRAME_BYTES_MAX, unpack
 from elf.errors import PeerError
-from elf.jobmaster.entries import (
-    Accept,
-    Add,
-    AnyEntry,
-    Begin,
-    ControlEntry,
-    Entry,
-    Final,
-    Forget,
-    Left,
-    Retire,
-    Serve,
-)
+from elf.jobmaster.entries import Accept, AnyEntry, Begin, ControlEntry, Entry
 from elf.jobmaster.job_state import StateSnapshot
 from elf.jobmaster.schedule import plan_of
-from elf.srt.messages import Count, Micros, Schedule
+from elf.srt.messages import Schedule
 from elf.srt.part_codec import WireParts, pack_parts, unpack_parts
 from elf.srt.roster_codec import RosterDecoder, RosterEncoder
 from elf.srt.squeeze import squeeze, unsqueeze
@@ -38,20 +31,17 @@ STATE_BYTES_MAX = 256 << 20
 """A state unpacked, but for its rows, which stay packed: 100,000 workers take 10 MB, the rest are rows."""
 
 
-class WireAccept(Entry, frozen=True, array_like=True, tag="accept"):
-    """An `Accept`: its contributions and `lagging` are the section."""
+class AcceptForm(Entry, frozen=True, array_like=True, tag="accept"):
+    """An `Accept` without contributions, `lagging` and parts; the section of the former two; the latter."""
 
-    schedule: Count
-    watermark: Micros
+    rest: Accept
     section: bytes
     parts: WireParts
 
 
-class WireEntry(msgspec.Struct, frozen=True, array_like=True):
-    """Any entry, so that all are decoded as one type."""
-
-    entry: Begin | Serve | WireAccept | Add | Left | Forget | ControlEntry | Final | Retire
-
+_KINDS = (*(kind for kind in get_args(AnyEntry) if kind is not Accept), AcceptForm)
+EntryForm = msgspec.defstruct("EntryForm", [("entry", reduce(or_, _KINDS))], array_like=True, frozen=True)
+"""Any entry, so that all are decoded as one type."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -61,25 +51,32 @@ class LogCodec:
 
     def pack_entry(self, entry: AnyEntry, rosters: RosterEncoder) -> bytes:
         """O(bytes)."""
+        wire: Any = entry
         if isinstance(entry, Accept):
             section = rosters.encode(entry.contributions, entry.lagging)
-            wire = WireAccept(entry.schedule, entry.watermark, pack_section(section), pack_parts(entry.parts))
-            return _encoder.encode(WireEntry(wire))
-        return _encoder.encode(WireEntry(entry))
+            rest = replace(entry, contributions={}, lagging={}, parts={})
+            wire = AcceptForm(rest, pack_section(section), pack_parts(entry.parts))
+        return _encoder.encode(EntryForm(wire))
 
     def unpack_entry(self, data: bytes, rosters: RosterDecoder, slots_max: int) -> AnyEntry:
         """Raises PeerError. O(bytes)."""
-        entry = parse(data, WireEntry).entry
-        if isinstance(entry, WireAccept):
-            contributions, lagging = rosters.decode(unpack_section(entry.section), slots_max=slots_max)
-            parts = unpack_parts(entry.parts)
-            return Accept(entry.schedule, contributions, entry.watermark, lagging, parts)
+        entry: Any = parse(data, EntryForm).entry  # type: ignore[attr-defined]
+        if isinstance(entry, AcceptForm):
+            return self._accept(entry, rosters, slots_max)
         check_ids(entry)
         if isinstance(entry, Begin):
             check_plans(entry.schedule)
         elif isinstance(entry, ControlEntry):
             check_plans((entry.line,))
-        return entry
+        known: AnyEntry = entry
+        return known
+
+    def _accept(self, form: AcceptForm, rosters: RosterDecoder, slots_max: int) -> Accept:
+        rest = form.rest
+        if rest.contributions or rest.lagging or rest.parts:
+            raise PeerError("Accept: contributions or rows at two places")
+        contributions, lagging = rosters.decode(unpack_section(form.section), slots_max=slots_max)
+        return replace(rest, contributions=contributions, lagging=lagging, parts=unpack_parts(form.parts))
 
     def pack_state(self, state: StateSnapshot) -> bytes:
         """O(bytes)."""

@@ -2,11 +2,11 @@
 
     message = "ELFM" version(1) kind(1) body
 
-The body is a MessagePack array of the message's fields in their order (`srt/messages.py`), except where a field has a better
-form: contributions as a roster's section (`srt/roster_codec.py`), rows as frames (`cbt/frame.py`), finished rows with
-their types (`srt/result_rows.py`), a message within a message as bytes of the same layout, entries and states of a log as
-their owner says (`LogForm`). Fields may be added at the end, with a default: older bytes lack them, older readers skip them.
-Everything else is another version, and no other version is read.
+The body is a MessagePack array of the message's fields in their order (`srt/messages.py`). Where fields have a better form, it
+is an array of the message without them, and these: contributions as a roster's section (`srt/roster_codec.py`), rows as frames
+(`cbt/frame.py`), finished rows with their types (`srt/result_rows.py`), entries and states of a log as their owner says
+(`LogForm`). A message within a message is bytes of this same layout. Fields may be added at the end, with a default: older
+bytes lack them, older readers skip them. Everything else is another version, and no other version is read.
 
 Decoding checks types, ranges, lengths, counts and order before anybody sees a message; what it may take is bounded by the
 kind of message. `Encoder` and `Decoder` hold the rosters of one direction of one link; `encode` and `decode` are for
@@ -20,11 +20,12 @@ from itertools import pairwise
 from typing import Any, Protocol, TypeVar, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.errors import PeerError
 from elf.srt import messages as m
 from elf.srt.ids import ID_BYTES, JobId, NodeId
-from elf.srt.messages import Ballot, Bundle, Count, Message, Micros, Schedule
+from elf.srt.messages import Ballot, Bundle, Count, Message, Schedule
 from elf.srt.part_codec import WireParts, pack_parts, unpack_parts
 from elf.srt.result_rows import WireRows, pack_rows, unpack_rows
 from elf.srt.roster_codec import SLOTS_MAX, RosterDecoder, RosterEncoder, Section
@@ -114,44 +115,37 @@ class LogForm(Protocol):
     def unpack_state(self, data: bytes) -> Any: ...
 
 
-class WireBundle(msgspec.Struct, frozen=True, array_like=True):
-    """A `Bundle`: its contributions and `lagging` are the section."""
+class BundleForm(msgspec.Struct, frozen=True, array_like=True):
+    """A `Bundle`: without contributions, `lagging` and parts; the section of the former two; the latter."""
 
-    job: JobId
-    id: m.BundleId
-    schedule: Count
-    watermark: Micros
-    again: bool
+    rest: Bundle
     section: bytes
     parts: WireParts
 
 
-class WireAppend(msgspec.Struct, frozen=True, array_like=True):
-    job: JobId
-    ballot: Ballot
-    first: Count
+class AppendForm(msgspec.Struct, frozen=True, array_like=True):
+    """An `Append` without its entries, and they."""
+
+    rest: m.Append
     entries: tuple[bytes, ...]
-    committed: Count
-    previous: Ballot
 
 
-class WireInstall(msgspec.Struct, frozen=True, array_like=True):
-    job: JobId
-    ballot: Ballot
-    index: Count
+class InstallForm(msgspec.Struct, frozen=True, array_like=True):
+    """An `Install` without state and tail, and they."""
+
+    rest: m.Install
     state: bytes
-    previous: Ballot
     tail: tuple[bytes, ...]
 
 
-class WireRouted(msgspec.Struct, frozen=True, array_like=True):
+class RoutedForm(msgspec.Struct, frozen=True, array_like=True):
     key: JobId
     origin: NodeId
     message: bytes
     hops: Count
 
 
-class WireFrame(msgspec.Struct, frozen=True, array_like=True):
+class FrameForm(msgspec.Struct, frozen=True, array_like=True):
     session: tuple[Count, Count]
     sequence: Count
     acknowledged: Count
@@ -159,20 +153,20 @@ class WireFrame(msgspec.Struct, frozen=True, array_like=True):
     message: bytes
 
 
-class PutRows(msgspec.Struct, frozen=True, array_like=True):
-    """A `Put` in two: the message without its rows, and they."""
+class PutForm(msgspec.Struct, frozen=True, array_like=True):
+    """A `Put` without its rows, and they."""
 
-    put: m.Put
+    rest: m.Put
     rows: WireRows
 
 
-WIRE_TYPES: dict[type[Message], type[msgspec.Struct]] = {
-    Bundle: WireBundle,
-    m.Append: WireAppend,
-    m.Install: WireInstall,
-    m.Routed: WireRouted,
-    m.Frame: WireFrame,
-    m.Put: PutRows,
+FORM_TYPES: dict[type[Message], type[msgspec.Struct]] = {
+    Bundle: BundleForm,
+    m.Append: AppendForm,
+    m.Install: InstallForm,
+    m.Routed: RoutedForm,
+    m.Frame: FrameForm,
+    m.Put: PutForm,
 }
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {}
@@ -217,43 +211,38 @@ class Encoder:
         self._rosters[key] = found
         return found
 
-    def _bundle(self, bundle: Bundle) -> WireBundle:
+    def _bundle(self, bundle: Bundle) -> BundleForm:
         rosters = self.rosters(Bundle, bundle.job)
-        return WireBundle(
-            bundle.job,
-            bundle.id,
-            bundle.schedule,
-            bundle.watermark,
-            bundle.again,
-            pack_section(rosters.encode(bundle.contributions, bundle.lagging, bundle.again)),
-            pack_parts(bundle.parts),
-        )
+        section = rosters.encode(bundle.contributions, bundle.lagging, bundle.again)
+        rest = replace(bundle, contributions={}, lagging={}, parts={})
+        return BundleForm(rest, pack_section(section), pack_parts(bundle.parts))
 
-    def _append(self, append: m.Append) -> WireAppend:
-        rosters = self.rosters(m.Append, append.job)
-        entries = tuple(self._form.pack_entry(entry, rosters) for entry in append.entries)
-        return WireAppend(append.job, append.ballot, append.first, entries, append.committed, append.previous)
+    def _append(self, append: m.Append) -> AppendForm:
+        return AppendForm(replace(append, entries=()), self._entries(append.job, append.entries))
 
-    def _install(self, install: m.Install) -> WireInstall:
-        rosters = self.rosters(m.Append, install.job)
+    def _install(self, install: m.Install) -> InstallForm:
         state = self._form.pack_state(install.state)
-        tail = tuple(self._form.pack_entry(entry, rosters) for entry in install.tail)
-        return WireInstall(install.job, install.ballot, install.index, state, install.previous, tail)
+        tail = self._entries(install.job, install.tail)
+        return InstallForm(replace(install, state=None, tail=()), state, tail)
 
-    def _routed(self, routed: m.Routed) -> WireRouted:
-        return WireRouted(routed.key, routed.origin, self._inner(routed.message), routed.hops)
+    def _entries(self, job: JobId, entries: Sequence[Any]) -> tuple[bytes, ...]:
+        rosters = self.rosters(m.Append, job)
+        return tuple(self._form.pack_entry(entry, rosters) for entry in entries)
 
-    def _frame(self, frame: m.Frame) -> WireFrame:
+    def _routed(self, routed: m.Routed) -> RoutedForm:
+        return RoutedForm(routed.key, routed.origin, self._inner(routed.message), routed.hops)
+
+    def _frame(self, frame: m.Frame) -> FrameForm:
         inner = b"" if frame.message is None else self._inner(frame.message)
-        return WireFrame(frame.session, frame.sequence, frame.acknowledged, frame.credit, inner)
+        return FrameForm(frame.session, frame.sequence, frame.acknowledged, frame.credit, inner)
 
     def _inner(self, message: Message) -> bytes:
         if type(message) in ENVELOPES:
             raise ValueError(f"{type(message).__name__}: it goes into no other message")
         return self.encode(message)
 
-    def _put(self, put: m.Put) -> PutRows:
-        return PutRows(msgspec.structs.replace(put, rows=()), pack_rows(put.rows))
+    def _put(self, put: m.Put) -> PutForm:
+        return PutForm(replace(put, rows=()), pack_rows(put.rows))
 
     @property
     def _form(self) -> LogForm:
@@ -280,7 +269,7 @@ class Decoder:
         if form is None:
             message = parse(body, kind.type)
         else:
-            message = form[1](self, parse(body, WIRE_TYPES[kind.type]))
+            message = form[1](self, parse(body, FORM_TYPES[kind.type]))
         check_ids(message)
         return message
 
@@ -299,25 +288,27 @@ class Decoder:
         """How many slots these rosters may have: all together have `SLOTS_MAX`."""
         return SLOTS_MAX - (self._slots - rosters.slots)
 
-    def _bundle(self, wire: WireBundle) -> Bundle:
-        rosters = self.rosters(Bundle, wire.job)
+    def _bundle(self, form: BundleForm) -> Bundle:
+        rest = form.rest
+        if rest.contributions or rest.lagging or rest.parts:
+            raise PeerError("Bundle: contributions or rows at two places")
+        rosters = self.rosters(Bundle, rest.job)
         before = rosters.slots
-        section = unpack_section(wire.section)
-        contributions, lagging = rosters.decode(section, wire.again, self.room(rosters))
+        section = unpack_section(form.section)
+        contributions, lagging = rosters.decode(section, rest.again, self.room(rosters))
         self._slots += rosters.slots - before
-        parts = unpack_parts(wire.parts)
-        return Bundle(
-            wire.job, wire.id, wire.schedule, contributions, wire.watermark, lagging, parts, wire.again
-        )
+        return replace(rest, contributions=contributions, lagging=lagging, parts=unpack_parts(form.parts))
 
-    def _append(self, wire: WireAppend) -> m.Append:
-        entries = self._entries(wire.job, wire.entries)
-        return m.Append(wire.job, wire.ballot, wire.first, entries, wire.committed, wire.previous)
+    def _append(self, form: AppendForm) -> m.Append:
+        if form.rest.entries:
+            raise PeerError("Append: entries at two places")
+        return replace(form.rest, entries=self._entries(form.rest.job, form.entries))
 
-    def _install(self, wire: WireInstall) -> m.Install:
-        state = self._form.unpack_state(wire.state)
-        tail = self._entries(wire.job, wire.tail)
-        return m.Install(wire.job, wire.ballot, wire.index, state, wire.previous, tail)
+    def _install(self, form: InstallForm) -> m.Install:
+        if form.rest.state is not None or form.rest.tail:
+            raise PeerError("Install: a state at two places")
+        state = self._form.unpack_state(form.state)
+        return replace(form.rest, state=state, tail=self._entries(form.rest.job, form.tail))
 
     def _entries(self, job: JobId, entries: Sequence[bytes]) -> tuple[Any, ...]:
         rosters = self.rosters(m.Append, job)
@@ -327,22 +318,22 @@ class Decoder:
         self._slots += rosters.slots - before
         return found
 
-    def _routed(self, wire: WireRouted) -> m.Routed:
-        return m.Routed(wire.key, wire.origin, self._inner(wire.message), wire.hops)
+    def _routed(self, form: RoutedForm) -> m.Routed:
+        return m.Routed(form.key, form.origin, self._inner(form.message), form.hops)
 
-    def _frame(self, wire: WireFrame) -> m.Frame:
-        inner = self._inner(wire.message) if wire.message else None
-        return m.Frame(wire.session, wire.sequence, wire.acknowledged, wire.credit, inner)
+    def _frame(self, form: FrameForm) -> m.Frame:
+        inner = self._inner(form.message) if form.message else None
+        return m.Frame(form.session, form.sequence, form.acknowledged, form.credit, inner)
 
     def _inner(self, data: bytes) -> Message:
         if kind_of(data).type in ENVELOPES:
             raise PeerError("message: an envelope in another one")
         return self.decode(data)
 
-    def _put(self, wire: PutRows) -> m.Put:
-        if wire.put.rows:
+    def _put(self, form: PutForm) -> m.Put:
+        if form.rest.rows:
             raise PeerError("Put: rows at two places")
-        return msgspec.structs.replace(wire.put, rows=unpack_rows(wire.rows))
+        return replace(form.rest, rows=unpack_rows(form.rows))
 
     @property
     def _form(self) -> LogForm:
