@@ -57,17 +57,29 @@ def page(
     notes: Sequence[str],
 ) -> str:
     """The whole document. Every text is escaped; the content policy forbids scripts and fetching besides."""
+    return document(title, subtitle, cards, "".join(map(_section, sections)), notes)
+
+
+def document(
+    title: str,
+    subtitle: str,
+    cards: Sequence[tuple[str, str]],
+    body: str,
+    notes: Sequence[str],
+    style: str = "",
+) -> str:
+    """A page in the house's style around sections that are HTML already; `style` is more CSS. All else is escaped."""
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_CSS}</style></head><body><main>"
+        f"<title>{escape(title)}</title><style>{_CSS}{style}</style></head><body><main>"
     )
     figures = "".join(f'<div class="card"><b>{escape(v)}</b><span>{escape(k)}</span></div>' for k, v in cards)
     said = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     return (
         f'{head}<h1>{escape(title)}</h1><p class="sub">{escape(subtitle)}</p><div class="cards">{figures}</div>'
-        f"{''.join(map(_section, sections))}{said}</main></body></html>\n"
+        f"{body}{said}</main></body></html>\n"
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from elf.agent.simulator.fleet_measure import Killed, Measure
+from elf.agent.simulator.fleet_measure import Measure
 from elf.agent.simulator.fleet_report import FleetReport, Plan
 from elf.agent.simulator.network import Weather
 from elf.agent.simulator.oracle import Oracle, Server, Stretch, Violation
@@ -20,7 +20,7 @@ from elf.agent.simulator.run import version_of
 from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.jobmaster.job_spec import JobSpec
-from elf.srt.ids import node_id
+from elf.srt.ids import JobId, node_id
 from elf.srt.messages import Contact, Put
 from elf.srt.parameters import SECOND, Parameters
 
@@ -173,9 +173,8 @@ class Fleet:
 
     # What came out.
 
-    @property
-    def kills(self) -> list[Killed]:
-        return self.measure.kills
+    def name_of(self, job: JobId) -> str:
+        return next(spec.name for spec in self.specs if spec.id == job)
 
     def report(self) -> FleetReport:
         """Figures of what was run; `exact` is None where the run was stopped before the end."""

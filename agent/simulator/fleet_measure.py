@@ -57,7 +57,7 @@ class Measure:
         self, world: World, hosts: Sequence[Actor], jobs: Sequence[JobId], begin_us: int, end_us: int
     ) -> None:
         self._world, self._hosts, self._jobs = world, hosts, jobs
-        self._begin_us, self._end_us = begin_us, end_us
+        self.begin_us, self._end_us = begin_us, end_us
         self._number = {host.id: number for number, host in enumerate(hosts)}
         self._job_number = {job: number for number, job in enumerate(jobs)}
         self._is_on = False
@@ -196,7 +196,7 @@ class Measure:
             for host in hosts:
                 self._mastering.setdefault(host.id, set()).add(job)
         self._masters = max([self._masters, *map(len, self._mastering.values())])
-        if self._world.now_us < self._begin_us + JOINED_US:
+        if self._world.now_us < self.begin_us + JOINED_US:
             return
         for host in self._hosts:
             for seat in host.node.seats.values() if host.node is not None else ():
@@ -284,7 +284,7 @@ class Measure:
                 yield Recovery(
                     job=f"job{self._job_number[job]}",
                     node=killed.node.name,
-                    at_s=round((killed.at_us - self._begin_us) / SECOND, 2),
+                    at_s=round((killed.at_us - self.begin_us) / SECOND, 2),
                     seconds=round((again_us - killed.at_us) / SECOND, 3) if again_us else None,
                 )
 
