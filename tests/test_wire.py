@@ -55,9 +55,9 @@ def test_round_trip(kind: type[Message]) -> None:
 # Golden bytes. Bytes are never written anew: with ELF_GOLDEN=write messages that have none get some, and what is read is told.
 
 
-def golden() -> dict[str, tuple[str, bytes]]:
+def golden(path: Path = GOLDEN) -> dict[str, tuple[str, bytes]]:
     """Name -> (repr, bytes)."""
-    found = re.findall(r"^(\w+)\n  (.*)\n  ([0-9a-f]+)$", GOLDEN.read_text(encoding="utf-8"), re.M)
+    found = re.findall(r"^(\w+)\n  (.*)\n  ([0-9a-f]+)$", path.read_text(encoding="utf-8"), re.M)
     return {name: (shown, bytes.fromhex(data)) for name, shown, data in found}
 
 

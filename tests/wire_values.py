@@ -25,7 +25,8 @@ from tests.mesh_lines import part_of, plan_of
 T0 = 1_700_000_000_000_000
 STATUSES = {m.News: ("alive", "suspect", "dead", "left"), m.Put: ("open", "final", "revised")}
 PLANS = [encode_plan(plan_of(window)) for window in ("10 seconds", "20 seconds/10 seconds")]
-LINK_MESSAGES = (m.Bundle, m.Commit, m.Split, m.Append, m.Install, m.Piece)
+ROUTED: tuple[type[Message], ...] = (m.Hello, m.TreeJoin, m.JoinMesh)
+LINK_MESSAGES: tuple[type[Message], ...] = (m.Bundle, m.Commit, m.Split, m.Append, m.Install, m.Piece)
 
 
 def slot(rng: Random, lane: int = 0) -> Slot:
@@ -107,7 +108,7 @@ def message(kind: type[Message], rng: Random) -> Message:
 
 
 _SPECIAL: dict[tuple[type, str], Callable[[Random], Any]] = {
-    (m.Routed, "message"): lambda rng: message(rng.choice([m.Hello, m.TreeJoin, m.JoinMesh]), rng),
+    (m.Routed, "message"): lambda rng: message(rng.choice(ROUTED), rng),
     (m.Frame, "message"): lambda rng: rng.choice([None, message(rng.choice(LINK_MESSAGES), rng)]),
     (m.Append, "entries"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(4))),
     (m.Install, "tail"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
@@ -115,6 +116,8 @@ _SPECIAL: dict[tuple[type, str], Callable[[Random], Any]] = {
     (m.Put, "rows"): lambda rng: tuple((cell(rng), cell(rng)) for _ in range(rng.randrange(4))),
     (m.Bundle, "parts"): parts,
     (Accept, "parts"): parts,
+    (Base, "index"): lambda rng: rng.getrandbits(40),
+    (More, "first"): lambda rng: rng.getrandbits(40),
     (Base, "state"): state,
     (Base, "tail"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
     (More, "entries"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
