@@ -15,7 +15,7 @@ from elf.srt.messages import Frame, Message, Size
 from elf.srt.parameters import Parameters
 
 A, B = b"a" * 16, b"b" * 16
-SMALL = Parameters(link_bytes_max=1000)
+SMALL = Parameters(link_bytes_max=1000, acknowledge_us=20_000, retransmit_us_min=50_000)
 
 
 def word(number: int) -> Message:
