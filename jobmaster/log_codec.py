@@ -25,7 +25,8 @@ from elf.srt.messages import Schedule
 from elf.srt.part_codec import WireParts, pack_parts, unpack_parts
 from elf.srt.roster_codec import RosterDecoder, RosterEncoder
 from elf.srt.squeeze import squeeze, unsqueeze
-from elf.srt.wire import LogForm, check_ids, check_schedule, pack_section, parse, unpack_section
+from elf.srt.typed import parse
+from elf.srt.wire import LogForm, check_ids, check_schedule
 
 STATE_BYTES_MAX = 256 << 20
 """A state unpacked, but for its rows, which stay packed: 100,000 workers take 10 MB, the rest are rows."""
@@ -53,9 +54,9 @@ class LogCodec:
         """O(bytes)."""
         wire: Any = entry
         if isinstance(entry, Accept):
-            section = rosters.encode(entry.contributions, entry.lagging)
+            section = rosters.pack(entry.contributions, entry.lagging)
             rest = replace(entry, contributions={}, lagging={}, parts={})
-            wire = AcceptForm(rest, pack_section(section), pack_parts(entry.parts))
+            wire = AcceptForm(rest, section, pack_parts(entry.parts))
         return _encoder.encode(EntryForm(wire))
 
     def unpack_entry(self, data: bytes, rosters: RosterDecoder, slots_max: int) -> AnyEntry:
@@ -75,7 +76,7 @@ class LogCodec:
         rest = form.rest
         if rest.contributions or rest.lagging or rest.parts:
             raise PeerError("Accept: contributions or rows at two places")
-        contributions, lagging = rosters.decode(unpack_section(form.section), slots_max=slots_max)
+        contributions, lagging = rosters.unpack(form.section, slots_max=slots_max)
         return replace(rest, contributions=contributions, lagging=lagging, parts=unpack_parts(form.parts))
 
     def pack_state(self, state: StateSnapshot) -> bytes:

@@ -29,8 +29,10 @@ from elf.jobmaster.job_log import Base, More, Promise
 from elf.jobmaster.log_codec import LogCodec
 from elf.srt.effects import Write
 from elf.srt.messages import Ballot, Count, Digest, Item, Life, MaybeId, Micros, Revision, Word
-from elf.srt.roster_codec import SLOTS_MAX, RosterDecoder, RosterEncoder
-from elf.srt.wire import check_ids, parse
+from elf.srt.roster import SLOTS_MAX
+from elf.srt.roster_codec import RosterDecoder, RosterEncoder
+from elf.srt.typed import parse
+from elf.srt.wire import check_ids
 
 MAGIC = b"ELFD"
 VERSION = 1

@@ -1,8 +1,8 @@
 """Columns of 64-bit numbers as bytes, and a hash over pairs of them that can be summed. All vectorised.
 
-A column is one byte, its width w (0 to 8), then w planes of n bytes, lowest first; n is known from elsewhere. Width 0: all are 0.
-Small numbers among which a few are large cost little after compression, since a plane that is mostly zero vanishes; varints
-cost a bit per byte, and cannot be cut at a place without reading what is before it.
+A column is one byte, its width w (0 to 8), then w planes of n bytes, lowest first; n is known from elsewhere. Width 0: all are
+0. No numbers take no byte. Small numbers among which a few are large cost little after compression, since a plane that is
+mostly zero vanishes; varints take a bit more of each byte, which compression does not get back, and a loop to read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _ONE = np.uint64(1)
 def pack_column(values: Words) -> bytes:
     """O(n)."""
     n = len(values)
-    width = (int(values.max()).bit_length() + 7) // 8 if n else 0
+    if not n:
+        return b""
+    width = (int(values.max()).bit_length() + 7) // 8
     if n == 1:
         return bytes((width,)) + int(values[0]).to_bytes(width, "little")
     planes = values.astype("<u8", copy=False).view(np.uint8).reshape(n, 8)[:, :width]
@@ -33,11 +35,13 @@ def pack_column(values: Words) -> bytes:
 
 def unpack_column(data: bytes, n: int) -> Words:
     """The n values. Raises PeerError unless `data` is exactly one column of that length. O(n)."""
-    width = data[0] if data else 9
+    if not n and not data:
+        return np.empty(0, np.uint64)
+    width = data[0] if data and n else 9
     if width > 8 or len(data) != 1 + width * n:
         raise PeerError(f"column: {len(data)} bytes are not one of {n} numbers")
     wide = np.zeros((n, 8), np.uint8)
-    if width and n:
+    if width:
         wide[:, :width] = np.frombuffer(data, np.uint8, offset=1).reshape(width, n).T
     values: Words = wide.reshape(n * 8).view("<u8")
     return values if sys.byteorder == "little" else values.astype(np.uint64)
@@ -45,6 +49,8 @@ def unpack_column(data: bytes, n: int) -> Words:
 
 def pack_places(places: NDArray[np.int64]) -> bytes:
     """Ascending places as the gaps between them."""
+    if not len(places):
+        return b""
     return pack_column(np.diff(places, prepend=-1).astype(np.uint64) - _ONE)
 
 

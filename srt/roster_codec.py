@@ -20,8 +20,9 @@ that has come apart from the sender notices at once, at whatever bundle.
     a sum that differs, a slot  PeerError. Whoever holds the link hangs up: both sides begin anew, the sender sends all it keeps
     twice, a bound              again, and its first section is fresh
 
-Which roster, and what is removed when, is the encoder's choice; the decoder only obeys. Children of one link mostly
-send the same slots again and again: one roster. The log of a master has bundles of all its children in turn: one for each.
+Up to `LISTED_MAX` contributions are told plainly, past all rosters. Which roster, and what is removed when, is the encoder's
+choice; the decoder only obeys. Children of one link mostly send the same slots again and again: one roster. The log of a
+master has bundles of all its children in turn: one for each.
 
 Bounds: `SLOTS_MAX` slots and `ROSTERS_MAX` rosters on either side, about 250 bytes a slot.
 
@@ -31,14 +32,10 @@ Source: ours; the summable hash after Bellare and Micciancio's incremental hashi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
-from hashlib import blake2b
 from itertools import chain, repeat
-from typing import Annotated
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 from numpy.typing import NDArray
 
 from elf.errors import PeerError
@@ -53,132 +50,28 @@ from elf.srt.columns import (
     zigzag,
 )
 from elf.srt.ids import ID_BYTES, NodeId
-from elf.srt.messages import Digest, Micros, Slot, Span
+from elf.srt.messages import Micros, Slot, Span
+from elf.srt.roster import ROSTERS_MAX, SLOTS_MAX, Listed, Places, Presence, Roster, Section
+from elf.srt.squeeze import squeeze, unsqueeze
+from elf.srt.typed import parse
 
-SLOTS_MAX = 1 << 20
-"""Slots of all rosters of one side together: 100,000 workers with five files each, and as many lanes."""
-ROSTERS_MAX = 64
-"""Rosters of one side: four times the children of a root, for those that come and go."""
 FORGET_AFTER = 64
 """A slot that was in none of so many bundles of its roster is removed: 13 s of flushes."""
 SAMPLE = 8
 """Slots by which a bundle's roster is recognised."""
+LISTED_MAX = 3
+"""So many contributions are listed: 40 bytes each, where a section's sums alone take 18 and 0.1 ms."""
 LARGE = 64
 """Slots none of which is known get a roster of their own from this many on."""
+SECTION_BYTES_MAX = 48 << 20
+"""A section that announces `SLOTS_MAX` slots: ids, files, starts, and what they have grown by."""
 END_MAX = (1 << 63) - 1
+FLAGS_MAX = 7
+LISTED = b"\2"
+"""First byte of contributions as they are; sections begin as `elf.srt.squeeze` says."""
+_encoder = msgspec.msgpack.Encoder()
 
 NOBODY: dict[NodeId, Micros] = {}
-Places = NDArray[np.int64]
-N = Annotated[int, Meta(ge=0, le=SLOTS_MAX)]
-
-
-class Presence(IntEnum):
-    """Which slots of the roster a bundle has: all, the listed places, all but those, or a bitmap."""
-
-    ALL = 0
-    LISTED = 1
-    MISSING = 2
-    BITMAP = 3
-
-
-class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One bundle's contributions on the wire. Counts stand beside the columns (`elf.srt.columns`) that they are the length of.
-
-    slots: digest of the roster after its changes. starts: sum over the slots and `from`s of this bundle. workers: 16 bytes of
-    each added slot; files, lanes: columns. grown: column of to - from, of each present slot in the roster's order; moved:
-    zigzag differences of those `from`s that are not the last end. lagging: by the place of a worker's first slot among the
-    present ones, its watermark above the lowest of them; strangers: watermarks of workers without a slot here.
-    """
-
-    roster: Annotated[int, Meta(ge=0, lt=ROSTERS_MAX)]
-    is_fresh: bool
-    slots: Digest
-    starts: Digest
-    presence: Presence
-    n_listed: N
-    listed: bytes
-    grown: bytes
-    n_moved: N = 0
-    moved_at: bytes = b""
-    moved: bytes = b""
-    n_flagged: N = 0
-    flagged_at: bytes = b""
-    flags: bytes = b""
-    n_removed: N = 0
-    removed: bytes = b""
-    n_added: N = 0
-    workers: bytes = b""
-    files: bytes = b""
-    lanes: bytes = b""
-    n_lagging: N = 0
-    lagging_at: bytes = b""
-    lagging_from: Micros = 0
-    lagging: bytes = b""
-    strangers: tuple[tuple[NodeId, Micros], ...] = ()
-
-
-class Roster:
-    """Ordered slots, their hashes, and where the last contribution of each ended. `index` is for the encoder only."""
-
-    __slots__ = ("_digest", "ends", "hashes", "index", "seen", "slots")
-
-    def __init__(self) -> None:
-        self.slots: list[Slot] = []
-        self.hashes: Words = np.empty(0, np.uint64)
-        self.ends: Words = np.empty(0, np.uint64)
-        self.seen: NDArray[np.int64] = np.empty(0, np.int64)
-        self.index: dict[Slot, int] = {}
-        self._digest: int | None = 0
-
-    def __len__(self) -> int:
-        return len(self.slots)
-
-    @property
-    def digest(self) -> int:
-        """Of the slots in their order. O(1) unless they changed."""
-        if self._digest is None:
-            self._digest = pair_hash(self.hashes, np.arange(len(self.slots), dtype=np.uint64))
-        return self._digest
-
-    def remove(self, places: Places) -> None:
-        """O(slots)."""
-        stays = np.ones(len(self.slots), np.bool_)
-        stays[places] = False
-        self.slots = [self.slots[i] for i in np.flatnonzero(stays).tolist()]
-        self.hashes, self.ends, self.seen = self.hashes[stays], self.ends[stays], self.seen[stays]
-        self._digest = None
-
-    def add(self, slots: list[Slot]) -> None:
-        """O(slots)."""
-        self.slots = self.slots + slots
-        self.hashes = np.concatenate([self.hashes, _hashes(slots)])
-        self.ends = np.concatenate([self.ends, np.zeros(len(slots), np.uint64)])
-        self.seen = np.concatenate([self.seen, np.zeros(len(slots), np.int64)])
-        self._digest = None
-
-    def reindex(self) -> None:
-        self.index = {slot: at for at, slot in enumerate(self.slots)}
-
-    def move(self, at: Places | slice, starts: Words, ends: Words, again: bool) -> None:
-        """The ends of the contributions that were told."""
-        self.ends[at] = np.maximum(self.ends[at], ends) if again else ends
-
-    def check(self) -> None:
-        """Raise AssertionError unless the columns fit together."""
-        assert len(self.slots) == len(self.hashes) == len(self.ends) == len(self.seen)
-        assert len(set(self.slots)) == len(self.slots)
-        assert (self.hashes == _hashes(self.slots)).all()
-        assert self.digest == pair_hash(self.hashes, np.arange(len(self.slots), dtype=np.uint64))
-        assert not self.index or self.index == {slot: at for at, slot in enumerate(self.slots)}
-
-
-def _hashes(slots: Iterable[Slot]) -> Words:
-    """64 bits of each slot."""
-    joined = b"".join(
-        blake2b(worker + file.to_bytes(8, "little") + lane.to_bytes(8, "little"), digest_size=8).digest()
-        for worker, file, lane in slots
-    )
-    return np.frombuffer(joined, "<u8").astype(np.uint64)
 
 
 class RosterEncoder:
@@ -187,6 +80,17 @@ class RosterEncoder:
     def __init__(self) -> None:
         self.rosters: dict[int, Roster] = {}  # the one used last is the last
         self._count = 0
+
+    def pack(
+        self, contributions: dict[Slot, Span], lagging: dict[NodeId, Micros] = NOBODY, again: bool = False
+    ) -> bytes:
+        """`encode`, as bytes. Raises ValueError where a span is none."""
+        if len(contributions) <= LISTED_MAX:
+            for start, end, flags in contributions.values():
+                if not (0 <= start <= end <= END_MAX and 0 <= flags <= FLAGS_MAX):
+                    raise ValueError("a span that ends before it starts, or with unknown flags")
+            return LISTED + _encoder.encode(Listed(contributions, lagging))
+        return squeeze(_encoder.encode(self.encode(contributions, lagging, again)))
 
     def encode(
         self, contributions: dict[Slot, Span], lagging: dict[NodeId, Micros] = NOBODY, again: bool = False
@@ -301,7 +205,9 @@ def _in_order(at: Places, contributions: dict[Slot, Span]) -> tuple[Places, Word
         spans = np.fromiter(chain.from_iterable(contributions.values()), np.int64, 3 * n).reshape(n, 3)
     except OverflowError as error:
         raise ValueError("a span beyond 63 bits") from error
-    if n and (int(spans.min()) < 0 or (spans[:, 1] < spans[:, 0]).any() or int(spans[:, 2].max()) > 7):
+    if n and (
+        int(spans.min()) < 0 or (spans[:, 1] < spans[:, 0]).any() or int(spans[:, 2].max()) > FLAGS_MAX
+    ):
         raise ValueError("a span that ends before it starts, or with unknown flags")
     if n > 1 and (at[1:] < at[:-1]).any():
         order = np.argsort(at, kind="stable")
@@ -378,6 +284,18 @@ class RosterDecoder:
         spans = zip(starts.tolist(), ends.tolist(), flags, strict=False)
         return dict(zip(slots, spans, strict=True)), _lagging(section, slots)
 
+    def unpack(
+        self, data: bytes, again: bool = False, slots_max: int = SLOTS_MAX
+    ) -> tuple[dict[Slot, Span], dict[NodeId, Micros]]:
+        """`decode`, from bytes. Raises PeerError."""
+        if data[:1] != LISTED:
+            section = parse(unsqueeze(data, SECTION_BYTES_MAX), Section)
+            return self.decode(section, again, slots_max)
+        listed = parse(memoryview(data)[1:], Listed)
+        if any(start > end for start, end, _ in listed.contributions.values()):
+            raise PeerError("bundle: a span that ends before it starts")
+        return listed.contributions, listed.lagging
+
     def _changed(self, section: Section, slots_max: int) -> Roster:
         """The section's roster, after its changes."""
         if section.is_fresh:
@@ -442,7 +360,7 @@ def _present(section: Section, n: int) -> tuple[Places, int]:
 
 def _flags(section: Section, n: int) -> NDArray[np.int64]:
     found = unpack_column(section.flags, section.n_flagged)
-    if int(found.max()) > 7:
+    if int(found.max()) > FLAGS_MAX:
         raise PeerError("bundle: unknown flags of a span")
     flags = np.zeros(n, np.int64)
     flags[unpack_places(section.flagged_at, section.n_flagged, n)] = found

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar, get_type_hints
+from typing import Any, Protocol, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -28,20 +28,17 @@ from elf.srt.ids import ID_BYTES, JobId, NodeId
 from elf.srt.messages import Ballot, Bundle, Count, Message, Schedule
 from elf.srt.part_codec import WireParts, pack_parts, unpack_parts
 from elf.srt.result_rows import WireRows, pack_rows, unpack_rows
-from elf.srt.roster_codec import SLOTS_MAX, RosterDecoder, RosterEncoder, Section
-from elf.srt.squeeze import squeeze, unsqueeze
+from elf.srt.roster import SLOTS_MAX
+from elf.srt.roster_codec import RosterDecoder, RosterEncoder
+from elf.srt.typed import parse
 
 MAGIC = b"ELFM"
 VERSION = 1
 HEAD_BYTES = len(MAGIC) + 2
 
 KIB, MIB = 1 << 10, 1 << 20
-SECTION_BYTES_MAX = 48 * MIB
-"""A section that announces `SLOTS_MAX` slots: ids, files, starts, and what they have grown by."""
 JOBS_MAX = 4_096
 """Jobs whose rosters one direction of a link remembers: ten times "hundreds at once"."""
-
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -169,18 +166,6 @@ FORM_TYPES: dict[type[Message], type[msgspec.Struct]] = {
     m.Put: PutForm,
 }
 _encoder = msgspec.msgpack.Encoder()
-_decoders: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {}
-
-
-def parse(data: bytes | memoryview, type: type[S]) -> S:
-    """The MessagePack of one typed value. Raises PeerError, whatever the bytes."""
-    decoder = _decoders.get(type)
-    if decoder is None:
-        decoder = _decoders[type] = msgspec.msgpack.Decoder(type)
-    try:
-        return decoder.decode(data)  # type: ignore[no-any-return]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PeerError(f"{type.__name__}: {error}") from error
 
 
 class Encoder:
@@ -213,9 +198,9 @@ class Encoder:
 
     def _bundle(self, bundle: Bundle) -> BundleForm:
         rosters = self.rosters(Bundle, bundle.job)
-        section = rosters.encode(bundle.contributions, bundle.lagging, bundle.again)
+        section = rosters.pack(bundle.contributions, bundle.lagging, bundle.again)
         rest = replace(bundle, contributions={}, lagging={}, parts={})
-        return BundleForm(rest, pack_section(section), pack_parts(bundle.parts))
+        return BundleForm(rest, section, pack_parts(bundle.parts))
 
     def _append(self, append: m.Append) -> AppendForm:
         return AppendForm(replace(append, entries=()), self._entries(append.job, append.entries))
@@ -294,8 +279,7 @@ class Decoder:
             raise PeerError("Bundle: contributions or rows at two places")
         rosters = self.rosters(Bundle, rest.job)
         before = rosters.slots
-        section = unpack_section(form.section)
-        contributions, lagging = rosters.decode(section, rest.again, self.room(rosters))
+        contributions, lagging = rosters.unpack(form.section, rest.again, self.room(rosters))
         self._slots += rosters.slots - before
         return replace(rest, contributions=contributions, lagging=lagging, parts=unpack_parts(form.parts))
 
@@ -377,15 +361,6 @@ def kind_of(data: bytes | memoryview) -> Kind:
     if kind is None:
         raise PeerError(f"message: unknown kind {data[5]}")
     return kind
-
-
-def pack_section(section: Section) -> bytes:
-    return squeeze(_encoder.encode(section))
-
-
-def unpack_section(data: bytes) -> Section:
-    """Raises PeerError."""
-    return parse(unsqueeze(data, SECTION_BYTES_MAX), Section)
 
 
 # What types cannot say.

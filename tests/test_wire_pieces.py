@@ -170,8 +170,9 @@ def test_two_sides_that_came_apart_begin_anew() -> None:
     """What refuses hangs up; the other side sees a restart, and what it sends again arrives."""
     rng = Random(6)
     left, right = End(b"R" * 16), End(b"L" * 16)
+    files = [(b"w" * 16, file, 0) for file in range(9)]
     bundles: list[Message] = [
-        m.Bundle(b"j" * 16, (b"w" * 16, 1, n), 1, {(b"w" * 16, 7, 0): (10 * n, 10 * n + 10, 0)}, 5, {}, {})
+        m.Bundle(b"j" * 16, (b"w" * 16, 1, n), 1, dict.fromkeys(files, (10 * n, 10 * n + 10, 0)), 5, {}, {})
         for n in range(3)
     ]
     now = exchange(rng, 0, bundles[:1], 0, (left, right))

@@ -19,7 +19,8 @@ from elf.jobmaster.log_codec import LOG
 from elf.jobmaster.record_codec import KEYS, RecordDecoder, RecordEncoder
 from elf.srt.effects import Write
 from elf.srt.messages import Slot, Span
-from elf.srt.roster_codec import SLOTS_MAX, RosterDecoder, RosterEncoder
+from elf.srt.roster import SLOTS_MAX
+from elf.srt.roster_codec import RosterDecoder, RosterEncoder
 from tests.test_wire import golden, shown, write_golden
 from tests.wire_values import T0, same, slot, state, struct, write
 
