@@ -1,10 +1,10 @@
 """What arrives at the root of a job: bytes per second and the root's work, contributions by roster beside a plain list.
 
-    python benchmarks/mesh_root.py [--workers 100000] [--rounds 8] [--smoke]
+    python benchmarks/mesh_root.py [--workers 100000] [--rounds 8] [--idle 0.5] [--smoke]
 
 One process plays the root of a tree: sixteen children, each with a sixteenth of the workers below it, send a bundle every 200 ms.
 Children are synthetic, all else is the product: the encoder of each child's link, the decoder of the root's, the master's
-accept, the state, and the encoder of one replica's link. In each flush half of the workers are idle, the others have 10 to
+accept, the state, and the encoder of one replica's link. In each flush half of the workers (`--idle`) are idle, the others have 10 to
 2,000 bytes of log; a line is taken to be 200 bytes, so small subtrees bring few groups, large ones all 200 (paths of a shop, one
 pane, count and sum of bytes). The plain list is the same bundle with (worker, file, lane) -> (from, to, flags) as MessagePack.
 
@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import measure
@@ -44,7 +45,6 @@ CHILDREN = 16
 FLUSHES_PER_S = 5
 GROUPS = 200
 LINE_BYTES = 200
-IDLE = 0.5
 T0 = 1_700_000_000_000_000
 QUERY = "SELECT window, path, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY window(time, '10 seconds'), path"
 ROOT = b"R" * 16
@@ -59,9 +59,11 @@ Plain = msgspec.defstruct(
 class Child:
     """A subtree of some workers, each with one file."""
 
-    def __init__(self, number: int, workers: int, rng: np.random.Generator, make: RowMaker) -> None:
+    def __init__(
+        self, number: int, workers: int, idle: float, rng: np.random.Generator, make: RowMaker
+    ) -> None:
         self.id = bytes((number,)) * 16
-        self._rng, self._make = rng, make
+        self._rng, self._make, self._idle = rng, make, idle
         files = rng.integers(1, 1 << 62, workers).tolist()
         self.slots: list[Slot] = [(rng.bytes(16), file, 0) for file in files]
         self.at = rng.integers(0, 1 << 30, workers)
@@ -70,7 +72,7 @@ class Child:
     def bundle(self, job: bytes, schedule: int, version: str) -> Bundle:
         """The next flush."""
         rng, n = self._rng, len(self.slots)
-        grown = rng.integers(10, 2_000, n) * (rng.random(n) >= IDLE)
+        grown = rng.integers(10, 2_000, n) * (rng.random(n) >= self._idle)
         flag = 0 if self.rounds else FIRST
         starts, ends = self.at.tolist(), (self.at + grown).tolist()
         spans = {slot: (a, b, flag) for slot, a, b in zip(self.slots, starts, ends, strict=True)}
@@ -126,13 +128,14 @@ class Root:
 
 
 class Measured(msgspec.Struct):
-    """Bytes of each round, and seconds of each bundle by step."""
+    """Bytes of each round, seconds of each bundle by step, and a hash of all positions at the end."""
 
     roster: list[int]
     plain: list[int]
     rows: list[int]
     log: list[int]
     seconds: dict[str, list[float]]
+    result: str = ""
 
 
 def timed(found: Measured, step: str, work: Callable[[], Any]) -> Any:
@@ -142,7 +145,7 @@ def timed(found: Measured, step: str, work: Callable[[], Any]) -> Any:
     return result
 
 
-def play(workers: int, rounds: int) -> Measured:
+def play(workers: int, rounds: int, idle: float) -> Measured:
     """All rounds of a root. Raises SystemExit where something comes out other than it went in."""
     rng = np.random.default_rng(20_261_121)
     plan = compile_query(
@@ -152,7 +155,9 @@ def play(workers: int, rounds: int) -> Measured:
     make = RowMaker(plan, Paths([f"/shop/category/{i % 17}/item/{i:05}.html" for i in range(GROUPS)]))
     root = Root(JobSpec("root", 1, "access", (version,), line_us=T0))
     number = root.state.schedule[-1].number
-    children = [Child(n, workers // CHILDREN + (n < workers % CHILDREN), rng, make) for n in range(CHILDREN)]
+    children = [
+        Child(n, workers // CHILDREN + (n < workers % CHILDREN), idle, rng, make) for n in range(CHILDREN)
+    ]
     links = [(Encoder(LOG), Decoder(LOG)) for _ in children]
     replica = Encoder(LOG)
     found = Measured([], [], [], [], {})
@@ -164,12 +169,14 @@ def play(workers: int, rounds: int) -> Measured:
             totals = [total + size for total, size in zip(totals, sizes, strict=True)]
         for column, total in zip((found.roster, found.plain, found.rows, found.log), totals, strict=True):
             column.append(total)
+    at = root.state.positions.at
+    digest = blake2b(digest_size=8)
     for child in children:
-        if any(
-            root.state.positions.at.get(slot) != at
-            for slot, at in zip(child.slots, child.at.tolist(), strict=True)
-        ):
+        committed = np.array([at.get(slot, -1) for slot in child.slots], dtype=np.int64)
+        digest.update(committed.tobytes())
+        if (committed != child.at).any():
             sys.exit("positions at the root are not those of the workers")
+    found.result = digest.hexdigest()
     return found
 
 
@@ -217,15 +224,18 @@ def report(workers: int, found: Measured) -> None:
     roster, plain, rows, log = (rate(c[1:]) for c in (found.roster, found.plain, found.rows, found.log))
     each = statistics.median(found.roster[1:]) - statistics.median(found.rows[1:])
     print(
-        f"{workers:>7,} workers: {roster:7.3f} MB/s into the root (rows {rows:.3f}), plain list {plain:7.3f}, "
-        f"ratio {plain / roster:4.1f}; {each / workers:5.2f} bytes a contribution with all heads; "
-        f"each replica {log:.3f} MB/s; announcing once {found.roster[0] / MB:.3f} MB"
+        f"{workers:>7,} workers: {roster:.3f} MB/s into the root, of them rows {rows:.3f}; each replica {log:.3f}"
+    )
+    print(f"{'':>9}with plain lists {plain:.3f} MB/s, {plain / roster:.1f} times as much")
+    print(
+        f"{'':>9}{each / workers:.2f} bytes a contribution, all heads included; "
+        f"announcing the rosters, once: {found.roster[0] / MB:.3f} MB"
     )
     told = [f"{step} {1e3 * statistics.median(seconds):.2f}" for step, seconds in found.seconds.items()]
-    print(f"{'':>7}  CPU of one bundle, ms: {', '.join(step for step in told if 'first' not in step)}")
+    print(f"{'':>9}CPU of one bundle, ms: {', '.join(step for step in told if 'first' not in step)}")
     busy = sum(statistics.median(found.seconds[step]) for step in ("decode", "accept", "to a replica"))
     print(
-        f"{'':>7}  root: {100 * CHILDREN * FLUSHES_PER_S * busy:.1f} % of one core for decode, accept and one replica"
+        f"{'':>9}root: {100 * CHILDREN * FLUSHES_PER_S * busy:.1f} % of one core for decode, accept and one replica"
     )
 
 
@@ -235,6 +245,7 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, help="only this many, instead of 100 to 100,000")
     parser.add_argument("--rounds", type=int, default=8, help="flushes (default: 8)")
+    parser.add_argument("--idle", type=float, default=0.5, help="share of idle workers (default: 0.5)")
     parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it works")
     options = parser.parse_args()
     print(measure.machine())
@@ -246,7 +257,7 @@ def main() -> None:
         else [100, 1_000, 10_000, 100_000]
     )
     for workers in sizes:
-        report(workers, play(workers, max(2, options.rounds)))
+        report(workers, play(workers, max(2, options.rounds), options.idle))
     print("every bundle came out as it went in, positions at the end are those of the workers")
 
 
