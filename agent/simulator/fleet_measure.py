@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from elf.agent.simulator.fleet_report import FleetReport, Plan, Recovery, Root, Spread, Trees
 from elf.agent.simulator.world import Actor, World
+from elf.srt import messages as m
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import Bundle, Frame, Put
 from elf.srt.parameters import SECOND, Parameters
@@ -23,6 +24,10 @@ from elf.srt.sizes import MESSAGE_BYTES, size_of
 from elf.srt.subtree import depth_max
 
 Ints = NDArray[np.int64]
+_ELSEWHERE = frozenset(
+    {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover, m.LedgerTell, m.PutTell}
+)
+"""Between a master, its replicas and the sinks: the same in any collection."""
 JOINED_US = 2 * SECOND
 """A job's tree is looked at from then on: before, agents are still hearing of the job."""
 
@@ -143,8 +148,10 @@ class Measure:
             self._root_bytes[job] += nbytes
 
     def _root_of(self, who: Actor, source: NodeId, message: Any) -> int | None:
-        """Number of the job as whose master `who` receives this: the message's, or the one in whose tree an acknowledging
+        """Number of the job as the root of which `who` receives this: the message's, or the one in whose tree an acknowledging
         neighbour is its child."""
+        if type(message) in _ELSEWHERE:
+            return None
         assert who.node is not None
         seats = who.node.seats
         job = getattr(message, "job", None)
@@ -160,7 +167,7 @@ class Measure:
 
     def _published(self, now_us: int, put: Put) -> None:
         for killed in self.kills:
-            if killed.jobs.get(put.job) == 0:
+            if killed.jobs.get(put.job) == 0 and now_us > killed.at_us:
                 killed.jobs[put.job] = now_us
         window = (put.job, put.start)
         if put.status == "revised":
@@ -207,6 +214,10 @@ class Measure:
                     self._fan_in = max(self._fan_in, count)
                     self._children += count
                     self._inner += 1
+
+    def _depth_now(self) -> int:
+        seats = (seat for host in self._hosts if host.node is not None for seat in host.node.seats.values())
+        return max((seat.tree.depth for seat in seats if seat.tree.rooted), default=0)
 
     # Afterwards.
 
@@ -257,6 +268,7 @@ class Measure:
     def _trees(self, plan: Plan, parameters: Parameters) -> Trees:
         return Trees(
             depth_max=self._depth,
+            depth_end=self._depth_now(),
             depth_limit=depth_max(plan.nodes, parameters.children_max),
             fan_in_max=self._fan_in,
             fan_in_limit=parameters.children_max,

@@ -45,7 +45,8 @@ def fleet_page(fleet: Fleet, report: FleetReport) -> str:
     body = _section(
         f"The tree of {fleet.name_of(tree.job)} at the end",
         drawing(tree.parents, names, masters, killed),
-        f"{len(tree.parents):,} agents. Rings are levels: at most {trees.depth_max} seen in any job, limit {trees.depth_limit}; "
+        f"{len(tree.parents):,} agents. Rings are levels: {trees.depth_end} at most in any job, {trees.depth_max} while agents died, "
+        f"limit {trees.depth_limit}; "
         f"at most {trees.fan_in_max} children, limit {trees.fan_in_limit}.",
     )
     body += _section(
@@ -66,7 +67,7 @@ def _cards(report: FleetReport) -> list[tuple[str, str]]:
     recovery = f"{number(report.recovery_s.max)} s" if report.recoveries else "–"
     return [
         (f"{report.windows:,} windows", exact),
-        ("tree depth, children at most", f"{report.trees.depth_max}, {report.trees.fan_in_max}"),
+        ("levels and children at most", f"{report.trees.depth_end}, {report.trees.fan_in_max}"),
         (
             "latency, median and p99",
             f"{number(report.latency_ms.median)} / {number(report.latency_ms.p99)} ms",

@@ -40,6 +40,8 @@ class Trees(msgspec.Struct, frozen=True, kw_only=True):
     """Shape of the jobs' trees, looked at each second. depth: links from the lowest node to its root; fan_in: children."""
 
     depth_max: int
+    depth_end: int
+    """When all was over: a tree that lost a node of its middle may stand too deep until it is put in order."""
     depth_limit: int
     fan_in_max: int
     fan_in_limit: int
@@ -49,7 +51,10 @@ class Trees(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job's master receives, per second of each job, beside what it would if every worker sent to it straight."""
+    """What the root of a job's tree receives, per second of each job, beside what it would if every worker sent to it straight.
+
+    Left out is what a master hears from its replicas and sinks, which would be the same.
+    """
 
     messages: Spread
     """Of that job, and link acknowledgements of its children."""
@@ -126,7 +131,7 @@ def as_table(report: FleetReport) -> list[str]:
         "",
         *_aligned(rows),
         "",
-        f"tree depth              at most {trees.depth_max} (limit {trees.depth_limit})",
+        f"tree depth              at most {trees.depth_max}, {trees.depth_end} in the end (limit {trees.depth_limit})",
         f"children of a node      at most {trees.fan_in_max} (limit {trees.fan_in_limit}), mean {number(trees.fan_in_mean)}",
         f"jobs served by a node   at most {trees.masters_per_node_max} of {plan.jobs}",
         f"flat collection, root   {number(root.flat_messages)} messages/s ({number(root.messages_saved)} times as many), "

@@ -10,7 +10,8 @@ For every publication that a sink accepted:
 And when all is healed and quiet:
 4. the last revision of every window of the job's schedule holds every line, is not open, and nobody is missing. Only agents that
    left for good may be, where a log had to begin anew, or a change of the job to read again, what only they had: then the window
-   must say so by its coverage, and hold all lines of the others.
+   must say so by its coverage, and hold all lines of the others; or be one that was published before the log began anew, and is
+   not published again since nobody could replay it whole.
 
 In time is a line that was written before its server's clock could show the window's end plus the lateness: no promise of that
 agent can have passed it before.
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from elf.agent.simulator.sources import VirtualSource
 from elf.srt.ids import JobId, short
-from elf.srt.messages import Micros, Put
+from elf.srt.messages import Ballot, Micros, Put
 
 Ints = NDArray[np.int64]
 Groups = dict[str, tuple[int, int]]
@@ -172,16 +173,17 @@ class Oracle:
 
     # ---- at the end ----
 
-    def unfinished(self, job: JobId, since_us: Micros, schedule: Sequence[Stretch], now_us: int) -> str:
+    def unfinished(self, job: JobId, began: Ballot, schedule: Sequence[Stretch], now_us: int) -> str:
         """What is still wrong with the last revisions of a job's windows; "" when all is exact and whole.
 
-        since_us: the job's first line; windows that began before it are not told.
+        schedule: not empty, from the job's first line on; windows that began before it are not told. began: ballot under which the
+        log began.
         """
         for stretch in schedule:
             for start in self._starts(stretch):
-                if start < since_us:
+                if start < schedule[0].from_us:
                     continue
-                wrong = self._wrong(job, stretch, start, now_us)
+                wrong = self._wrong(job, began, stretch, start, now_us)
                 if wrong:
                     return wrong
         return ""
@@ -194,7 +196,7 @@ class Oracle:
         high = min(stretch.to_us, int(self._event[-1]) + 1)
         return range(low - low % stretch.slide_us, high, stretch.slide_us)
 
-    def _wrong(self, job: JobId, stretch: Stretch, start: Micros, now_us: int) -> str:
+    def _wrong(self, job: JobId, began: Ballot, stretch: Stretch, start: Micros, now_us: int) -> str:
         low, high = max(start, stretch.from_us), min(start + stretch.size_us, stretch.to_us)
         if low >= high:
             return ""
@@ -207,7 +209,7 @@ class Oracle:
         if put.covers != (low, high):
             return f"{_name(put)}: speaks for {put.covers}, the schedule says {(low, high)}"
         whole = put.agents_reporting == put.agents_expected
-        if put.status != "open" and not whole and self._lacks_only_gone(put, told, truth):
+        if put.status != "open" and not whole and self._lacks_only_gone(put, began, told, truth):
             return ""
         if told != truth:
             wrong = min(key for key in {**told, **truth} if told.get(key) != truth.get(key))
@@ -217,10 +219,11 @@ class Oracle:
         return ""
 
 
-    def _lacks_only_gone(self, put: Put, told: Groups, truth: Groups) -> bool:
-        if not 0 < put.agents_expected - put.agents_reporting <= len(self.gone):
+    def _lacks_only_gone(self, put: Put, began: Ballot, told: Groups, truth: Groups) -> bool:
+        is_before = put.revision[:2] < began
+        if not self.gone or (put.agents_expected - put.agents_reporting > len(self.gone) and not is_before):
             return False
-        least = self.of_present(*put.covers)
+        least = {} if is_before else self.of_present(*put.covers)
         return all(
             least.get(key, (0, 0)) <= told.get(key, (0, 0)) <= truth.get(key, (0, 0)) for key in {**told, **truth}
         )

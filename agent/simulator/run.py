@@ -18,6 +18,7 @@ from elf.agent.simulator.sources import VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.jobmaster import plan as plans
 from elf.jobmaster.job_spec import JobSpec, Version
+from elf.jobmaster.job_state import JobState
 from elf.jobmaster.schedule import AFTER_ALL, Shape, plan_of
 from elf.srt.ids import NodeId, node_id
 from elf.srt.messages import Contact, Frame
@@ -185,18 +186,15 @@ class Run:
                 return wrong
             schedule = self.schedule(spec)
             check_schedule(schedule)
-            wrong = self.oracle.unfinished(spec.id, schedule[0].from_us, schedule, self.world.now_us)
+            wrong = self.oracle.unfinished(spec.id, self._state(spec).ballot, schedule, self.world.now_us)
             if wrong:
                 return wrong
         return ""
 
     def schedule(self, spec: JobSpec) -> list[Stretch]:
         """As the serving master's log has it."""
-        node = self.invariants.masters(spec.id)[0].node
-        assert node is not None
-        master = node.seats[spec.id].master
-        assert master is not None
-        lines, since = master.state.schedule, master.state.positions.since_us
+        state = self._state(spec)
+        lines, since = state.schedule, state.positions.since_us
         out = []
         for number, line in enumerate(lines):
             shape = Shape.of(plan_of(line.plan))
@@ -205,6 +203,14 @@ class Run:
                 Stretch(line.version, shape.size_us, shape.slide_us, max(since, line.from_us), until)
             )
         return out
+
+    def _state(self, spec: JobSpec) -> JobState:
+        """The serving master's."""
+        node = self.invariants.masters(spec.id)[0].node
+        assert node is not None
+        master = node.seats[spec.id].master
+        assert master is not None
+        return master.state
 
     # Observing.
 
