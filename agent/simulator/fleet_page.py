@@ -45,9 +45,8 @@ def fleet_page(fleet: Fleet, report: FleetReport) -> str:
     body = _section(
         f"The tree of {fleet.name_of(tree.job)} at the end",
         drawing(tree.parents, names, masters, killed),
-        f"{len(tree.parents):,} agents. Rings are levels: {trees.depth_end} at most in any job, {trees.depth_max} while agents died, "
-        f"limit {trees.depth_limit}; "
-        f"at most {trees.fan_in_max} children, limit {trees.fan_in_limit}.",
+        f"{len(tree.parents):,} agents. Rings are levels: {trees.depth_end} at most in any job, {trees.depth_max} while agents "
+        f"died, limit {trees.depth_limit}; at most {trees.fan_in_max} children, limit {trees.fan_in_limit}.",
     )
     body += _section(
         "From a written line to a visible one",
