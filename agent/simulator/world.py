@@ -1,4 +1,4 @@
-"""The event loop of a simulated mesh: one heap, one seed, virtual microseconds.
+"""The event loop of a simulated mesh: one calendar, one seed, virtual microseconds.
 
 Same seed, same trace: events of one moment run in the order in which they were made, all randomness comes from generators of
 the seed, and nothing looks at a real clock.
@@ -6,13 +6,13 @@ the seed, and nothing looks at a real clock.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import Any
 
 from elf.agent.mesh_node import MeshNode, Outer
+from elf.agent.simulator.calendar import Calendar
 from elf.agent.simulator.disk import Disk
 from elf.agent.simulator.network import Network, Weather
 from elf.agent.simulator.rows import Paths, RowMaker
@@ -86,8 +86,8 @@ class World:
         self._sink_names: dict[str, NodeId] = {}
         self._budget = Budget(MEMORY_BYTES)
         self._rows: dict[str, RowMaker] = {}
-        self._heap: list[tuple[int, int, Callable[[Any, Any], None], Any, Any]] = []
-        self._made = 0
+        self._calendar = Calendar()
+        self._push = self._calendar.add
 
     # The hosts.
 
@@ -191,15 +191,11 @@ class World:
 
     def run_until(self, time_us: int) -> None:
         """Let everything up to and with that moment happen."""
-        heap = self._heap
-        while heap and heap[0][0] <= time_us:
-            self.now_us, _, do, a, b = heapq.heappop(heap)
+        take = self._calendar.take
+        while (event := take(time_us)) is not None:
+            self.now_us, _, do, a, b = event
             do(a, b)
         self.now_us = time_us
-
-    def _push(self, time_us: int, do: Callable[[Any, Any], None], a: Any, b: Any) -> None:
-        self._made += 1
-        heapq.heappush(self._heap, (time_us, self._made, do, a, b))
 
     def tell(self, what: str, who: Actor | None, about: Any) -> None:
         for observer in self.observers:
@@ -270,8 +266,9 @@ class World:
         if node is not None and node.has_left:
             self.tell("left", actor, None)
             actor.node = node = None
-        if node is not None and node.deadline is not None:
-            wake = max(self.now_us, node.deadline - actor.clock_us)
+        deadline = node.deadline if node is not None else None
+        if deadline is not None:
+            wake = max(self.now_us, deadline - actor.clock_us)
             if actor.wake_us is None or wake < actor.wake_us:
                 actor.wake_us = wake
                 self._push(wake, self._wake, actor, wake)
