@@ -4,9 +4,10 @@
 
 One process plays the root of a tree: sixteen children, each with a sixteenth of the workers below it, send a bundle every 200 ms.
 Children are synthetic, all else is the product: the encoder of each child's link, the decoder of the root's, the master's
-accept, the state, and the encoder of one replica's link. In each flush half of the workers (`--idle`) are idle, the others have 10 to
-2,000 bytes of log; a line is taken to be 200 bytes, so small subtrees bring few groups, large ones all 200 (paths of a shop, one
-pane, count and sum of bytes). The plain list is the same bundle with (worker, file, lane) -> (from, to, flags) as MessagePack.
+accept, the state, and the encoder of one replica's link. In each flush half of the workers (`--idle`) are idle, the others
+have 10 to 2,000 bytes of log; a line is taken to be 200 bytes, so small subtrees bring few groups, large ones all 200 (paths of a
+shop, one pane, count and sum of bytes). The plain list is the same bundle with (worker, file, lane) -> (from, to, flags) as
+MessagePack.
 
 The first round, in which rosters are announced, is told apart. Times are CPU of one bundle, medians; every bundle is compared
 with what was sent, and positions of all files at the end with what was written. Fixed seed.

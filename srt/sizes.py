@@ -84,7 +84,7 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     m.JoinTell: lambda j: _CONTACT_BYTES * len(j.known),
     m.Routed: lambda r: size_of(r.message) - MESSAGE_BYTES // 2,
     m.Frame: lambda f: 0 if f.message is None else size_of(f.message) - MESSAGE_BYTES,
-    m.GossipDigest: lambda d: 9 * len(d.buckets) + len(d.want) - MESSAGE_BYTES // 2,
+    m.GossipDigest: lambda d: 9 * len(d.buckets) + len(d.want) - 4 * MESSAGE_BYTES // 5,
     m.GossipItems: lambda g: sum(
         len(item.body) + len(item.name) + len(item.signature) + ID_BYTES for item in g.items
     ),

@@ -13,10 +13,12 @@ import pytest
 
 from elf.cbt.frame import pack
 from elf.errors import PeerError
+from elf.jobmaster.entries import Final
 from elf.jobmaster.log_codec import LOG
 from elf.srt import messages as m
 from elf.srt import sizes
 from elf.srt.messages import Message
+from elf.srt.partial import Part
 from elf.srt.wire import BY_TYPE, HEAD_BYTES, KINDS, MAGIC, VERSION, Decoder, Encoder, decode, encode
 from tests.mesh_lines import part_of, plan_of
 from tests.wire_values import T0, message, same, slot
@@ -221,30 +223,96 @@ def steady(count: int, groups: int, rounds: int = 3) -> tuple[m.Bundle, int]:
     return bundle, size
 
 
-TYPICAL = {
-    "Ping": m.Ping(m.Contact(b"a" * 16, 3, "10.1.2.3:7400"), 17_000, (), 1 << 63),
-    "Hello": m.Hello(b"j" * 16, b"w" * 16, 3),
-    "Path": m.Path(b"j" * 16, (b"a" * 16, b"b" * 16, b"c" * 16), (3, b"a" * 16), True, 1_000),
-    "Adopt": m.Adopt(b"j" * 16, 2, (b"a" * 16, b"b" * 16), (3, b"a" * 16), True, 1_000),
-    "Held": m.Held(b"j" * 16, (3, b"a" * 16), 12_345),
-    "Size": m.Size(b"j" * 16, 60, 2),
-    "Commit": m.Commit(b"j" * 16, (3, b"a" * 16), ((b"w" * 16, 2, 4_711), (b"x" * 16, 2, 911))),
-    "Split": m.Split(
-        b"j" * 16,
-        (3, b"a" * 16),
-        (b"w" * 16, 2, 9),
-        (),
-        tuple((slot(Random(n)), m.Position(1 << 30)) for n in range(20)),
+LINKED = (m.Path, m.Adopt, m.Size, m.Hold, m.Bundle, m.Commit, m.Split, m.Append, m.Held)
+JOB, ME = b"j" * 16, b"a" * 16
+BALLOT: m.Ballot = (3, ME)
+RNG = Random(20)
+
+
+def contact() -> m.Contact:
+    return m.Contact(RNG.randbytes(16), 3, "10.1.2.3:7400")
+
+
+def item(kind: str, size: int) -> m.Item:
+    return m.Item(kind, RNG.randbytes(16), (3, T0), RNG.randbytes(size), RNG.randbytes(64))
+
+
+def typical_rows(groups: int) -> dict[str, Part]:
+    return {"0123456789ab": part_of(plan_of(), [(T0, key, 2_000 + key) for key in range(groups)])}
+
+
+TYPICAL: dict[str, Message] = {
+    "Ping": m.Ping(contact(), 17_000, (), 1 << 63),
+    "Ping with six claims": m.Ping(
+        contact(), 17_000, tuple(m.News(contact(), "alive") for _ in range(6)), 1 << 63
     ),
-    "StateTell": m.StateTell(b"j" * 16, (3, b"a" * 16), (3, b"a" * 16), (3, b"a" * 16), 12_345),
+    "Pong": m.Pong(contact(), 17_000, ME, (), 1 << 63),
+    "LeavesTell of 16": m.LeavesTell(contact(), tuple(contact() for _ in range(16))),
+    "JoinTell of 40": m.JoinTell(contact(), tuple(contact() for _ in range(40))),
+    "GossipDigest": m.GossipDigest(1 << 63),
+    "GossipDigest of 64 buckets": m.GossipDigest(1 << 63, tuple(RNG.getrandbits(64) for _ in range(64))),
+    "GossipItems of an agent": m.GossipItems(5, (item("agent", 40),)),
+    "GossipItems of a job": m.GossipItems(5, (item("job", 1_500),)),
+    "Hello, routed": m.Routed(JOB, ME, m.Hello(JOB, ME, 3), 2),
+    "Welcome": m.Welcome(
+        JOB, BALLOT, 3, (m.Line(1, "0123456789ab", 0, bytes(700)),), T0, ((slot(RNG), m.Position(1 << 30)),)
+    ),
+    "TreeJoin, routed": m.Routed(JOB, ME, m.TreeJoin(JOB, ME, 3, 2, 60, 2), 1),
+    "Path of three": m.Path(JOB, (ME, b"b" * 16, b"c" * 16), BALLOT, True, 1_000),
+    "Adopt": m.Adopt(JOB, 2, (ME, b"b" * 16), BALLOT, True, 1_000),
+    "Size": m.Size(JOB, 60, 2),
+    "Hold": m.Hold(JOB, True),
+    "Bundle of a worker, three groups": m.Bundle(
+        JOB, (ME, 2, 4_711), 7, {slot(RNG): (1 << 30, (1 << 30) + 700, 0)}, T0, {}, typical_rows(3)
+    ),
+    "Bundle of a worker, idle": m.Bundle(
+        JOB, (ME, 2, 4_711), 7, {slot(RNG): (1 << 30, 1 << 30, 0)}, T0, {}, {}
+    ),
+    "Commit of two": m.Commit(JOB, BALLOT, ((b"w" * 16, 2, 4_711), (b"x" * 16, 2, 911))),
+    "Split, 20 files": m.Split(
+        JOB, BALLOT, (b"w" * 16, 2, 9), (), tuple((slot(RNG), m.Position(1 << 30)) for _ in range(20))
+    ),
+    "Append of a Final": m.Append(
+        JOB,
+        BALLOT,
+        99,
+        (Final("0123456789ab", T0, (3, ME, 5), 1 << 63, 900, 1_000, 98, (T0, T0)),),
+        98,
+        BALLOT,
+    ),
+    "Held": m.Held(JOB, BALLOT, 12_345),
+    "StateTell": m.StateTell(JOB, BALLOT, BALLOT, BALLOT, 12_345),
+    "Put of 20 rows": m.Put(
+        JOB,
+        BALLOT,
+        "0123456789ab",
+        T0,
+        T0 + 10_000_000,
+        (T0, T0 + 10_000_000),
+        "final",
+        (3, ME, 9),
+        1 << 63,
+        1_000,
+        1_000,
+        (90_000, 90_000, 0, 0),
+        tuple(((T0, T0 + 10_000_000), f"/page/{i}", i, 2_000 * i) for i in range(20)),
+    ),
+    "PutTell": m.PutTell(JOB, BALLOT, "0123456789ab", T0, (3, ME, 9)),
 }
+
+
+def wire_bytes(sent: Message) -> int:
+    """On a link within a frame; of a datagram as it is."""
+    if isinstance(sent, LINKED):
+        return len(encode(m.Frame((3 << 16, 5 << 16), 100_000, 100_000, 4 << 20, sent), LOG))
+    return len(encode(sent, LOG))
 
 
 @pytest.mark.parametrize("name", TYPICAL)
 def test_sizes_of_typical_messages_are_known(name: str) -> None:
     """Within a factor of two, frame around it included."""
     sent = TYPICAL[name]
-    real = len(encode(m.Frame((3 << 16, 5 << 16), 100_000, 100_000, 4 << 20, sent)))
+    real = wire_bytes(sent)
     assert real / 2 <= sizes.size_of(sent) <= 2 * real, real
 
 
