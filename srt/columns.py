@@ -2,7 +2,7 @@
 
 A column is one byte, its width w (0 to 8), then w planes of n bytes, lowest first; n is known from elsewhere. Width 0: all are
 0. No numbers take no byte. Small numbers among which a few are large cost little after compression, since a plane that is
-mostly zero vanishes; varints take a bit more of each byte, which compression does not get back, and a loop to read.
+mostly zero vanishes. Varints take the same when compressed, but have no fixed places, so numpy cannot read them at once.
 """
 
 from __future__ import annotations
