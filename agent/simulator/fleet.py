@@ -20,8 +20,9 @@ from elf.agent.simulator.run import version_of
 from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.jobmaster.job_spec import JobSpec
+from elf.jobmaster.schedule import AFTER_ALL
 from elf.srt.ids import JobId, node_id
-from elf.srt.messages import Contact, Put
+from elf.srt.messages import NO_BALLOT, Contact, Put
 from elf.srt.parameters import SECOND, Parameters
 
 CALM_US = 2 * SECOND
@@ -128,9 +129,9 @@ class Fleet:
             self.is_over = True
 
     def _unfinished(self, spec: JobSpec) -> str:
-        since = EPOCH_US + CALM_US
-        stretch = Stretch(spec.versions[0].digest, WINDOW_US, WINDOW_US, since, 1 << 62)
-        return self.oracle.unfinished(spec.id, since, [stretch], self.world.now_us)
+        """Nobody leaves for good here, so it is of no account under which ballot a log began."""
+        stretch = Stretch(spec.versions[0].digest, WINDOW_US, WINDOW_US, spec.line_us, AFTER_ALL)
+        return self.oracle.unfinished(spec.id, NO_BALLOT, [stretch], self.world.now_us)
 
     def _judge(self, now_us: int, what: str, who: Actor | None, about: object) -> None:
         if what == "put":

@@ -128,7 +128,7 @@ class Measure:
 
     def _delivered(self, who: Actor, letter: tuple[NodeId, Any]) -> None:
         source, outer = letter
-        message = outer.message if type(outer) is Frame else outer
+        message: Any = outer.message if type(outer) is Frame else outer
         number = self._number[who.id]
         if message is None:
             nbytes = MESSAGE_BYTES
@@ -242,9 +242,8 @@ class Measure:
         return messages, messages * total / count if count else 0.0
 
     def report(self, plan: Plan, parameters: Parameters, wrong: str, is_over: bool) -> FleetReport:
-        cells = (
-            [np.concatenate(column) for column in zip(*self._cells, strict=True)] if self._cells else [[], []]
-        )
+        nothing = np.empty((2, 0), dtype=np.int64)
+        messages, nbytes = np.concatenate([nothing, *map(np.array, self._cells)], axis=1)
         covered = list(self._coverage.values())
         return FleetReport(
             plan=plan,
@@ -255,8 +254,8 @@ class Measure:
             revisions=self.revisions,
             final_after_s=max(0.0, (self._world.now_us - self._end_us) / SECOND),
             trees=self._trees(plan, parameters),
-            node_messages=Spread.of(cells[0]),
-            node_bytes=Spread.of(cells[1]),
+            node_messages=Spread.of(messages),
+            node_bytes=Spread.of(nbytes),
             root=self._root(parameters),
             latency_ms=Spread.of(self.latencies()[1] / 1_000),
             recoveries=tuple(self._recoveries()),

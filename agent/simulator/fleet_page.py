@@ -11,7 +11,7 @@ import numpy as np
 
 from elf.agent.simulator.fleet_report import FleetReport, described, number
 from elf.agent.simulator.fleet_tree import drawing
-from elf.sinks.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Series, compact
+from elf.sinks.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Series, compact, size
 from elf.sinks.page import document
 from elf.srt.parameters import SECOND
 
@@ -51,7 +51,7 @@ def fleet_page(fleet: Fleet, report: FleetReport) -> str:
     body += _section(
         "From a written line to a visible one",
         _latency(measure, plan.seconds),
-        "Milliseconds, by the second in which a line was written; vertical lines are agents that died. Logarithmic.",
+        "By the second in which a line was written; vertical lines are agents that died. Logarithmic.",
     )
     body += _section(
         "Messages to a root, per second",
@@ -69,19 +69,23 @@ def _cards(report: FleetReport) -> list[tuple[str, str]]:
         ("levels and children at most", f"{report.trees.depth_end}, {report.trees.fan_in_max}"),
         (
             "latency, median and p99",
-            f"{number(report.latency_ms.median)} / {number(report.latency_ms.p99)} ms",
+            f"{_span(report.latency_ms.median)}, {_span(report.latency_ms.p99)}",
         ),
         (
             "to a node, median",
-            f"{number(report.node_messages.median)} msg/s, {compact(report.node_bytes.median)}B/s",
+            f"{number(report.node_messages.median)} msg/s, {size(report.node_bytes.median)}/s",
         ),
         (
             "to a root, median",
-            f"{number(report.root.messages.median)} msg/s, {compact(report.root.bytes.median)}B/s",
+            f"{number(report.root.messages.median)} msg/s, {size(report.root.bytes.median)}/s",
         ),
         ("messages less than flat", f"{number(report.root.messages_saved)} ×"),
         ("longest recovery of a job", recovery),
     ]
+
+
+def _span(ms: float) -> str:
+    return f"{ms:.3g} ms" if ms < 1_000 else f"{ms / 1_000:.3g} s"
 
 
 def _section(title: str, drawn: str, note: str) -> str:
@@ -100,16 +104,15 @@ def _latency(measure: Measure, seconds: int) -> str:
         Series("median", "main", [median for median, _ in values]),
         Series("99th percentile", "s4", [p99 for _, p99 in values]),
     ]
-    return over_seconds(series, seconds, lambda ms: f"{compact(ms)} ms", measure.kills, measure.begin_us)
+    return over_seconds(series, seconds, _span, measure.kills, measure.begin_us)
 
 
 def _roots(measure: Measure, report: FleetReport, seconds: int) -> str:
     counts = [second.root_messages for second in measure.seconds]
-    series = [
-        Series("every agent straight to the root", "s1", [report.root.flat_messages] * max(2, seconds)),
-        Series("the busiest root", "s4", [float(max(each)) or None for each in counts]),
-        Series("a root, median of the jobs", "main", [float(np.median(each)) or None for each in counts]),
-    ]
+    flat = Series("every agent straight to the root", "s1", [report.root.flat_messages] * seconds)
+    median = Series("a root, median of the jobs", "main", [float(np.median(each)) or None for each in counts])
+    busiest = Series("the busiest root", "s4", [float(max(each)) or None for each in counts])
+    series = [flat, busiest, median] if report.plan.jobs > 1 else [flat, median]
     return over_seconds(series, seconds, compact, (), measure.begin_us)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,7 +30,7 @@ class Spread(msgspec.Struct, frozen=True):
     max: float
 
     @classmethod
-    def of(cls, values: Sequence[float] | NDArray[np.int64], digits: int = 1) -> Spread:
+    def of(cls, values: Sequence[float] | NDArray[Any], digits: int = 1) -> Spread:
         if not len(values):
             return cls(0.0, 0.0, 0.0)
         found = np.percentile(values, (50, 99, 100), method="higher").tolist()
@@ -114,7 +115,7 @@ def as_json(report: FleetReport) -> str:
 def as_table(report: FleetReport) -> list[str]:
     """Lines for a terminal: what was simulated, then a figure a line."""
     plan = report.plan
-    rows = [("", "median", "p99", "max")]
+    rows: list[tuple[str, ...]] = [("", "median", "p99", "max")]
     for name, spread in (
         ("messages to a node, per second", report.node_messages),
         ("bytes to a node, per second", report.node_bytes),
