@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SinkOf = Callable[[str], NodeId | None]
 """A job's sink as the spec names it -> whom to send windows to, if it keeps a ledger."""
 
+Core = TreeSeat | Reducer | DeltaWorker | Succession | Master
+
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
 _LOG = {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover}
 _LEDGER = {m.LedgerTell, m.PutTell}
@@ -66,10 +68,17 @@ class JobSeat:
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
         self.succession = Succession(self.job, me, parameters, self._new_state)
         self.master: Master | None = None
+        self._cores: tuple[Core, ...] = ()
+        self._gather()
         self._parameters, self._sink_of = parameters, sink_of
         self._directory, self._budget = directory, budget
         self._items: list[Item] = []
         self._now = 0
+
+    def _gather(self) -> None:
+        """The cores that there are at present, in the order in which they are asked."""
+        cores = (self.tree, self.reducer, self.worker, self.succession, self.master)
+        self._cores = tuple(core for core in cores if core is not None)
 
     def _new_state(self, image: Any) -> JobState:
         state = JobState(self.job, self.spec.name, self._budget)
@@ -163,23 +172,20 @@ class JobSeat:
         """Time has passed."""
         self._now = now
         effects: list[Effect] = []
-        cores = (self.tree, self.reducer, self.worker, self.succession, self.master)
-        for core in cores:
-            if core is not None:
-                due = core.deadline
-                if due is not None and due <= now:
-                    effects += core.tick(now)
+        for core in self._cores:
+            due = core.deadline
+            if due is not None and due <= now:
+                effects += core.tick(now)
         return effects
 
     @property
     def deadline(self) -> int | None:
         """When `tick` has work next."""
         earliest: int | None = None
-        for core in (self.tree, self.reducer, self.worker, self.succession, self.master):
-            if core is not None:
-                due = core.deadline
-                if due is not None and (earliest is None or due < earliest):
-                    earliest = due
+        for core in self._cores:
+            due = core.deadline
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
         return earliest
 
     def take_items(self) -> list[Item]:
@@ -191,9 +197,8 @@ class JobSeat:
 
     def check(self) -> None:
         """Raise AssertionError unless every core's invariants hold."""
-        for core in (self.tree, self.reducer, self.worker, self.succession, self.master):
-            if core is not None:
-                core.check()
+        for core in self._cores:
+            core.check()
 
     # Messages for more than one core.
 
@@ -284,6 +289,7 @@ class JobSeat:
             sinks,
             room=lambda: self.succession.room,
         )
+        self._gather()
         self._items.append(ballot_item(self.job, serve.ballot))
         effects = self.tree.raise_ballot(serve.ballot, now)
         effects += self.reducer.parent_changed(None, True, now)
@@ -295,6 +301,7 @@ class JobSeat:
 
     def _step_down(self, now: int) -> list[Effect]:
         self.master = None
+        self._gather()
         return self.reducer.parent_changed(self.tree.parent, False, now)
 
 

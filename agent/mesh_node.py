@@ -158,20 +158,21 @@ class MeshNode:
         """Time has passed."""
         out: list[Outer] = []
         due = self._timers.due(now)
+        if not due:
+            return out
         for core in due:
             if core is self.directory:
                 neighbours = [contact.id for contact in self.overlay.leaves()]
                 self._do(self.directory.tick(now, neighbours), now, out, core)
             else:
-                self._do(core.tick(now), now, out, core)
+                self._do(core.tick(now), now, out, core)  # type: ignore[attr-defined]
             if isinstance(core, JobSeat):
                 self._seat_changed(core, now, out)
                 continue
             if isinstance(core, Link):
                 self._link_ticked(core, now, out)
             self._timers.watch(core)
-        if due:
-            self._overlay_changed(now, out)
+        self._overlay_changed(now, out)
         return self._end(now, out)
 
     @property
@@ -317,7 +318,7 @@ class MeshNode:
             elif kind is Post:
                 self._post(effect, now, out)  # type: ignore[arg-type]
             elif kind is Route:
-                self._route(effect.key, self.id, effect.message, 0, now, out)  # type: ignore[union-attr]
+                self._route(effect.key, self.id, effect.message, 0, now, out)  # type: ignore[union-attr, arg-type]
             else:
                 out.append(effect)  # type: ignore[arg-type]
 

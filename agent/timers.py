@@ -46,15 +46,18 @@ class Timers:
         heap = self._heap
         out: list[Timed] = []
         while heap and heap[0][0] <= now:
-            at, _, core = heapq.heappop(heap)
+            at, _, core = heap[0]
             if self._at.get(id(core)) != at:
+                heapq.heappop(heap)
                 continue
-            del self._at[id(core)]
             deadline = core.deadline
-            if deadline is None:
+            if deadline is not None and deadline > now:
+                self._at[id(core)] = deadline
+                self._made += 1
+                heapq.heapreplace(heap, (deadline, self._made, core))
                 continue
-            if deadline <= now:
+            heapq.heappop(heap)
+            del self._at[id(core)]
+            if deadline is not None:
                 out.append(core)
-            else:
-                self.watch(core)
         return out

@@ -77,10 +77,8 @@ class Rows(msgspec.Struct):
 
     @property
     def nbytes(self) -> int:
-        return sum(
-            part.nbytes
-            for part in (self.pane, self.hash, self.sub, self.split, self.ends, self.keys, self.lanes)
-        )
+        numbers = self.pane.nbytes + self.hash.nbytes + self.sub.nbytes + self.split.nbytes + self.ends.nbytes
+        return numbers + self.keys.nbytes + self.lanes.nbytes
 
     def slice(self, start: int, stop: int) -> Rows:
         """Rows [start, stop) as views, except for `ends`, which start anew. O(stop - start)."""

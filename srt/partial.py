@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -10,7 +11,7 @@ from elf.cbt._kernel import merge
 from elf.cbt.rows import Op, Rows
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(msgspec.Struct, frozen=True, dict=True):
     """Ordered, folded rows of each of a plan's trees (groups, line counters, families), with the operations that merge them.
 
     The operations travel along, so a reducer merges jobs that it has never heard of.
@@ -19,8 +20,9 @@ class Part(msgspec.Struct, frozen=True):
     ops: tuple[tuple[Op, ...], ...]
     rows: tuple[Rows, ...]
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
+        """Of the rows in memory: asked for at each hop."""
         return sum(rows.nbytes for rows in self.rows)
 
 
