@@ -24,7 +24,7 @@ check: $(VENV)/.ready
 wheel: $(VENV)/.ready
 	$(BIN)/python tests/wheel.py
 
-# Each against its peers in the same run; a quarter of an hour, on two cores that do nothing else. Writes the report.
+# Each against its peers in the same run; an hour, on two cores that do nothing else. Writes the report.
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/all.py --report benchmarks/results.md
 

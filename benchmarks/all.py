@@ -2,7 +2,7 @@
 
     python benchmarks/all.py [--runs 5] [--folder /tmp/elf-bench] [--report benchmarks/results.md] [--smoke]
 
-About fifteen minutes and 4 GB of disk; with `--smoke` less than a minute. A target that is missed is told; a result that
+About three quarters of an hour and 4 GB of disk; with `--smoke` less than a minute. A target that is missed is told; a result that
 differs from its peer's ends with exit code 1.
 """
 
@@ -21,7 +21,7 @@ import measure
 from peers import PEERS
 
 HERE = Path(__file__).parent
-SCRIPTS = ("query.py", "peers.py", "cbt.py", "agent.py")
+SCRIPTS = ("query.py", "peers.py", "cbt.py", "agent.py", "mesh.py")
 SMOKE_CBT = ("--rows", "100000", "--runs", "1")
 
 
@@ -56,6 +56,8 @@ def heading() -> str:
 def options_of(script: str, runs: int, folder: Path, smoke: bool) -> Sequence[str]:
     if script == "cbt.py":
         return SMOKE_CBT if smoke else ("--runs", str(runs))
+    if script == "mesh.py":
+        return ["--smoke"] if smoke else ()
     shared = ("--folder", str(folder), *(["--smoke"] if smoke else []))
     return shared if script == "agent.py" else ("--runs", str(runs), *shared)
 

@@ -64,3 +64,10 @@ def test_an_agent_counts_every_line(folder: Path) -> None:
     told = run("agent.py", "--smoke", "--folder", str(folder))
     assert "lines and bytes by status, lake and writer: equal" in told
     assert "processor, % of one core" in told
+
+
+def test_a_mesh_of_each_kind_is_exact() -> None:
+    told = run("mesh.py", "--smoke")
+    assert told.count("exact: True") == 7
+    assert "exact: False" not in told
+    assert "NOT MET" not in told

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from elf.srt.parameters import SECOND, Parameters
 from elf.srt.sizes import MESSAGE_BYTES, size_of
 from elf.srt.subtree import depth_max
 
+T = TypeVar("T")
 Ints = NDArray[np.int64]
 _ELSEWHERE = frozenset(
     {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover, m.LedgerTell, m.PutTell}
@@ -243,7 +244,7 @@ class Measure:
 
     def report(self, plan: Plan, parameters: Parameters, wrong: str, is_over: bool) -> FleetReport:
         nothing = np.empty((2, 0), dtype=np.int64)
-        messages, nbytes = np.concatenate([nothing, *map(np.array, self._cells)], axis=1)
+        messages, nbytes = np.concatenate([nothing, *map(np.array, _standing(self._cells))], axis=1)
         covered = list(self._coverage.values())
         return FleetReport(
             plan=plan,
@@ -276,7 +277,7 @@ class Measure:
         )
 
     def _root(self, parameters: Parameters) -> Root:
-        busy = self.seconds[JOINED_US // SECOND :] or self.seconds
+        busy = _standing(self.seconds)
         messages = Spread.of([count for second in busy for count in second.root_messages])
         nbytes = Spread.of([count for second in busy for count in second.root_bytes])
         flat_messages, flat_bytes = self.flat(parameters)
@@ -298,6 +299,11 @@ class Measure:
                     at_s=round((killed.at_us - self.begin_us) / SECOND, 2),
                     seconds=round((again_us - killed.at_us) / SECOND, 3) if again_us else None,
                 )
+
+
+def _standing(seconds: Sequence[T]) -> Sequence[T]:
+    """Those in which the trees stand; all, where it never came to that."""
+    return seconds[JOINED_US // SECOND :] or seconds
 
 
 def detection_us(parameters: Parameters) -> int:

@@ -77,7 +77,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything in virtual time. Of nodes and roots: received while the jobs ran, second by second."""
+    """Everything in virtual time. Of nodes and roots: what they receive in a second, once the trees stand until faults and traffic end."""
 
     plan: Plan
     exact: bool | None
