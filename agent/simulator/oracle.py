@@ -206,10 +206,12 @@ class Oracle:
             name = f"job {short(job)} version {stretch.version[:6]} window {start}"
             return f"{name}: never published, {len(truth)} groups" if truth else ""
         told = groups_of(put)
+        if self.gone and put.status != "open" and put.revision[:2] < began:
+            return ""
         if put.covers != (low, high):
             return f"{_name(put)}: speaks for {put.covers}, the schedule says {(low, high)}"
         whole = put.agents_reporting == put.agents_expected
-        if put.status != "open" and not whole and self._lacks_only_gone(put, began, told, truth):
+        if put.status != "open" and not whole and self._lacks_only_gone(put, told, truth):
             return ""
         if told != truth:
             wrong = min(key for key in {**told, **truth} if told.get(key) != truth.get(key))
@@ -219,11 +221,10 @@ class Oracle:
         return ""
 
 
-    def _lacks_only_gone(self, put: Put, began: Ballot, told: Groups, truth: Groups) -> bool:
-        is_before = put.revision[:2] < began
-        if not self.gone or (put.agents_expected - put.agents_reporting > len(self.gone) and not is_before):
+    def _lacks_only_gone(self, put: Put, told: Groups, truth: Groups) -> bool:
+        if put.agents_expected - put.agents_reporting > len(self.gone):
             return False
-        least = {} if is_before else self.of_present(*put.covers)
+        least = self.of_present(*put.covers)
         return all(
             least.get(key, (0, 0)) <= told.get(key, (0, 0)) <= truth.get(key, (0, 0)) for key in {**told, **truth}
         )

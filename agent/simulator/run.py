@@ -28,6 +28,8 @@ SEEDS = 3
 SETTLE_US = 2_000_000
 """What is found exact must still be so after this."""
 SINK_NAME = "lake"
+EVERY = 100
+"""All cores of a node are checked at every so manyth event: a tenth of the time of a run."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -66,7 +68,7 @@ def version_of(window: str, number: int) -> Version:
 
 
 def simulate(
-    scenario: s.Scenario, *, every: int = 40, prepare: Callable[[Run], None] | None = None
+    scenario: s.Scenario, *, every: int = EVERY, prepare: Callable[[Run], None] | None = None
 ) -> Outcome:
     """Run a scenario to its end, or to the first violation. `prepare` may add observers before anything happens."""
     begun = process_time()
@@ -86,7 +88,7 @@ def simulate(
 class Run:
     """One simulation. `world` and `oracle` are for observers."""
 
-    def __init__(self, scenario: s.Scenario, every: int = 40) -> None:
+    def __init__(self, scenario: s.Scenario, every: int = EVERY) -> None:
         self.scenario = scenario
         self.world = World(scenario.seed, scenario.parameters, scenario.weather)
         self.invariants = Invariants(self.world, every)

@@ -139,6 +139,7 @@ def decode(data: bytes) -> Scenario:
 
 
 QUICK = Parameters(
+    flush_us=300 * MS,
     emit_us=400 * MS,
     park_us=1_700 * MS,
     hold_us_max=4 * SECOND,
@@ -166,7 +167,7 @@ class _Maker:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.rng = seed, Random(seed)
-        self.hosts = self.rng.choice((5, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 24))
+        self.hosts = self.rng.choice((5, 5, 5, 5, 6, 6, 6, 7, 7, 8, 9, 10, 12, 16, 24))
         self.joined = self.hosts
         self.parted: set[int] = set()
         self.trouble_us = int(self.rng.uniform(13, 25) * SECOND)
@@ -175,7 +176,7 @@ class _Maker:
 
     def scenario(self) -> Scenario:
         rng = self.rng
-        jobs = tuple(self._job() for _ in range(rng.choice((1, 1, 2, 2, 3))))
+        jobs = tuple(self._job() for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3))))
         kinds = (
             (self._storm, 5),
             (self._cut, 6),

@@ -1,0 +1,130 @@
+"""A failing scenario made short: fewer faults, jobs and hosts, shorter and calmer, as long as it still fails.
+
+Greedy delta debugging (Zeller and Hildebrandt, 2002) over a value: every candidate is a whole scenario, which either fails too and
+is taken, or is left. Any violation counts, since the shortest way to one is mostly the same mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from elf.agent.simulator import scenario as s
+from elf.agent.simulator.network import Weather
+from elf.agent.simulator.run import simulate
+
+RUNS_MAX = 120
+"""A run takes about a second."""
+HOSTS_MIN = 3
+
+
+def shrink(
+    scenario: s.Scenario,
+    fails: Callable[[s.Scenario], bool] = lambda each: not simulate(each).is_exact,
+    runs_max: int = RUNS_MAX,
+) -> s.Scenario:
+    """The shortest failing scenario found within that many runs; the given one must fail."""
+    left = runs_max
+    found = True
+    while found:
+        found = False
+        for candidate in _simpler(scenario):
+            if left <= 0:
+                return scenario
+            left -= 1
+            if fails(candidate):
+                scenario, found = candidate, True
+                break
+    return scenario
+
+
+def _simpler(scenario: s.Scenario) -> Iterator[s.Scenario]:
+    """Simpler ones, the boldest first."""
+    yield from _fewer_faults(scenario)
+    for job in reversed(range(len(scenario.jobs))):
+        if len(scenario.jobs) > 1:
+            yield without_job(scenario, job)
+    for host in reversed(range(scenario.hosts)):
+        if scenario.hosts > HOSTS_MIN:
+            yield without_host(scenario, host)
+    yield from _shorter_faults(scenario)
+    yield from _plainer(scenario)
+
+
+def _fewer_faults(scenario: s.Scenario) -> Iterator[s.Scenario]:
+    """Without a half, a quarter, … of the faults, and without each."""
+    faults = scenario.faults
+    size = len(faults) // 2
+    while size:
+        for start in range(0, len(faults), size):
+            yield _with_faults(scenario, (*faults[:start], *faults[start + size :]))
+        size //= 2
+    if len(faults) == 1:
+        yield _with_faults(scenario, ())
+
+
+def _with_faults(scenario: s.Scenario, faults: tuple[s.AnyFault, ...]) -> s.Scenario:
+    return msgspec.structs.replace(scenario, faults=faults)
+
+
+def _shorter_faults(scenario: s.Scenario) -> Iterator[s.Scenario]:
+    faults = scenario.faults
+    for at, fault in enumerate(faults):
+        if fault.until_us - fault.at_us > 200 * s.MS:
+            half = msgspec.structs.replace(fault, until_us=(fault.at_us + fault.until_us) // 2)
+            yield _with_faults(scenario, (*faults[:at], half, *faults[at + 1 :]))
+    last = max((max(fault.at_us, fault.until_us) for fault in faults), default=s.CALM_US)
+    if last + s.SECOND < scenario.trouble_us:
+        yield msgspec.structs.replace(scenario, trouble_us=last + s.SECOND // 2)
+
+
+def _plainer(scenario: s.Scenario) -> Iterator[s.Scenario]:
+    plain: tuple[tuple[str, object], ...] = (
+        ("weather", Weather()),
+        ("skews", (0,)),
+        ("traffic", msgspec.structs.replace(scenario.traffic, rotate_us=0)),
+        ("traffic", msgspec.structs.replace(scenario.traffic, late_share=0.0)),
+        ("traffic", msgspec.structs.replace(scenario.traffic, lines_per_s=2.0)),
+        ("parameters", s.QUICK),
+    )
+    for name, value in plain:
+        if getattr(scenario, name) != value:
+            yield msgspec.structs.replace(scenario, **{name: value})
+
+
+def without_job(scenario: s.Scenario, job: int) -> s.Scenario:
+    """The jobs behind it move up."""
+    faults: list[s.AnyFault] = []
+    for fault in scenario.faults:
+        if isinstance(fault, s.Change | s.Crash):
+            if fault.job == job and (isinstance(fault, s.Change) or fault.target in ("master", "circle")):
+                continue
+            fault = msgspec.structs.replace(fault, job=max(0, fault.job - (fault.job >= job)))
+        faults.append(fault)
+    jobs = (*scenario.jobs[:job], *scenario.jobs[job + 1 :])
+    return msgspec.structs.replace(scenario, jobs=jobs, faults=tuple(faults))
+
+
+def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
+    """Hosts behind it move up; what would have happened to it does not."""
+    faults: list[s.AnyFault] = []
+    for fault in scenario.faults:
+        if isinstance(fault, s.Cut):
+            hosts = tuple(each - (each > host) for each in fault.hosts if each != host)
+            if hosts:
+                faults.append(msgspec.structs.replace(fault, hosts=hosts))
+        elif isinstance(fault, s.Change):
+            faults.append(msgspec.structs.replace(fault, host=max(0, fault.host - (fault.host >= host))))
+        elif isinstance(fault, s.Crash) and fault.target != "host":
+            faults.append(msgspec.structs.replace(fault, host=0))
+        elif isinstance(fault, s.Storm):
+            faults.append(fault)
+        elif fault.host != host:
+            faults.append(msgspec.structs.replace(fault, host=fault.host - (fault.host > host)))
+    skews = scenario.skews
+    if len(skews) > host:
+        skews = (*skews[:host], *skews[host + 1 :]) or (0,)
+    return msgspec.structs.replace(
+        scenario, hosts=scenario.hosts - 1, faults=tuple(faults), skews=skews
+    )

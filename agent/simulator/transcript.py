@@ -1,0 +1,165 @@
+"""What happened, for people: virtual time, who, and what, with messages in a few words.
+
+Faults, lives and publications always; of the messages those of one job that say something (no signs of life, no acknowledgements).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from elf.agent.simulator.run import Outcome, Run, simulate
+from elf.agent.simulator.scenario import Scenario
+from elf.agent.simulator.world import EPOCH_US, Actor
+from elf.jobmaster.schedule import number_of
+from elf.srt import messages as m
+from elf.srt.effects import Notice
+from elf.srt.ids import JobId, NodeId, job_id, short
+
+LINES_MAX = 4_000
+"""The last ones; a violation is near the end."""
+SPANS_MAX = 4
+
+_DULL = (
+    m.Ping,
+    m.Pong,
+    m.ProbeFor,
+    m.LeavesAsk,
+    m.LeavesTell,
+    m.GossipDigest,
+    m.GossipItems,
+    m.Size,
+    m.Path,
+)
+
+
+def transcript(scenario: Scenario, job: int = 0, lines_max: int = LINES_MAX) -> tuple[Outcome, str]:
+    """Run it, and tell the last part of what happened to that job. The same scenario gives the same text."""
+    lines: deque[str] = deque(maxlen=lines_max)
+    watched = job_id(f"job{job}")
+
+    def prepare(run: Run) -> None:
+        names = {actor.id: actor.name for actor in run.hosts} | {run.sink: "sink"}
+        teller = Teller(watched, lambda node: names.get(node, short(node)))
+
+        def observe(now_us: int, what: str, who: Actor | None, about: object) -> None:
+            text = teller.line(what, about)
+            if text:
+                lines.append(f"{now_us / 1e6:10.4f}  {who.name if who else '':6} {text}")
+
+        run.world.observers.append(observe)
+
+    outcome = simulate(scenario, prepare=prepare)
+    verdict = outcome.violation or "every window is exact"
+    lines.append(f"{outcome.at_us / 1e6:10.4f}  {verdict}")
+    return outcome, "\n".join(lines) + "\n"
+
+
+class Teller:
+    """Puts one job's events into words. name: of a node."""
+
+    def __init__(self, job: JobId, name: Callable[[NodeId], str]) -> None:
+        self._job, self._name = job, name
+
+    def line(self, what: str, about: object) -> str:
+        """ "" for what is not worth a line."""
+        if what == "deliver":
+            source, message = about  # type: ignore[misc]
+            return self._delivered(source, message)
+        if what == "put":
+            assert isinstance(about, m.Put)
+            return f"sink takes {self.words(about)}" if about.job == self._job else ""
+        if isinstance(about, Notice):
+            return f"notice {about.kind}: {about.text}"
+        if what == "job":
+            return f"job {about.name} number {about.number}, {about.mode}"  # type: ignore[attr-defined]
+        if isinstance(about, msgspec.Struct):
+            return f"{what} {about}"
+        return what if about is None else f"{what} {about}"
+
+    def _delivered(self, source: NodeId, message: m.Message) -> str:
+        inner: object = message
+        if isinstance(inner, m.Frame):
+            inner = inner.message
+        if isinstance(inner, m.Routed):
+            inner = inner.message
+        if inner is None or isinstance(inner, _DULL) or getattr(inner, "job", None) != self._job:
+            return ""
+        repeated = f" #{message.sequence}" if isinstance(message, m.Frame) else ""
+        return f"<- {self._name(source)}{repeated} {self.words(inner)}"
+
+    def words(self, message: object) -> str:
+        """A message in a few words."""
+        kind = type(message).__name__
+        tell = _WORDS.get(type(message))
+        return f"{kind} {tell(self, message)}".rstrip() if tell else kind
+
+    def ballot(self, ballot: m.Ballot) -> str:
+        return f"{ballot[0]}.{self._name(ballot[1])}" if ballot[1] else "-"
+
+    def bundle_id(self, id: m.BundleId) -> str:
+        return f"{self._name(id[0])}/{id[1]}/{id[2]}"
+
+    def spans(self, spans: dict[m.Slot, m.Span]) -> str:
+        told = [
+            f"{self._name(worker)}:{file & 0xFFF:03x}{f'/{lane & 0xFFFF}' if lane else ''}[{start},{end})"
+            f"{''.join(letter for bit, letter in ((m.FIRST, 'F'), (m.CLOSED, 'C'), (m.GAP, 'G')) if flags & bit)}"
+            for (worker, file, lane), (start, end, flags) in list(spans.items())[:SPANS_MAX]
+        ]
+        more = len(spans) - SPANS_MAX
+        return " ".join(told) + (f" and {more} more" if more > 0 else "")
+
+    def _bundle(self, message: m.Bundle) -> str:
+        lines = sum(int(part.rows[1].lanes[0].sum()) for part in message.parts.values())
+        again = " again" if message.again else ""
+        return (
+            f"{self.bundle_id(message.id)}{again} under {self.ballot(message.ballot)} {self.spans(message.contributions)} "
+            f"lines {lines} watermark {seconds(message.watermark)}"
+        )
+
+    def _put(self, message: m.Put) -> str:
+        epoch, node, n = message.revision
+        return (
+            f"{message.version[:6]} [{seconds(message.start)}, {seconds(message.end)}) {message.status} "
+            f"{epoch}.{self._name(node)}.{n} {message.agents_reporting} of {message.agents_expected} agents, "
+            f"{message.lines[0]} lines"
+        )
+
+    def _log(self, message: m.Append) -> str:
+        kinds = " ".join(type(entry).__name__ for entry in message.entries)
+        last = message.first + len(message.entries) - 1
+        return f"{self.ballot(message.ballot)} {message.first}..{last} committed {message.committed} {kinds}"
+
+    def _tell(self, message: m.StateTell) -> str:
+        serving = " serving" if message.serving else ""
+        return f"holds {self.ballot(message.held)} to {message.index}, promised {self.ballot(message.highest)}{serving}"
+
+
+def seconds(event_us: int) -> str:
+    """An event time, in seconds since the virtual epoch."""
+    return "none" if event_us == m.NO_WATERMARK else f"{(event_us - EPOCH_US) / 1e6:g}"
+
+
+_WORDS: dict[type, Callable[[Teller, m.Message], str]] = {
+    m.Bundle: Teller._bundle,  # type: ignore[dict-item]
+    m.Put: Teller._put,  # type: ignore[dict-item]
+    m.Append: Teller._log,  # type: ignore[dict-item]
+    m.StateTell: Teller._tell,  # type: ignore[dict-item]
+    m.Commit: lambda t, x: f"{t.ballot(x.ballot)} {' '.join(map(t.bundle_id, x.ids))}",  # type: ignore[attr-defined]
+    m.Split: lambda t, x: f"{t.ballot(x.ballot)} {t.bundle_id(x.id)} {len(x.positions)} positions",  # type: ignore[attr-defined]
+    m.Hello: lambda t, x: f"of {t._name(x.worker)}",  # type: ignore[attr-defined]
+    m.Welcome: lambda t, x: f"{t.ballot(x.ballot)} since {seconds(x.since_us)}, {len(x.positions)} files, lanes {len(x.lanes)}",  # type: ignore[attr-defined]
+    m.Goodbye: lambda t, x: f"of {t._name(x.worker)}",  # type: ignore[attr-defined]
+    m.Control: lambda t, x: f"{t.ballot(x.ballot)} schedule {number_of(x.schedule)}",  # type: ignore[attr-defined]
+    m.Install: lambda t, x: f"{t.ballot(x.ballot)} to {x.index} and {len(x.tail)} more",  # type: ignore[attr-defined]
+    m.Held: lambda t, x: f"{t.ballot(x.ballot)} to {x.index}{' refused' if x.refused else ''}",  # type: ignore[attr-defined]
+    m.StateAsk: lambda t, x: f"under {t.ballot(x.ballot)}",  # type: ignore[attr-defined]
+    m.Fetch: lambda t, x: f"under {t.ballot(x.ballot)}",  # type: ignore[attr-defined]
+    m.Handover: lambda t, x: f"{t.ballot(x.ballot)} at {x.index}",  # type: ignore[attr-defined]
+    m.TreeJoin: lambda t, x: f"of {t._name(x.child)}, {x.size} nodes",  # type: ignore[attr-defined]
+    m.Adopt: lambda t, x: f"path {' '.join(map(t._name, x.path))}",  # type: ignore[attr-defined]
+    m.LedgerTell: lambda t, x: f"fence {t.ballot(x.fence)}, {len(x.entries)} windows",  # type: ignore[attr-defined]
+    m.PutTell: lambda t, x: f"holds {x.revision[0]}.{x.revision[2]} of {seconds(x.start)}",  # type: ignore[attr-defined]
+}

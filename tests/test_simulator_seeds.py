@@ -1,0 +1,41 @@
+"""Whole meshes under mixed faults: every window exact, or honest about what is missing, and exact after healing.
+
+A seed that fails is printed with its violation; `python -m elf.agent.simulator.soak` tells how to see more of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elf.agent.simulator.run import simulate
+from elf.agent.simulator.scenario import Scenario, decode, random_scenario
+
+SEEDS, BATCH = 300, 10
+FAILED_ONCE: tuple[int, ...] = ()
+"""Seeds beyond the first that failed once."""
+KEPT = sorted((Path(__file__).parent / "golden_simulator").glob("*.json"))
+"""Scenarios that failed once, whatever the seeds mean today."""
+
+
+def check(scenario: Scenario) -> None:
+    outcome = simulate(scenario)
+    assert outcome.is_exact, f"seed {scenario.seed}: {outcome.violation}"
+    assert outcome.finals, f"seed {scenario.seed}: no window was final"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_mixed_faults(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        check(random_scenario(seed))
+
+
+@pytest.mark.parametrize("seed", FAILED_ONCE)
+def test_seeds_that_failed_once(seed: int) -> None:
+    check(random_scenario(seed))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_scenarios_that_failed_once(path: Path) -> None:
+    check(decode(path.read_bytes()))
