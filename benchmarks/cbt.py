@@ -94,13 +94,14 @@ class Clock:
 
 
 def by_tree(source: Iterator[Piece], cap: int, clock: Clock, digest: Digest) -> None:
+    from elf.agent.allocator import resident_bytes
     from elf.cbt._kernel import make_rows
     from elf.cbt.budget import Budget
     from elf.cbt.rows import Op
     from elf.cbt.tree import Tree
 
     ops = [Op.SUM64, Op.SUM128]
-    budget = Budget(cap or 1 << 40)
+    budget = Budget(cap or 1 << 40, resident=resident_bytes)
     tree = Tree(ops, budget)
     for keys, values in clock.feed(source):
         n = len(values)

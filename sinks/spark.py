@@ -83,6 +83,8 @@ def _settings(master: str | None, home: Path) -> dict[str, str]:
         # A report takes seconds, most of them the JVM's optimiser: without its last stage a report of three days of minutes
         # takes 13 s of CPU in place of 29. Whoever names a master, `local[*]` too, gets all stages.
         options += " -XX:TieredStopAtLevel=1"
+        # Without it the room for compiled code is 48 MB, which a process with hundreds of queries fills; and then it runs slow.
+        options += " -XX:ReservedCodeCacheSize=256m"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
