@@ -22,7 +22,7 @@ from elf.agent.feed import Feed, columns_for
 from elf.agent.fields import Reason
 from elf.agent.format_choice import HEAD_BYTES, FormatChoice, head_of
 from elf.agent.plan_cache import compiled
-from elf.agent.worker import Worker
+from elf.agent.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
 from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
@@ -33,9 +33,6 @@ from elf.sinks.result import ColumnInfo, Sink, StateSink, Window
 MEMORY_MAX = 256 << 20
 STORE_BYTES = 16 << 20
 """What a lake sink gathers before it is written: the writer's process holds it whole."""
-
-CUT_FACTOR = 3
-"""What cutting the fronts takes, in sizes of them: key bytes, rows, and the rows in order."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):

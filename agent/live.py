@@ -37,6 +37,8 @@ STORE_S = 20.0
 RETRY_S = 5.0
 UNRECORDED_MAX = 16 << 20
 """Reading stops while more than this waits for a journal that cannot be written."""
+HELD_SHARE = 8
+"""Fronts, dictionaries and what waits for the journal take one part in so many of the budget; then they are emptied."""
 JOURNAL_GROWTH = 8 << 20
 """The journal is rewritten when it has grown by this much and to more than twice its last snapshot."""
 
@@ -114,7 +116,7 @@ class Live:
             for source in self.sources:
                 source.scan(now)
                 self._tell(source, now)  # what was found comes before what is said of its lines
-                more |= source.read(now, deadline)
+                more |= source.read(now, deadline, self._has_room)
                 self._tell(source, now)
         self._is_full = not self._guarded("memory", self._keep_within_budget)
         if self._begun:
@@ -151,17 +153,27 @@ class Live:
         return self.journal is not None and any(job.has_unrecorded() for job in self.jobs)
 
     def _is_choked(self) -> bool:
-        if self._is_full:
-            return True
-        return sum(job.unrecorded_bytes for job in self.jobs) > UNRECORDED_MAX and self.journal is not None
+        return self._is_full or (self.journal is not None and self._unrecorded_bytes() > UNRECORDED_MAX)
+
+    def _unrecorded_bytes(self) -> int:
+        return sum(job.unrecorded_bytes for job in self.jobs)
+
+    def _held_bytes(self) -> int:
+        """What is not in the trees yet, or must stay beside them until it is on record."""
+        workers = sum(job.worker.nbytes for job in self.jobs)
+        return workers + self._unrecorded_bytes() + sum(source.feed.nbytes for source in self.sources)
+
+    def _has_room(self) -> bool:
+        """Whether reading may go on: a fifth of a second of it could fill a small cap."""
+        return self._held_bytes() <= self.budget.cap_bytes // HELD_SHARE
 
     def _keep_within_budget(self) -> None:
-        held = sum(job.worker.nbytes + job.unrecorded_bytes for job in self.jobs)
-        held += sum(source.feed.nbytes for source in self.sources)
-        if held > self.budget.cap_bytes // 4:
+        if not self._has_room():
             for source in self.sources:
                 source.feed.empty_dictionaries()
-        self.budget.reserve("workers", held)
+        if self._unrecorded_bytes() > self.budget.cap_bytes // (2 * HELD_SHARE):
+            self._next_sync = 0.0  # not in a second: in this round
+        self.budget.reserve("workers", self._held_bytes())
 
     def publish(self, now_us: int) -> None:
         """Publish the jobs whose emit interval is over."""

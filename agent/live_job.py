@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 
 from elf.agent.job_record import Changes, Gap, JobRecord, whole
-from elf.agent.worker import LATE, Worker
+from elf.agent.worker import CUT_FACTOR, LATE, Worker
 from elf.cbt.budget import Budget
 from elf.cbt.frame import pack, unpack
 from elf.cbt.rows import Rows
@@ -52,6 +52,7 @@ class LiveJob:
         lakes: Sequence[str] = (),
     ) -> None:
         self.name, self.plan, self.options, self.sinks = name, plan, options, list(sinks)
+        self._budget = budget
         self.worker = Worker(plan)
         self.publisher = Publisher(name, plan, budget)
         self.panes = Panes(plan, budget)
@@ -99,12 +100,13 @@ class LiveJob:
 
         Where memory should give way to a disk that is full, it all goes in even so; the budget will ask again.
         """
-        for delta in self.worker.cut():
-            self.overflows += delta.overflows
-            self.late += int(delta.rows[1].lanes[LATE].sum())
-            self._unrecorded.append(delta.rows)
-            with suppress(OSError):
-                self.windows.merge(delta.rows)
+        with self._budget.scratch(CUT_FACTOR * self.worker.nbytes):
+            for delta in self.worker.cut():
+                self.overflows += delta.overflows
+                self.late += int(delta.rows[1].lanes[LATE].sum())
+                self._unrecorded.append(delta.rows)
+                with suppress(OSError):
+                    self.windows.merge(delta.rows)
 
     def publish(self, watermark_us: int | None) -> int:
         """Cut, then give the sinks what is due; returns how many windows they took. OSError from a sink passes through."""

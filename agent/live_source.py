@@ -103,15 +103,15 @@ class LiveSource:
         self.source.scan(now.steady_s)
         self._scanned = now
 
-    def read(self, now: Moment, deadline: float) -> bool:
-        """Read what is there, until `deadline` (monotonic); True when more is waiting."""
+    def read(self, now: Moment, deadline: float, has_room: Callable[[], bool] = lambda: True) -> bool:
+        """Read what is there, until `deadline` (monotonic) or while `has_room` says so; True when more is waiting."""
         if self._last_line_s is None:
             self._last_line_s = now.steady_s
         if self._is_left:  # where its jobs stand is on record
             return False
         while (block := self.source.read(now.steady_s)) is not None:
             self._take(block, now)
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or not has_room():
                 return not self._is_left
         return False
 

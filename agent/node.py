@@ -10,6 +10,7 @@ from typing import cast
 
 import msgspec
 
+from elf.agent.allocator import resident_bytes
 from elf.agent.config import Config, JobSection, SourceSection, check_sinks
 from elf.agent.engine import Progress, RunOptions, Summary
 from elf.agent.feed import Feed, columns_for
@@ -56,10 +57,10 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
 
 def _open_live(config: Config, notices: Notices) -> Live:
     """The agent as its journal left it. What was read of the journal is gone when this returns: it may be large."""
+    budget = Budget(config.agent.memory_max, config.agent.state_dir, resident_bytes)
     journal, encoded = Journal.open(config.agent.state_dir / JOURNAL)
     try:
         history = History(encoded)
-        budget = Budget(config.agent.memory_max, config.agent.state_dir)
         sources = _sources(config, history, budget, notices)
         return Live(
             sources,
@@ -257,7 +258,7 @@ def follow(
         raise UsageError(
             "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
         )
-    budget = Budget(options.memory_max, options.state_dir)
+    budget = Budget(options.memory_max, options.state_dir, resident_bytes)
     job = LiveJob(options.job, plan, JobOptions(), sinks, budget, _epoch(options.job, sinks, 0))
     bounds = (options.since_us, options.until_us)
     live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)

@@ -34,6 +34,8 @@ Mask = NDArray[np.bool_]
 
 READ, PARSED, REJECTED, LATE = range(4)
 """The accumulators of the line counters."""
+CUT_FACTOR = 3
+"""What a cut takes, in sizes of the fronts: key bytes, rows, and the rows in order."""
 
 
 class Delta(msgspec.Struct):
