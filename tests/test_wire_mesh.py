@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from elf.agent.simulator.disk import Disk, Key
-from elf.agent.simulator.run import simulate
+from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import random_scenario
 from elf.agent.simulator.world import World
 from elf.jobmaster.log_codec import LOG
@@ -71,13 +71,17 @@ class Bytes:
             self.wrong.append(f"{sent!r:.2000}\n{came!r:.2000}")
 
 
+def no_inspection(run: Run) -> None:
+    """The simulator's invariants tell entries of two nodes apart by identity, which bytes do not keep."""
+    run.world.inspect = None
+
+
 @pytest.mark.parametrize("seed", [4])
 def test_a_mesh_over_bytes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     between = Bytes(monkeypatch)
-    outcome = simulate(random_scenario(seed), every=1_000)
+    outcome = simulate(random_scenario(seed), prepare=no_inspection)
     assert between.wrong == []
     assert between.messages > 1_000
     assert between.posted > 500
     assert between.records > 20
-    assert "PeerError" not in outcome.violation
-    assert "ValueError" not in outcome.violation
+    assert outcome.violation == ""
