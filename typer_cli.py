@@ -326,15 +326,21 @@ def simulate(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also a page: the tree, latency, load of the roots.")
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Instead: a scenario that a soak kept, as a transcript."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Plan a fleet: simulate one, with agents that die and datagrams that are lost.
 
     The agents' own code on a virtual network; every window is compared with one pass over all lines.
     """
-    from elf.agent.commands.simulate import simulate_command
+    from elf.agent.commands.simulate import replay_command, simulate_command
     from elf.agent.simulator.fleet_report import Plan
 
+    if replay is not None:
+        raise typer.Exit(replay_command(replay))
     plan = Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=seed, kill=kill, loss=loss, lines_per_s=rate)
     raise typer.Exit(simulate_command(plan, output.value if output else None, html, quiet))
 

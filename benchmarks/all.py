@@ -2,7 +2,7 @@
 
     python benchmarks/all.py [--runs 5] [--folder /tmp/elf-bench] [--report benchmarks/results.md] [--smoke]
 
-About three quarters of an hour and 4 GB of disk; with `--smoke` less than a minute. A target that is missed is told; a result that
+About three quarters of an hour and 4 GB of disk; with `--smoke` two minutes. A target that is missed is told; a result that
 differs from its peer's ends with exit code 1.
 """
 

@@ -59,7 +59,7 @@ def run(plan: Plan, before: Callable[[Fleet], None] = lambda fleet: None) -> tup
 
 def scale(smoke: bool) -> None:
     """Shape of the trees and load of the roots, without faults."""
-    nodes, jobs, seconds = (60, 4, 5) if smoke else (1_000, 20, 10)
+    nodes, jobs, seconds = (40, 2, 5) if smoke else (1_000, 20, 10)
     print(f"\nTrees: {nodes:,} agents, {jobs} jobs")
     _, report = run(Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=7))
     trees, root = report.trees, report.root
@@ -83,7 +83,7 @@ def _spread(spread: object) -> str:
 
 def loss(smoke: bool) -> None:
     """One datagram in a hundred is lost for three seconds."""
-    nodes = 60 if smoke else 10_000
+    nodes = 40 if smoke else 10_000
     print(f"\nLoss: {nodes:,} agents, 1 % of datagrams from second {STORM_S} to {STORM_S + STORM_SECONDS}")
     begin_us, end_us = CALM_US + STORM_S * SECOND, CALM_US + (STORM_S + STORM_SECONDS) * SECOND
 
@@ -125,7 +125,7 @@ def _latency(fleet: Fleet, second: int) -> tuple[float, float]:
 
 def deaths(smoke: bool) -> None:
     """A master dies; when is its job published again?"""
-    nodes, seeds = (60, (7,)) if smoke else (1_000, (7, 8, 9))
+    nodes, seeds = (40, (7,)) if smoke else (1_000, (7, 8, 9))
     print(f"\nA master dies: {nodes:,} agents, {len(seeds)} times")
     slowest, detection = 0.0, 0.0
     for seed in seeds:
@@ -139,7 +139,7 @@ def deaths(smoke: bool) -> None:
 
 def load(smoke: bool) -> None:
     """Messages and bytes that a node receives, by the size of the mesh."""
-    sizes = (20, 60) if smoke else (100, 1_000, 10_000)
+    sizes = (10, 30) if smoke else (100, 1_000, 10_000)
     print("\nLoad: one job, 2 lines/s at each agent, no faults; received per second, once the tree stands")
     rows = []
     for nodes in sizes:
@@ -166,7 +166,7 @@ def load(smoke: bool) -> None:
 
 def speed(smoke: bool) -> None:
     """How fast a mesh is simulated, with nobody who counts messages, and what dominates."""
-    nodes, jobs, seconds = (60, 2, 5) if smoke else (10_000, 2, 30)
+    nodes, jobs, seconds = (30, 1, 5) if smoke else (10_000, 2, 30)
     print(f"\nSpeed: {nodes:,} agents, {jobs} jobs, {seconds} virtual seconds")
     cpu = time.process_time()
     fleet, _ = run(Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=7), _unmeasured)
@@ -174,7 +174,7 @@ def speed(smoke: bool) -> None:
     rate = fleet.world.delivered / cpu
     print(measure.target("messages per second of one core", rate, 30_000 if not smoke else 0))
     print("  the same of 200 agents and 4 jobs under a profiler, share of the time by module")
-    for module, share in profiled(Plan(nodes=40 if smoke else 200, jobs=4, seconds=5, seed=7)):
+    for module, share in profiled(Plan(nodes=20 if smoke else 200, jobs=4, seconds=5, seed=7)):
         print(f"    {module:32} {share:5.1%}")
 
 

@@ -16,6 +16,7 @@ from elf.agent.simulator.fleet import Fleet
 from elf.agent.simulator.fleet_page import decades, fleet_page
 from elf.agent.simulator.fleet_report import FleetReport, Plan, Spread, as_json, as_table
 from elf.agent.simulator.fleet_tree import places
+from elf.agent.simulator.scenario import Crash, Job, Scenario
 from elf.typer_cli import main
 
 SMALL = ["--nodes", "20", "--jobs", "2", "--seconds", "5", "--seed", "7", "--kill", "2", "--loss", "0.01"]
@@ -153,6 +154,30 @@ class TestArguments:
         assert told.err.startswith(f"elf: {said}")
         assert told.err.count("\n") == 1
         assert not told.out
+
+
+class TestReplay:
+    def test_a_kept_scenario_is_told(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "seed.json"
+        crash = Crash(at_us=5_000_000, target="master", until_us=7_000_000)
+        job = Job(windows=("2 seconds",), start_us=2_000_000, lateness_us=1_000_000)
+        kept = Scenario(seed=3, hosts=4, jobs=(job,), faults=(crash,), trouble_us=9_000_000)
+        file.write_bytes(kept.encode())
+        assert main(["simulate", "--replay", str(file)]) == 0
+        told = capsys.readouterr().out.splitlines()
+        assert any("crash" in line for line in told)
+        assert told[-1].endswith("every window is exact")
+
+    @pytest.mark.parametrize("content", [b"{}", b"[1", b"\xff"])
+    def test_another_file_is_refused(
+        self, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / "other.json"
+        file.write_bytes(content)
+        assert main(["simulate", "--replay", str(file)]) == 2
+        assert capsys.readouterr().err.startswith(f"elf: --replay: {file}: no scenario of a soak (")
+        assert main(["simulate", "--replay", str(tmp_path / "none")]) == 2
+        assert "No such file" in capsys.readouterr().err
 
 
 class Strict(HTMLParser):

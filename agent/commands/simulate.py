@@ -52,6 +52,27 @@ def simulate_command(plan: Plan, output: str | None, html: Path | None, quiet: b
     return stop.exit_code or (0 if report.exact else 1)
 
 
+def replay_command(file: Path) -> int:
+    """Run a scenario that the tests or a soak kept, and print what happened. Returns 0, or 1 if something was wrong again.
+
+    Raises `UsageError` for a file that is no scenario.
+    """
+    from msgspec import MsgspecError
+
+    from elf.agent.simulator.scenario import decode
+    from elf.agent.simulator.transcript import transcript
+
+    try:
+        scenario = decode(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"--replay: {file}: {error.strerror or error}") from error
+    except (MsgspecError, ValueError) as error:
+        raise UsageError(f"--replay: {file}: no scenario of a soak ({error})") from error
+    outcome, text = transcript(scenario)
+    print(text, end="", flush=True)
+    return 0 if outcome.is_exact else 1
+
+
 def _check(plan: Plan, html: Path | None) -> None:
     if plan.kill >= plan.nodes:
         raise UsageError(

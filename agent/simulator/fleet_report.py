@@ -77,7 +77,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything in virtual time. Of nodes and roots: what they receive in a second, once the trees stand until faults and traffic end."""
+    """Everything in virtual time. Of nodes and roots: what they receive in a second, once the trees stand."""
 
     plan: Plan
     exact: bool | None
