@@ -24,7 +24,7 @@ Up to `LISTED_MAX` contributions are told plainly, past all rosters. Which roste
 choice; the decoder only obeys. Children of one link mostly send the same slots again and again: one roster. The log of a
 master has bundles of all its children in turn: one for each.
 
-Bounds: `SLOTS_MAX` slots and `ROSTERS_MAX` rosters on either side, about 250 bytes a slot.
+Bounds: `SLOTS_MAX` slots and `ROSTERS_MAX` rosters on either side, about 200 bytes a slot in Python.
 
 Source: ours; the summable hash after Bellare and Micciancio's incremental hashing (Eurocrypt 1997), without their strength.
 """
@@ -95,7 +95,7 @@ class RosterEncoder:
     def encode(
         self, contributions: dict[Slot, Span], lagging: dict[NodeId, Micros] = NOBODY, again: bool = False
     ) -> Section:
-        """Raises ValueError where a span is none. O(contributions + roster)."""
+        """Raises ValueError where a span is none; then this is of no further use. O(contributions + roster)."""
         self._count += 1
         number, is_fresh = self._choose(contributions)
         roster = self.rosters[number] = self.rosters.pop(number)
