@@ -13,7 +13,7 @@ import select
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -56,6 +56,15 @@ class Record(msgspec.Struct, array_like=True):
     apart: dict[str, SourceRecord] = {}
 
 
+def tell_stopped(job: str, error: Exception, notices: Callable[[str], None]) -> None:
+    """A notice in a line, and the traceback in the log."""
+    notices(
+        f"job {job}: stopped by an error of elf ({type(error).__name__}: {error}), of which the traceback follows in "
+        "this log; other jobs go on, and this one goes on where it stands at the next start"
+    )
+    traceback.print_exception(error, file=sys.stderr)
+
+
 class Live:
     """Runs sources and their jobs until told to stop."""
 
@@ -69,6 +78,7 @@ class Live:
         notices: Callable[[str], None],
         on_progress: Callable[[int], None] | None = None,
         lakes: Sequence[Path] = (),
+        stopped: Mapping[str, SourceRecord] = {},
     ) -> None:
         self.sources, self.budget, self.epoch, self.journal = list(sources), budget, epoch, journal
         self.jobs = [job for source in sources for job in source.jobs]
@@ -93,7 +103,7 @@ class Live:
         self._told_late: set[str] = set()
         self._recorded_at = [source.record() for source in self.sources]
         """Where each source stood at the last record."""
-        self._stopped: dict[str, SourceRecord] = {}
+        self._stopped = dict(stopped)
         """Where the jobs stand that were stopped by an error of ours: at their last record, as after a kill."""
         for source in self.sources if journal is not None else ():
             source.on_failure = self._stop
@@ -317,11 +327,7 @@ class Live:
         self._stopped[job.name] = self._recorded_at[number]
         self.sources[number].leave_out(job)
         self.jobs.remove(job)
-        self._notices(
-            f"job {job.name}: stopped by an error of elf ({type(error).__name__}: {error}), of which the traceback follows in "
-            "this log; other jobs go on, and this one goes on where it stands at the next start"
-        )
-        traceback.print_exception(error, file=sys.stderr)
+        tell_stopped(job.name, error, self._notices)
         job.abandon()
 
     def _guarded(self, what: str, action: Callable[[], object]) -> bool:

@@ -16,12 +16,12 @@ from elf.agent.engine import Progress, RunOptions, Summary
 from elf.agent.feed import Feed, columns_for
 from elf.agent.format_choice import FormatChoice
 from elf.agent.job_record import JobRecord
-from elf.agent.live import Live, Record
+from elf.agent.live import Live, Record, tell_stopped
 from elf.agent.live_job import JobOptions, LiveJob
 from elf.agent.live_source import LiveSource, SourceRecord
 from elf.agent.source import Source
 from elf.cbt.budget import Budget
-from elf.errors import ConfigError, QueryError, StateError, UsageError
+from elf.errors import ConfigError, ElfError, QueryError, StateError, UsageError
 from elf.jobmaster.journal import Journal
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.vector import SqlType
@@ -69,6 +69,7 @@ def _open_live(config: Config, notices: Notices) -> Live:
             journal=journal,
             notices=notices,
             lakes=sorted({spec.folder for job in config.jobs for spec in job.sinks if spec.folder}),
+            stopped=history.stopped,
         )
     except BaseException:
         journal.close()
@@ -78,13 +79,14 @@ def _open_live(config: Config, notices: Notices) -> Live:
 class History:
     """What the journal's records say: the newest positions, and each job's records in order. `epoch` is this start's;
     `present`: the jobs that there were at the end; `apart`: those of them that stood elsewhere than their source, and where;
-    `left`: the positions when each of the others was there last."""
+    `left`: the positions when each of the others was there last; `stopped`: where those stand that could not be restored."""
 
     def __init__(self, encoded: Sequence[bytes]) -> None:
         self.sources: dict[str, SourceRecord] = {}
         self.jobs: dict[str, list[JobRecord]] = {}
         self.present: set[str] = set()
         self.apart: dict[str, SourceRecord] = {}
+        self.stopped: dict[str, SourceRecord] = {}
         self.left: dict[str, dict[str, SourceRecord]] = {}
         self.epoch = 0
         for data in encoded:
@@ -124,7 +126,16 @@ def _sources(config: Config, history: History, budget: Budget, notices: Notices)
         for job, plan in plans:
             if plan.source != section.name:
                 continue
-            live = _job(job, plan, budget, history, notices)
+            position = history.apart.get(job.name)
+            try:
+                live = _job(job, plan, budget, history, notices)
+            except (ElfError, OSError):
+                raise
+            except Exception as error:
+                tell_stopped(job.name, error, notices)
+                if (stands := position or saved) is not None:
+                    history.stopped[job.name] = stands
+                continue
             position = history.apart.get(job.name)
             if position is None or (saved is not None and position.has_read_as_far_as(saved)):
                 together.append(live)
@@ -208,7 +219,11 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
         notices(
             f"job {job.name}: goes on from where it was left out; it lacks the lines that were read meanwhile"
         )
-    live.restore(same)
+    try:
+        live.restore(same)
+    except BaseException:
+        live.abandon()
+        raise
     if not same:
         history.apart.pop(job.name, None)
     missed = (

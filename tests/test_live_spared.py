@@ -241,6 +241,41 @@ def test_a_job_that_fails_stops_alone_and_loses_nothing(
         assert rig.console.total("bad") == rig.console.total("good") == rig.expected()
 
 
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_job_that_cannot_be_restored_stops_alone_and_loses_nothing(
+    rig: Rig, capfd: pytest.CaptureFixture[str], rewritten: bool
+) -> None:
+    rig.write(100)
+    with rig.start(bad=TOTAL, good=TOTAL) as agent:
+        rig.settle(agent)
+    whole = LiveJob.restore
+
+    def fail(job: LiveJob, records: Any) -> None:
+        whole(job, records)
+        if job.name == "bad":
+            raise ZeroDivisionError("of all things")
+
+    for _ in range(2):  # also when it stands elsewhere already
+        rig.write(50)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LiveJob, "restore", fail)
+            if rewritten:
+                patch.setattr(live, "JOURNAL_GROWTH", 0)
+            with rig.start(bad=TOTAL, good=TOTAL) as agent:
+                assert [job.name for job in agent.jobs] == ["good"]
+                assert [notice.split(" (")[0] for notice in rig.notices] == [
+                    "job bad: stopped by an error of elf"
+                ]
+                rig.settle(agent)
+                rig.settle(agent)
+        assert rig.console.total("good") == rig.expected()
+        assert sum(rig.console.total("bad").values()) == 100
+        assert capfd.readouterr().err.count("Traceback") == 1
+    with rig.start(bad=TOTAL, good=TOTAL) as agent:
+        rig.settle(agent)
+        assert rig.console.total("bad") == rig.console.total("good") == rig.expected()
+
+
 def test_an_agent_whose_only_job_fails_reads_no_further(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.write(30)
     with pytest.MonkeyPatch.context() as patch, rig.start(bad=TOTAL) as agent:
