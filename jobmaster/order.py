@@ -32,7 +32,10 @@ SHARE = 8
 """A merge takes about one part in so many of the budget: `RUNS_MAX` + `RANGE_BLOCKS` blocks, their keys, a range's rows."""
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 4 << 10, 128 << 10
 FIRST_BYTES_MAX = 256
-"""What is kept of the key with which a block begins: enough to tell ranges apart."""
+"""What is kept of the key with which a block begins: enough to tell ranges apart. Rows whose keys are alike so far are of one
+range, however many: only there a merge takes more than its share."""
+BLOCK_OVERHEAD_BYTES = 120
+"""What a block costs beside its key and its fragment: the objects."""
 
 if TYPE_CHECKING:
     from elf.jobmaster._order import KeyPart
@@ -145,11 +148,14 @@ class Spool(ColumnRows):
             block = [compact(column.slice(start, start + each)) for column in columns]
             self._bytes_max = max(self._bytes_max, sum(map(_nbytes, block)))
             fragment = self._budget.keep_packed(self._packer.pack(block))
-            yield Block(len(block[0]), keys[begin : min(end, begin + FIRST_BYTES_MAX)].tobytes(), fragment)
+            first = keys[begin : min(end, begin + FIRST_BYTES_MAX)].tobytes()
+            self._budget.charge(BLOCK_OVERHEAD_BYTES + len(first))
+            yield Block(len(block[0]), first, fragment)
             begin = end
 
     def _free(self, run: Run) -> None:
         for block in run:
+            self._budget.release(BLOCK_OVERHEAD_BYTES + len(block.first))
             self._budget.free(block.fragment)
 
     def close(self) -> None:
