@@ -40,7 +40,9 @@ def test_every_folder_with_modules_is_a_package() -> None:
 
 def test_every_kernel_has_its_types() -> None:
     kernels = [
-        path for folder in ("agent", "cbt", "srt", "jobmaster", "sinks") for path in (ROOT / folder).glob("*.pyx")
+        path
+        for folder in ("agent", "cbt", "srt", "jobmaster", "sinks")
+        for path in (ROOT / folder).glob("*.pyx")
     ]
     assert kernels
     assert [path for path in kernels if not path.with_suffix(".pyi").exists()] == []
