@@ -248,7 +248,8 @@ class JobSeat:
         effects: list[Effect] = []
         if self.master is not None and self.master.fence is not None:
             effects += self._heard_ballot(self.master.fence, now)  # a sink serves another master
-        self._from_succession(now, effects)
+        if self.succession.has_news:
+            self._from_succession(now, effects)
         changes = self.tree.take_changes()
         if changes is not None:
             self.reducer.children_changed(self.tree.children)

@@ -6,6 +6,7 @@ Whether the signer may say it is another question (`Directory.verify`).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -87,8 +88,12 @@ _jobs = msgspec.msgpack.Decoder(JobSpec)
 _agents = msgspec.msgpack.Decoder(AgentAdvert)
 
 
+@lru_cache(maxsize=16)
 def decode_job(item: Item) -> JobSpec:
-    """The job of a "job" item. Raises PeerError if the bytes are no job, or another one than the key and stamp say."""
+    """The job of a "job" item. Raises PeerError if the bytes are no job, or another one than the key and stamp say.
+
+    A job's plans are KiB of bytes, which all nodes of one process that hold the same item share.
+    """
     spec = _decode(_jobs, item)
     if (spec.id, (spec.number,)) != (item.name, item.stamp):
         raise PeerError(

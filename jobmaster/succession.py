@@ -184,16 +184,17 @@ class Succession:
         alarms = [self._again.at, self._bound.at, self.replication.alarm.at if self.replication else None]
         return min((at for at in alarms if at is not None), default=None)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._committed or self._changes)
+
     def take_committed(self) -> list[tuple[int, Any]]:
         """Newly committed entries that were proposed here, in order; they are in the state already."""
-        if not self._committed:
-            return []
         done, self._committed = self._committed, []
         return done
 
     def take_changes(self) -> list[Change]:
-        if not self._changes:
-            return []
         done, self._changes = self._changes, []
         return done
 

@@ -144,7 +144,7 @@ class Reducer:
             self._close()
             self._forward(child, bundle)
         else:
-            if self._open and not self._open.joins(bundle):
+            if self._open.feeders and not self._open.joins(bundle):
                 self._close()
             self._open.add(child, bundle, now)
             self._heard.add(child)
@@ -317,12 +317,13 @@ class Reducer:
     def _flow(self, now: int) -> list[Effect]:
         """Send what is ready, as far as the parent takes it. While it does not, what is open stays open."""
         self._retry_at = None
-        if self.parent is None or self._held or not (self._outbox or self._open):
+        is_open = bool(self._open.feeders)
+        if self.parent is None or self._held or not (is_open or self._outbox):
             return []
         if not self._has_credit(self.parent):
             self._retry_at = now + self._p.combine_us_max
             return []
-        if self._open:
+        if is_open:
             self._open.opened_at = min(self._open.opened_at, now)  # the clock may have stepped back
             if self._round_complete() or now >= self._open.opened_at + self._p.combine_us_max:
                 self._close()

@@ -36,7 +36,7 @@ def test_events_come_in_order_of_time_and_of_making(steps: Plan) -> None:
         for delay in delays:
             add(delay)
         until = now + span
-        while (event := calendar.take(until)) is not None:
+        for event in calendar.upto(until):
             now = event[0]
             assert (now, event[3]) == min(waiting)
             waiting.remove(min(waiting))
@@ -51,9 +51,8 @@ def test_it_takes_what_it_was_given() -> None:
     done: list[tuple[int, int]] = []
     do: Callable[[Any, Any], None] = lambda a, b: done.append((a, b))  # noqa: E731
     calendar.add(2_000, do, 1, 2)
-    assert calendar.take(1_999) is None
-    event = calendar.take(2_000)
-    assert event is not None
-    event[2](event[3], event[4])
+    assert list(calendar.upto(1_999)) == []
+    for _, _, act, a, b in calendar.upto(2_000):
+        act(a, b)
     assert done == [(1, 2)]
-    assert calendar.take(1 << 40) is None
+    assert list(calendar.upto(1 << 40)) == []

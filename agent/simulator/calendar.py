@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Event = tuple[int, int, Callable[[Any, Any], None], Any, Any]
@@ -46,16 +46,18 @@ class Calendar:
         else:
             page.append((time_us, self._made, do, a, b))
 
-    def take(self, until_us: int) -> Event | None:
-        """The next event, if its time is not past `until_us`. O(log events of a page), amortised."""
-        if self._at == len(self._page):
+    def upto(self, until_us: int) -> Iterator[Event]:
+        """Take out what is to happen by that time, in order, with what is added meanwhile. O(log events of a page) each."""
+        while True:
+            page = self._page
+            while self._at < len(page):
+                event = page[self._at]
+                if event[0] > until_us:
+                    return
+                self._at += 1
+                yield event
             if not self._numbers or self._numbers[0] << PAGE_BITS > until_us:
-                return None
+                return
             self._number = heapq.heappop(self._numbers)
             self._page, self._at = self._pages.pop(self._number), 0
             self._page.sort()
-        event = self._page[self._at]
-        if event[0] > until_us:
-            return None
-        self._at += 1
-        return event

@@ -141,7 +141,8 @@ class VirtualSource:
             flags = FIRST if at is None else 0
             if stop == end and (read.lane or (file.closed_us is not None and file.closed_us <= now_us)):
                 flags |= CLOSED
-            spans[slot] = first * LINE_BYTES, stop * LINE_BYTES, flags
+            start = first * LINE_BYTES
+            spans[slot] = start, start if stop == first else stop * LINE_BYTES, flags
             if stop:
                 watermark = max(watermark, int(file.highest_us[stop - 1]))
                 quiet &= now_us - int(file.written_us[stop - 1]) > QUIET_US

@@ -136,7 +136,7 @@ class World:
             rng,
             sources,
             budget=self._budget,
-            sink_of=lambda name: self._sink_names.get(name),
+            sink_of=self._sink_names.get,
         )
         return actor.node
 
@@ -191,8 +191,7 @@ class World:
 
     def run_until(self, time_us: int) -> None:
         """Let everything up to and with that moment happen."""
-        take = self._calendar.take
-        while (event := take(time_us)) is not None:
+        for event in self._calendar.upto(time_us):
             self.now_us, _, do, a, b = event
             do(a, b)
         self.now_us = time_us
@@ -261,12 +260,15 @@ class World:
                 assert isinstance(effect, Notice)
                 self.tell("notice", actor, effect)
         node = actor.node
-        if self.inspect is not None and node is not None:
+        if node is None:
+            return
+        if self.inspect is not None:
             self.inspect(actor)
-        if node is not None and node.has_left:
+        if node.has_left:
             self.tell("left", actor, None)
-            actor.node = node = None
-        deadline = node.deadline if node is not None else None
+            actor.node = None
+            return
+        deadline = node.deadline
         if deadline is not None:
             wake = max(self.now_us, deadline - actor.clock_us)
             if actor.wake_us is None or wake < actor.wake_us:
