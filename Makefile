@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check wheel bench bench-smoke kernels clean
+.PHONY: demo test lint check wheel soak bench bench-smoke kernels clean
 
 demo: $(VENV)/.ready
 	$(BIN)/elf demo
@@ -23,6 +23,11 @@ check: $(VENV)/.ready
 # The wheel, built from the source archive, in an environment that holds nothing else.
 wheel: $(VENV)/.ready
 	$(BIN)/python tests/wheel.py
+
+# New seeds of the simulator on all cores for SECONDS; what fails is shrunk and kept in soak-failures/.
+SECONDS ?= 600
+soak: $(VENV)/.ready
+	$(BIN)/python -m elf.agent.simulator.soak $(SECONDS) soak-failures
 
 # Each against its peers in the same run; an hour, on two cores that do nothing else. Writes the report.
 bench: $(VENV)/.ready

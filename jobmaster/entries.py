@@ -72,8 +72,8 @@ class Left(Entry, frozen=True, array_like=True, tag="left"):
 
 
 class Gone(Entry, frozen=True, array_like=True, tag="gone"):
-    """The worker left for good, as the directory has it, while another log than this one was served: what only that one took in is
-    lost. Windows in [from_us, until_us) expect it (from when on it was expected already, if it was)."""
+    """The worker left for good, as the directory has it, while another log than this one was served: what only that one took in
+    is lost. Windows in [from_us, until_us) expect it (from when on it was expected already, if it was)."""
 
     worker: NodeId
     from_us: Micros

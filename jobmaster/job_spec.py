@@ -65,8 +65,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an agent offers: `sources` it follows, in which life, and since when. until_us: it has left for good, and none of its lines
-    is at or past this (0: it has not)."""
+    """What an agent offers: `sources` it follows, in which life, and since when. until_us: it has left for good, and none of its
+    lines is at or past this (0: it has not)."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]

@@ -117,7 +117,7 @@ class Master:
         self._answers: deque[tuple[int, Answer, tuple[Any, ...]]] = deque()
         self._commits: dict[NodeId, list[BundleId]] = {}
         self._out: list[Effect] = []
-        self._multicast: list[Message] = []
+        self._multicast: list[Control | Stop] = []
         self._published: list[Window] = []
         self._reported: set[NodeId] = set()
         members = state.positions.roster.items()
@@ -472,7 +472,7 @@ class Master:
             Control(self.job, self.ballot, self.state.schedule, lane.from_us if lane is not None else 0)
         )
 
-    def take_multicast(self) -> list[Message]:
+    def take_multicast(self) -> list[Control | Stop]:
         """Messages for the tree's multicast, once each."""
         out, self._multicast = self._multicast, []
         return out

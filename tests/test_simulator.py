@@ -78,7 +78,9 @@ def test_random_scenarios_have_every_fault_and_mend_it_in_time() -> None:
 
 
 def source(name: str, lines_per_s: float = 10.0) -> VirtualSource:
-    return VirtualSource(node_id(name.encode()), 1, Traffic(lines_per_s=lines_per_s), 0, 10 * SECOND, EPOCH_US)
+    return VirtualSource(
+        node_id(name.encode()), 1, Traffic(lines_per_s=lines_per_s), 0, 10 * SECOND, EPOCH_US
+    )
 
 
 def oracle_of(*sources: VirtualSource) -> Oracle:
@@ -303,7 +305,16 @@ def test_a_transcript_tells_faults_takeover_and_windows_and_is_always_the_same()
     outcome, text = transcript(scenario)
     assert outcome.is_exact
     assert text == transcript(scenario)[1]
-    words = ("job job0 number 1", "crash", "heal", "StateAsk", "Install", "Welcome", "sink takes Put", "Bundle")
+    words = (
+        "job job0 number 1",
+        "crash",
+        "heal",
+        "StateAsk",
+        "Install",
+        "Welcome",
+        "sink takes Put",
+        "Bundle",
+    )
     places = [text.find(word) for word in words]
     assert min(places) >= 0, dict(zip(words, places, strict=True))
     assert text.endswith("every window is exact\n")

@@ -4,8 +4,8 @@
 - Logs of one ballot are prefixes of one another: entry i of a ballot is the same one on every node that holds it.
 - Nobody has more children than the cap.
 
-At rest: one master for each job, on the node closest to its id; the tree is one tree, without cycles, with the master as its root;
-workers and replicas know the master's schedule.
+At rest: one master for each job, on the node closest to its id; the tree is one tree, without cycles, with the master as its
+root; workers know the master's schedule.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class Oracle:
         key, size = self._key[at][mask], self._size[at][mask]
         hits = np.bincount(key, minlength=0)
         totals = np.bincount(key, weights=size)  # exact in float64: below 2^53
-        return {self._keys[k]: (int(hits[k]), int(totals[k])) for k in np.flatnonzero(hits)}
+        return {self._keys[k]: (int(hits[k]), int(totals[k])) for k in np.flatnonzero(hits).tolist()}
 
     # ---- publications ----
 
@@ -176,8 +176,8 @@ class Oracle:
     def unfinished(self, job: JobId, began: Ballot, schedule: Sequence[Stretch], now_us: int) -> str:
         """What is still wrong with the last revisions of a job's windows; "" when all is exact and whole.
 
-        schedule: not empty, from the job's first line on; windows that began before it are not told. began: ballot under which the
-        log began.
+        schedule: not empty, from the job's first line on; windows that began before it are not told. began: ballot under which
+        the log began.
         """
         for stretch in schedule:
             for start in self._starts(stretch):
@@ -220,13 +220,13 @@ class Oracle:
             return f"{_name(put)}: in the end {put.status}, {put.agents_reporting} of {put.agents_expected} agents"
         return ""
 
-
     def _lacks_only_gone(self, put: Put, told: Groups, truth: Groups) -> bool:
         if put.agents_expected - put.agents_reporting > len(self.gone):
             return False
         least = self.of_present(*put.covers)
         return all(
-            least.get(key, (0, 0)) <= told.get(key, (0, 0)) <= truth.get(key, (0, 0)) for key in {**told, **truth}
+            least.get(key, (0, 0)) <= told.get(key, (0, 0)) <= truth.get(key, (0, 0))
+            for key in {**told, **truth}
         )
 
 

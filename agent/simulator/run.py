@@ -7,13 +7,14 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from hashlib import blake2b
 from time import process_time
+from typing import Any
 
 import msgspec
 
 from elf.agent.simulator import scenario as s
 from elf.agent.simulator.invariants import Invariants, where
-from elf.agent.simulator.oracle import ALWAYS, Oracle, Server, Stretch, Violation, check_schedule
 from elf.agent.simulator.network import Weather
+from elf.agent.simulator.oracle import ALWAYS, Oracle, Server, Stretch, Violation, check_schedule
 from elf.agent.simulator.sources import VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.jobmaster import plan as plans
@@ -80,7 +81,7 @@ def simulate(
         run.to_the_end()
     except Violation as found:
         violation = str(found)
-    except Exception as error:  # noqa: BLE001 (any error of a core is a finding)
+    except Exception as error:  # any error of a core is a finding
         violation = f"a core failed: {where(error)}"
     return run.outcome(violation, process_time() - begun)
 
@@ -127,7 +128,9 @@ class Run:
                 node_id(name.encode()), scenario.seed, scenario.traffic, begin, stop, EPOCH_US + skew
             )
             known = ALWAYS if host in joins else EPOCH_US + s.CALM_US
-            self._servers.append(Server(len(self.hosts), source, known, EPOCH_US + max(0, skew) + steps.get(host, 0)))
+            self._servers.append(
+                Server(len(self.hosts), source, known, EPOCH_US + max(0, skew) + steps.get(host, 0))
+            )
             actor = self.world.add_host(name, source)
             actor.clock_us = EPOCH_US + skew
             self.hosts.append(actor)
@@ -201,9 +204,7 @@ class Run:
         for number, line in enumerate(lines):
             shape = Shape.of(plan_of(line.plan))
             until = lines[number + 1].from_us if number + 1 < len(lines) else AFTER_ALL
-            out.append(
-                Stretch(line.version, shape.size_us, shape.slide_us, max(since, line.from_us), until)
-            )
+            out.append(Stretch(line.version, shape.size_us, shape.slide_us, max(since, line.from_us), until))
         return out
 
     def _state(self, spec: JobSpec) -> JobState:
@@ -216,10 +217,10 @@ class Run:
 
     # Observing.
 
-    def _observe(self, now_us: int, what: str, who: Actor | None, about: object) -> None:
+    def _observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
         if what == "deliver":
             assert who is not None
-            source, message = about  # type: ignore[misc]
+            source, message = about
             kind = type(message).__name__
             trace: tuple[object, ...] = (now_us, who.name, source, kind)
             if isinstance(message, Frame):
@@ -235,10 +236,11 @@ class Run:
             self.messages[kind] += 1
             self._trace.update(repr(trace).encode())
         elif what == "left":
-            self.oracle.gone.add(self.hosts.index(who))  # type: ignore[arg-type]
+            assert who is not None
+            self.oracle.gone.add(self.hosts.index(who))
         elif what == "put":
-            self._trace.update(repr((now_us, about.start, about.revision, about.digest)).encode())  # type: ignore[attr-defined]
-            self.oracle.accepted(about, now_us)  # type: ignore[arg-type]
+            self._trace.update(repr((now_us, about.start, about.revision, about.digest)).encode())
+            self.oracle.accepted(about, now_us)
 
     def outcome(self, violation: str, cpu_s: float) -> Outcome:
         oracle = self.oracle
@@ -398,7 +400,9 @@ class Run:
         self._submit(fault.host, spec)
 
 
-_FAULTS = {
+_FAULTS: dict[
+    type[s.Fault], tuple[Callable[[Run, int, Any], None], Callable[[Run, int, Any], None] | None]
+] = {
     s.Storm: (Run._storm, Run._calm),
     s.Cut: (Run._cut, Run._mend),
     s.Slow: (Run._slow, Run._swift),

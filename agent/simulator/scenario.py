@@ -1,6 +1,7 @@
 """What happens to a simulated mesh: hosts, jobs, traffic, and faults at their times, as one value made from a seed.
 
-Trouble lasts until `trouble_us`; then everything is healed at once, the logs go on for `after_us`, and the mesh has to come to rest.
+Trouble lasts until `trouble_us`; then everything is healed at once, the logs go on for `after_us`, and the mesh has to come to
+rest.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Step(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Crash(Fault, frozen=True, kw_only=True, tag=True):
-    """Agents are gone, and start again at `until_us`; with `wipe` their disks are empty then (the logs of the web servers stay)."""
+    """Agents are gone, and start again at `until_us`; with `wipe` their disks are empty then (the web servers' logs stay)."""
 
     target: Target
     host: int = 0

@@ -1,7 +1,7 @@
 """A failing scenario made short: fewer faults, jobs and hosts, shorter and calmer, as long as it still fails.
 
-Greedy delta debugging (Zeller and Hildebrandt, 2002) over a value: every candidate is a whole scenario, which either fails too and
-is taken, or is left. Any violation counts, since the shortest way to one is mostly the same mistake.
+Greedy delta debugging (Zeller and Hildebrandt, 2002) over a value: every candidate is a whole scenario, which either fails too
+and is taken, or is left. Any violation counts, since the shortest way to one is mostly the same mistake.
 """
 
 from __future__ import annotations
@@ -125,6 +125,4 @@ def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
     skews = scenario.skews
     if len(skews) > host:
         skews = (*skews[:host], *skews[host + 1 :]) or (0,)
-    return msgspec.structs.replace(
-        scenario, hosts=scenario.hosts - 1, faults=tuple(faults), skews=skews
-    )
+    return msgspec.structs.replace(scenario, hosts=scenario.hosts - 1, faults=tuple(faults), skews=skews)

@@ -1,7 +1,9 @@
-"""New seeds for as long as told, on all cores; what fails is shrunk and kept: `python -m elf.agent.simulator.soak SECONDS FOLDER`.
+"""New seeds for as long as told, on all cores; what fails is shrunk and kept.
 
-Of each failing seed two files: the shrunk scenario as JSON, which `python -m elf.agent.simulator.soak --again FILE` runs again, and
-its transcript.
+    python -m elf.agent.simulator.soak SECONDS FOLDER
+    python -m elf.agent.simulator.soak --again FILE
+
+Of each failing seed two files are kept: the shrunk scenario as JSON, which `--again` runs again, and its transcript.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class VirtualSource:
         for n, created in enumerate([start_us, *cuts]):
             closed = cuts[n] + traffic.close_after_us if n < len(cuts) else None
             mine = number == n
-            files.append(self._file(n, created, closed, tuple(column[mine] for column in lines)))  # type: ignore[arg-type]
+            files.append(self._file(n, created, closed, tuple(column[mine] for column in lines)))
         return files
 
     def _file(

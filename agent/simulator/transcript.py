@@ -1,12 +1,14 @@
 """What happened, for people: virtual time, who, and what, with messages in a few words.
 
-Faults, lives and publications always; of the messages those of one job that say something (no signs of life, no acknowledgements).
+Faults, lives and publications always; of the messages those of one job that say something (no signs of life, no
+acknowledgements).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -44,7 +46,7 @@ def transcript(scenario: Scenario, job: int = 0, lines_max: int = LINES_MAX) -> 
         names = {actor.id: actor.name for actor in run.hosts} | {run.sink: "sink"}
         teller = Teller(watched, lambda node: names.get(node, short(node)))
 
-        def observe(now_us: int, what: str, who: Actor | None, about: object) -> None:
+        def observe(now_us: int, what: str, who: Actor | None, about: Any) -> None:
             text = teller.line(what, about)
             if text:
                 lines.append(f"{now_us / 1e6:10.4f}  {who.name if who else '':6} {text}")
@@ -63,10 +65,10 @@ class Teller:
     def __init__(self, job: JobId, name: Callable[[NodeId], str]) -> None:
         self._job, self._name = job, name
 
-    def line(self, what: str, about: object) -> str:
+    def line(self, what: str, about: Any) -> str:
         """ "" for what is not worth a line."""
         if what == "deliver":
-            source, message = about  # type: ignore[misc]
+            source, message = about
             return self._delivered(source, message)
         if what == "put":
             assert isinstance(about, m.Put)
@@ -74,13 +76,13 @@ class Teller:
         if isinstance(about, Notice):
             return f"notice {about.kind}: {about.text}"
         if what == "job":
-            return f"job {about.name} number {about.number}, {about.mode}"  # type: ignore[attr-defined]
+            return f"job {about.name} number {about.number}, {about.mode}"
         if isinstance(about, msgspec.Struct):
             return f"{what} {about}"
         return what if about is None else f"{what} {about}"
 
     def _delivered(self, source: NodeId, message: m.Message) -> str:
-        inner: object = message
+        inner: Any = message
         if isinstance(inner, m.Frame):
             inner = inner.message
         if isinstance(inner, m.Routed):
@@ -90,7 +92,7 @@ class Teller:
         repeated = f" #{message.sequence}" if isinstance(message, m.Frame) else ""
         return f"<- {self._name(source)}{repeated} {self.words(inner)}"
 
-    def words(self, message: object) -> str:
+    def words(self, message: Any) -> str:
         """A message in a few words."""
         kind = type(message).__name__
         tell = _WORDS.get(type(message))
@@ -142,24 +144,26 @@ def seconds(event_us: int) -> str:
     return "none" if event_us == m.NO_WATERMARK else f"{(event_us - EPOCH_US) / 1e6:g}"
 
 
-_WORDS: dict[type, Callable[[Teller, m.Message], str]] = {
-    m.Bundle: Teller._bundle,  # type: ignore[dict-item]
-    m.Put: Teller._put,  # type: ignore[dict-item]
-    m.Append: Teller._log,  # type: ignore[dict-item]
-    m.StateTell: Teller._tell,  # type: ignore[dict-item]
-    m.Commit: lambda t, x: f"{t.ballot(x.ballot)} {' '.join(map(t.bundle_id, x.ids))}",  # type: ignore[attr-defined]
-    m.Split: lambda t, x: f"{t.ballot(x.ballot)} {t.bundle_id(x.id)} {len(x.positions)} positions",  # type: ignore[attr-defined]
-    m.Hello: lambda t, x: f"of {t._name(x.worker)}",  # type: ignore[attr-defined]
-    m.Welcome: lambda t, x: f"{t.ballot(x.ballot)} since {seconds(x.since_us)}, {len(x.positions)} files, lanes {len(x.lanes)}",  # type: ignore[attr-defined]
-    m.Goodbye: lambda t, x: f"of {t._name(x.worker)}",  # type: ignore[attr-defined]
-    m.Control: lambda t, x: f"{t.ballot(x.ballot)} schedule {number_of(x.schedule)}",  # type: ignore[attr-defined]
-    m.Install: lambda t, x: f"{t.ballot(x.ballot)} to {x.index} and {len(x.tail)} more",  # type: ignore[attr-defined]
-    m.Held: lambda t, x: f"{t.ballot(x.ballot)} to {x.index}{' refused' if x.refused else ''}",  # type: ignore[attr-defined]
-    m.StateAsk: lambda t, x: f"under {t.ballot(x.ballot)}",  # type: ignore[attr-defined]
-    m.Fetch: lambda t, x: f"under {t.ballot(x.ballot)}",  # type: ignore[attr-defined]
-    m.Handover: lambda t, x: f"{t.ballot(x.ballot)} at {x.index}",  # type: ignore[attr-defined]
-    m.TreeJoin: lambda t, x: f"of {t._name(x.child)}, {x.size} nodes",  # type: ignore[attr-defined]
-    m.Adopt: lambda t, x: f"path {' '.join(map(t._name, x.path))}",  # type: ignore[attr-defined]
-    m.LedgerTell: lambda t, x: f"fence {t.ballot(x.fence)}, {len(x.entries)} windows",  # type: ignore[attr-defined]
-    m.PutTell: lambda t, x: f"holds {x.revision[0]}.{x.revision[2]} of {seconds(x.start)}",  # type: ignore[attr-defined]
+_WORDS: dict[type, Callable[[Teller, Any], str]] = {
+    m.Bundle: Teller._bundle,
+    m.Put: Teller._put,
+    m.Append: Teller._log,
+    m.StateTell: Teller._tell,
+    m.Commit: lambda t, x: f"{t.ballot(x.ballot)} {' '.join(map(t.bundle_id, x.ids))}",
+    m.Split: lambda t, x: f"{t.ballot(x.ballot)} {t.bundle_id(x.id)} {len(x.positions)} positions",
+    m.Hello: lambda t, x: f"of {t._name(x.worker)}",
+    m.Welcome: lambda t, x: (
+        f"{t.ballot(x.ballot)} since {seconds(x.since_us)}, {len(x.positions)} files, lanes {len(x.lanes)}"
+    ),
+    m.Goodbye: lambda t, x: f"of {t._name(x.worker)}",
+    m.Control: lambda t, x: f"{t.ballot(x.ballot)} schedule {number_of(x.schedule)}",
+    m.Install: lambda t, x: f"{t.ballot(x.ballot)} to {x.index} and {len(x.tail)} more",
+    m.Held: lambda t, x: f"{t.ballot(x.ballot)} to {x.index}{' refused' if x.refused else ''}",
+    m.StateAsk: lambda t, x: f"under {t.ballot(x.ballot)}",
+    m.Fetch: lambda t, x: f"under {t.ballot(x.ballot)}",
+    m.Handover: lambda t, x: f"{t.ballot(x.ballot)} at {x.index}",
+    m.TreeJoin: lambda t, x: f"of {t._name(x.child)}, {x.size} nodes",
+    m.Adopt: lambda t, x: f"path {' '.join(map(t._name, x.path))}",
+    m.LedgerTell: lambda t, x: f"fence {t.ballot(x.fence)}, {len(x.entries)} windows",
+    m.PutTell: lambda t, x: f"holds {x.revision[0]}.{x.revision[2]} of {seconds(x.start)}",
 }
