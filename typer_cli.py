@@ -332,7 +332,7 @@ def simulate(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Plan a fleet: simulate one, with agents that die and datagrams that are lost.
+    """Plan a fleet: agents that die, datagrams that are lost.
 
     The agents' own code on a virtual network; every window is compared with one pass over all lines.
     """
