@@ -45,11 +45,13 @@ class Timers:
         """Take out the cores whose deadline has come. Each must be watched again after its tick."""
         heap = self._heap
         out: list[Timed] = []
-        while heap and heap[0][0] <= now:
+        while heap:
             at, _, core = heap[0]
-            if self._at.get(id(core)) != at:
+            if self._at.get(id(core)) != at:  # an earlier one took its place
                 heapq.heappop(heap)
                 continue
+            if at > now:
+                break
             deadline = core.deadline
             if deadline is not None and deadline > now:
                 self._at[id(core)] = deadline

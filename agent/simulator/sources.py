@@ -55,7 +55,7 @@ class VirtualFile(msgspec.Struct):
     bytes: Ints
 
     def lines_at(self, now_us: int) -> int:
-        return int(np.searchsorted(self.written_us, now_us, side="right"))
+        return int(self.written_us.searchsorted(now_us, "right"))
 
     def low(self, event_us: int) -> int:
         """The first line at which the running maximum of event time has reached `event_us`."""
@@ -191,6 +191,9 @@ def _parts(
         mine = event >= low
         if number + 1 < len(schedule):
             mine &= event < schedule[number + 1].from_us
-        if mine.any():
+        count = np.count_nonzero(mine)
+        if count == len(event):
+            parts[line.version] = rows(line)(event, key, sizes)
+        elif count:
             parts[line.version] = rows(line)(event[mine], key[mine], sizes[mine])
     return parts
