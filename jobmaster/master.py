@@ -445,11 +445,14 @@ class Master:
         last, retained = self.spec.versions[-1], self.ahead.retained_us
         line_us = max(self._line_us(now), retained + 1)
         number = next_number(self.ballot, self.ahead.schedule)
-        low = line_us if self.ahead.lane is None else min(line_us, self.ahead.lane.from_us)
-        lane_us = lane_from(self.ahead.schedule, self.ahead.shapes, low)
+        lane_us = lane_from(self.ahead.schedule, self.ahead.shapes, self.reread_from(line_us))
         line = Line(number, last.digest, line_us, last.plan)
         self._control_index = self._enter(ControlEntry(line, lane_us, self._spec_rank))
         self.announce()
+
+    def reread_from(self, line_us: Micros) -> Micros:
+        """Lane rule*: where a lane is open, the new one covers it too, for it is cut anew."""
+        return line_us if self.ahead.lane is None else min(line_us, self.ahead.lane.from_us)
 
     def announce(self) -> None:
         """CONTROL*: the line is in the log before anybody hears of it."""

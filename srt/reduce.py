@@ -180,6 +180,11 @@ class Reducer:
         """False: the own worker should not cut now; the next cut will cover more."""
         return self.kept_bytes + self._open.nbytes <= self._p.kept_bytes_max
 
+    def kept(self, id: BundleId) -> Bundle | None:
+        """A bundle that waits for its Commit."""
+        kept = self._kept.get(id)
+        return kept.bundle if kept is not None else None
+
     # From above.
 
     def committed(self, ids: Iterable[BundleId], ballot: Ballot, now: int) -> list[Effect]:

@@ -79,10 +79,21 @@ class Invariants:
         if masters[0].id != closest:
             return f"job {short(job)}: {masters[0].name} serves, which is not the closest"
         assert masters[0].node is not None
-        return self._tree_unrest(job, masters[0].id) or self._schedule_unrest(job, masters[0].node.seats[job])
+        return (
+            self._directory_unrest(job)
+            or self._tree_unrest(job, masters[0].id)
+            or self._schedule_unrest(job, masters[0].node.seats[job])
+        )
 
     def _alive(self) -> list[NodeId]:
         return [actor.id for actor in self._world.actors.values() if actor.node is not None]
+
+    def _directory_unrest(self, job: JobId) -> str:
+        nodes = [actor.node for actor in self._world.actors.values() if actor.node is not None]
+        items = [node.directory.get("job", job) for node in nodes]
+        if any(item is None or item.body != items[0].body for item in items if items[0] is not None):
+            return f"job {short(job)}: the directories hold different specs"
+        return ""
 
     def _tree_unrest(self, job: JobId, root: NodeId) -> str:
         parents: dict[NodeId, NodeId | None] = {}

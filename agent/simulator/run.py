@@ -15,9 +15,11 @@ from elf.agent.simulator import scenario as s
 from elf.agent.simulator.invariants import Invariants, where
 from elf.agent.simulator.network import Weather
 from elf.agent.simulator.oracle import ALWAYS, Oracle, Server, Stretch, Violation, check_schedule
+from elf.agent.simulator.promises import Promises
 from elf.agent.simulator.sources import VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.jobmaster import plan as plans
+from elf.jobmaster.changes import rank_of
 from elf.jobmaster.job_spec import JobSpec, Version
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.schedule import AFTER_ALL, Shape, plan_of
@@ -104,7 +106,7 @@ class Run:
         self.oracle = Oracle(self._servers, PATHS.paths)
         self.sink = self.world.add_sink(SINK_NAME)
         self._make_jobs()
-        self.world.observers.append(self._observe)
+        self.world.observers += [self._observe, Promises(self.world).observe]
 
     # Making.
 
@@ -189,12 +191,19 @@ class Run:
             wrong = self.invariants.unrest(spec.id)
             if wrong:
                 return wrong
+            self._check_begin(spec)
             schedule = self.schedule(spec)
             check_schedule(schedule)
             wrong = self.oracle.unfinished(spec.id, self._state(spec).ballot, schedule, self.world.now_us)
             if wrong:
                 return wrong
         return ""
+
+    def _check_begin(self, spec: JobSpec) -> None:
+        """A log that begins anew begins with the job: no simulation outlasts retention."""
+        since = self._state(spec).positions.since_us
+        if since > spec.since_us:
+            raise Violation(f"job {spec.name}: the log begins at {since}, the job at {spec.since_us}")
 
     def schedule(self, spec: JobSpec) -> list[Stretch]:
         """As the serving master's log has it."""
@@ -387,17 +396,22 @@ class Run:
             self.world.stop(actor)
 
     def _change(self, number: int, fault: s.Change) -> None:
+        specs = [self._next_spec(fault, rival) for rival in range(1 + fault.rival)]
+        self.specs[fault.job] = max(specs, key=rank_of)
+        for step, spec in enumerate(specs):
+            self._submit(fault.host + step, spec)
+
+    def _next_spec(self, fault: s.Change, rival: int) -> JobSpec:
         spec, job = self.specs[fault.job], self.scenario.jobs[fault.job]
         count = len(spec.versions)
-        version = version_of(job.windows[count % len(job.windows)], count)
-        self.specs[fault.job] = spec = msgspec.structs.replace(
+        version = version_of(job.windows[(count + rival) % len(job.windows)], count + 100 * rival)
+        return msgspec.structs.replace(
             spec,
             number=spec.number + 1,
             versions=(*spec.versions, version),
             mode=fault.mode,
             line_us=EPOCH_US + self.world.now_us,
         )
-        self._submit(fault.host, spec)
 
 
 _FAULTS: dict[

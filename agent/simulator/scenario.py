@@ -95,11 +95,12 @@ class Part(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Change(Fault, frozen=True, kw_only=True, tag=True):
-    """The job's next version, submitted at that host."""
+    """The job's next version, submitted at that host; with a `rival`, another one under the same number at the next host."""
 
     host: int
     job: int
     mode: Mode
+    rival: bool = False
 
 
 AnyFault = Storm | Cut | Slow | Pause | FullDisk | Step | Crash | Join | Part | Change

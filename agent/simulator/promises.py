@@ -1,0 +1,173 @@
+"""What somebody is told of a job's log must be in it: held against the log itself, at the moment when it is said.
+
+| who hears | what | must hold |
+|---|---|---|
+| a child | `Commit` of a bundle | all that the bundle covers is committed, where that master still serves |
+| a worker | `Control`, a schedule | the schedule is in the log of that master |
+| a sink | a final window | FINAL of that revision is in the log; its master is the highest that the sink knows; and what was
+final before the log began anew is told by nobody less than all |
+| a replica | `Append`: so much is committed | every present replica has acknowledged it |
+| a master | `Held`: a replica's acknowledgement | the replica holds the log up to there |
+| anybody | a ballot that was promised | never forgotten, unless with the disk |
+
+Most of what goes wrong without these rules mends itself, for the access logs can be read again; that a sink was told what no
+log knows would be seen only by chance. So it is not left to chance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from elf.agent.simulator.oracle import Violation
+from elf.jobmaster.master import Master
+from elf.jobmaster.positions import Place
+from elf.jobmaster.schedule import number_of
+from elf.srt.ids import JobId, NodeId, short
+from elf.srt.messages import (
+    CLOSED,
+    GAP,
+    Append,
+    Ballot,
+    Commit,
+    Control,
+    Fetch,
+    Frame,
+    Held,
+    Install,
+    Micros,
+    Put,
+    StateAsk,
+    StateTell,
+)
+
+if TYPE_CHECKING:
+    from elf.agent.job_seat import JobSeat
+    from elf.agent.simulator.world import Actor, World
+
+DONE = (Place.BEHIND, Place.IDLE)
+
+
+class Promises:
+    """An observer of a world. O(contributions) for each Commit, O(1) for other messages."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._promised: dict[tuple[NodeId, JobId], Ballot] = {}
+        self._finals: dict[
+            tuple[JobId, str, Micros], Ballot
+        ] = {}  # under which ballot a window was told last
+
+    def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
+        """Raises Violation."""
+        if what == "deliver":
+            source, message = about
+            if type(message) is Frame:
+                message = message.message
+            check = _CHECKS.get(type(message))
+            if check is not None and who is not None:
+                check(self, who, source, message)
+        elif what == "put":
+            self._published(about)
+        elif what == "crash" and about and who is not None:
+            for key in [key for key in self._promised if key[0] == who.id]:
+                del self._promised[key]
+
+    def _seat(self, node: NodeId, job: JobId) -> JobSeat | None:
+        actor = self._world.actors.get(node)
+        return actor.node.seats.get(job) if actor is not None and actor.node is not None else None
+
+    def _master(self, job: JobId, ballot: Ballot) -> Master | None:
+        """Whoever serves under that ballot, if it still does."""
+        seat = self._seat(ballot[1], job)
+        master = seat.master if seat is not None else None
+        return master if master is not None and master.ballot == ballot else None
+
+    def _committed(self, who: Actor, source: NodeId, message: Commit) -> None:
+        master, seat = self._master(message.job, message.ballot), self._seat(who.id, message.job)
+        if master is None or seat is None:
+            return
+        positions = master.state.positions
+        for bundle in filter(None, map(seat.reducer.kept, message.ids)):
+            for slot, span in bundle.contributions.items():
+                says_nothing = span[0] == span[1] and not span[2] & (CLOSED | GAP)
+                if not says_nothing and positions.place(slot, span) not in DONE:
+                    raise Violation(
+                        f"{who.name} was told that {bundle.id[2]} of {short(bundle.id[0])} is committed: it is not"
+                    )
+
+    def _announced(self, who: Actor, source: NodeId, message: Control) -> None:
+        master = self._master(message.job, message.ballot)
+        if master is not None and number_of(master.state.schedule) < number_of(message.schedule):
+            raise Violation(
+                f"{who.name} was told a schedule that the log of {short(message.ballot[1])} does not have"
+            )
+
+    def _published(self, put: Put) -> None:
+        fence = max(ledgers[put.job].fence for ledgers in self._world.sinks.values() if put.job in ledgers)
+        if put.ballot < fence:
+            raise Violation(
+                f"a sink that serves {fence[0]}.{short(fence[1])} took a window of {put.ballot[0]}"
+            )
+        master, key = self._master(put.job, put.ballot), (put.version, put.start)
+        if put.status == "open":
+            return
+        final_under, self._finals[put.job, *key] = self._finals.get((put.job, *key)), put.ballot
+        if master is None:
+            return
+        known, begun = master.state.finals.get(key), master.state.ballot
+        if (known is None or known.revision < put.revision) and not master.state.is_past(*key):
+            raise Violation(f"window {put.start} was published as {put.status}: the log does not say so")
+        if final_under is not None and final_under < begun and put.agents_reporting < put.agents_expected:
+            raise Violation(
+                f"window {put.start} was final before the log began anew, and is told with less than all"
+            )
+
+    def _appended(self, who: Actor, source: NodeId, message: Append) -> None:
+        self._remembered(who, source, message)
+        seat = self._seat(source, message.job)
+        if seat is None or seat.master is None or seat.master.ballot != message.ballot:
+            return
+        replication = seat.succession.replication
+        peers = replication.peers.items() if replication is not None else ()
+        for node, peer in peers:
+            if 0 <= peer.held < message.committed:
+                raise Violation(
+                    f"entry {message.committed} is called committed: replica {short(node)} acknowledged {peer.held}"
+                )
+
+    def _held(self, who: Actor, source: NodeId, message: Held) -> None:
+        self._promise(source, message.job, message.ballot)
+        seat = self._seat(source, message.job)
+        if seat is None or message.refused:
+            return
+        log = seat.succession.replica.log
+        if log.held == message.ballot and log.index < message.index:
+            raise Violation(f"{short(source)} acknowledged entry {message.index}: it holds {log.index}")
+
+    def _told(self, who: Actor, source: NodeId, message: StateTell) -> None:
+        self._promise(source, message.job, message.highest)
+
+    def _promise(self, node: NodeId, job: JobId, ballot: Ballot) -> None:
+        """What comes from before the disk was lost is no promise any more."""
+        seat, key = self._seat(node, job), (node, job)
+        if seat is not None and seat.succession.highest >= ballot:
+            self._promised[key] = max(ballot, self._promised.get(key, ballot))
+
+    def _remembered(self, who: Actor, source: NodeId, message: Append | Fetch | Install | StateAsk) -> None:
+        seat, promised = self._seat(who.id, message.job), self._promised.get((who.id, message.job))
+        if seat is not None and promised is not None and seat.succession.highest < promised:
+            raise Violation(
+                f"{who.name} has forgotten its promise of ballot {promised[0]}.{short(promised[1])}"
+            )
+
+
+_CHECKS: dict[type, Any] = {
+    Append: Promises._appended,
+    Commit: Promises._committed,
+    Control: Promises._announced,
+    Fetch: Promises._remembered,
+    Held: Promises._held,
+    Install: Promises._remembered,
+    StateAsk: Promises._remembered,
+    StateTell: Promises._told,
+}
