@@ -251,6 +251,7 @@ class JobSeat:
         if self.succession.has_news:
             self._from_succession(now, effects)
         changes = self.tree.take_changes()
+        self.reducer.levels = self.tree.height - 1
         if changes is not None:
             self.reducer.children_changed(self.tree.children)
             if changes.parent and self.master is None:

@@ -16,8 +16,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
     # A worker cuts five times a second: five hops of combining still stay under a second.
     flush_us: int = 200 * MS
-    # A reducer waits so long for the rest of its children, after the first one's bundle.
-    combine_us_max: int = 60 * MS
+    # A reducer waits so long for the rest of its children, after the first one's bundle, for each level of nodes below it: four
+    # levels, of 65,536 nodes, stay within a flush.
+    combine_us_max: int = 45 * MS
     # Open windows are published four times a second: what an eye can follow.
     emit_us: int = 250 * MS
     # A bundle that is ahead waits for what is missing: several retransmissions.
@@ -41,17 +42,18 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
     # ---- links ----
 
-    # An acknowledgement waits for a message to ride on. A bundle's rides on its Commit, at most 60 ms for each level of the tree
-    # and 20 ms of the log later; a Commit's on the next bundle, at most 200 ms less 20 ms later. So a working tree sends no frame
-    # that only acknowledges, which would be two of every five.
-    acknowledge_us: int = 180 * MS
-    # An acknowledgement's wait, a round trip, and 68 ms to spare for a busy process.
-    retransmit_us_min: int = 250 * MS
-    # Three doublings, the last one cut short.
+    # An acknowledgement waits for a message to ride on. A bundle's rides on its Commit, which comes after 20 ms of the log, or at
+    # most 180 ms of waiting for late ones more; a Commit's on the next bundle, a flush and at most as much waiting later. So a
+    # working tree sends no frame that only acknowledges, which would be two of every five, also where datagrams are lost.
+    acknowledge_us: int = 330 * MS
+    # An acknowledgement's wait, a round trip, and time to spare for a busy process: two flushes, so that what was lost comes with
+    # the next round but one and is merged there.
+    retransmit_us_min: int = 400 * MS
+    # Two doublings.
     retransmit_us_max: int = 1_600 * MS
     # In flight or waiting for order, per link: 16 children hold 64 MiB at most.
     link_bytes_max: int = 4 << 20
-    # Nothing acknowledged for so long, after four attempts: the neighbour is doubted.
+    # Nothing acknowledged for so long, after three more attempts: the neighbour is doubted.
     link_dead_us: int = 3 * SECOND
     # A bundle above travels in fragments.
     frame_bytes_max: int = 512 << 10

@@ -10,7 +10,7 @@ for what went into them leave downwards.
     bundle marked `again`                what is open is closed; it is forwarded as a bundle of its own (rule 3)
     bundle that is open or kept here     nothing: a child that has lost sight of it repeats it, and its answer is on the way
     all who usually send have sent,      the open bundle is closed and sent, and kept until its Commit
-    or combine_us_max after the first
+    or for too long (see below)
     parent holds, or its link is full    nothing is sent; what is open goes on growing: aggregation is the back-pressure
     Commit                               forget the bundle; Commit to whoever fed it
     Split                                forget the bundle; whoever fed it is told by `_verdict`: Commit, Resend or Split (rule 4)
@@ -24,6 +24,10 @@ here, which know the worker's ids from the reducer's: a worker counts odd, a red
 master takes bundles; before that it is an orphan, which merges and waits, and when its master begins, all that is kept goes
 there. When it is root no longer, or its master is another, children are asked for all they keep (`Resend` of nothing
 named), for the bundles that the old master did not answer are in no other node's hands.
+
+How long an open bundle waits after its first part: combine_us_max for each level below this node. A child that waits for one of
+its own is late itself; were all levels equally patient, each would close just before the late bundle comes and send that one
+apart, up to the root. So a datagram that is lost far below costs a longer wait in its branch, and no message more.
 
 Why every line gets through: a worker's delta is kept by the worker until a Commit for it has come down. Each hop that
 knows of it either keeps a bundle with it, or has asked its child to send it again, or has died, and then the child sends all it
@@ -73,7 +77,8 @@ class Kept(msgspec.Struct):
 class Reducer:
     """The reducer of one job on one node. `has_credit(peer)`: whether the link there is open.
 
-    parent: None for a root and for an orphan. kept_bytes: in closed bundles, sent or not.
+    levels: of nodes below this one, as its seat in the tree knows. parent: None for a root and for an orphan. kept_bytes: in
+    closed bundles, sent or not.
     """
 
     __slots__ = (
@@ -97,6 +102,7 @@ class Reducer:
         "_retry_at",
         "is_root",
         "kept_bytes",
+        "levels",
         "parent",
     )
 
@@ -115,6 +121,7 @@ class Reducer:
         self._has_credit = has_credit
         self.parent: NodeId | None = None
         self.is_root = False
+        self.levels = 1
         self.kept_bytes = 0
         self._count = 0
         self._children: frozenset[NodeId] = frozenset()
@@ -272,7 +279,7 @@ class Reducer:
             return None
         if self._retry_at is not None:
             return self._retry_at
-        return self._open.opened_at + self._p.combine_us_max if self._open.feeders else None
+        return self._open.opened_at + self._patience if self._open.feeders else None
 
     # Bundles of this node.
 
@@ -317,6 +324,11 @@ class Reducer:
             self._missed[child] = 0
         self._heard.clear()
 
+    @property
+    def _patience(self) -> int:
+        """What is open waits so long for the rest, and never into the next round."""
+        return min(self.levels * self._p.combine_us_max, self._p.flush_us * 9 // 10)
+
     # Sending.
 
     def _flow(self, now: int) -> list[Effect]:
@@ -330,7 +342,7 @@ class Reducer:
             return []
         if is_open:
             self._open.opened_at = min(self._open.opened_at, now)  # the clock may have stepped back
-            if self._round_complete() or now >= self._open.opened_at + self._p.combine_us_max:
+            if self._round_complete() or now >= self._open.opened_at + self._patience:
                 self._close()
         effects: list[Effect] = []
         while self._outbox:

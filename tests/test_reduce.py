@@ -139,6 +139,18 @@ def test_rule_2_one_bundle_when_all_have_been_heard() -> None:
     r.check()
 
 
+@pytest.mark.parametrize(("levels", "patience"), [(1, 45_000), (2, 90_000), (4, 180_000), (9, 180_000)])
+def test_rule_2_a_late_child_is_waited_for_longer_where_more_is_below(levels: int, patience: int) -> None:
+    """But never into the next round: 200 ms. Otherwise each level would give up just before the late bundle comes."""
+    r = reducer()
+    warm(r)
+    r.levels = levels
+    assert r.offer(X, bundle_of(X, 11, {(X, 1, 0): (1, 1, 0)}), 1_000_000) == []
+    assert r.deadline == 1_000_000 + patience
+    assert not bundles(r.tick(1_000_000 + patience - 1))
+    assert len(bundles(r.tick(1_000_000 + patience))) == 1
+
+
 def test_rule_2_a_silent_child_is_waited_for_no_longer_than_combine_us_max() -> None:
     r = reducer()
     warm(r)
