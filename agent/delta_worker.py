@@ -7,7 +7,8 @@ of the source go in; reads for the source, words for the master and bundles for 
     ---------  -------------------------------------------  ------------------------------------------------------------
     ASKING     start; nothing fits and no position is told  Hello, again and again, less and less often; cuts nothing
     FOLLOWING  Welcome (all that is kept is forgotten)      a Read at each multiple of flush_us, a bundle for each Cut
-    PARTING    leaving, all read, and all committed         Goodbye, again and again
+    PARTING    leaving, all read, and all committed by one  Goodbye, again and again; a Welcome of another master: FOLLOWING
+               master
     ENDED      Farewell, Stop                               nothing more
 
     while following                what follows
@@ -120,6 +121,7 @@ class DeltaWorker:
         "_leaving",
         "_me",
         "_out",
+        "_proven",
         "_p",
         "_read_all",
         "_reading",
@@ -146,6 +148,7 @@ class DeltaWorker:
         self.state = State.ASKING
         self.schedule: Schedule = ()
         self._ballot: Ballot = NO_BALLOT
+        self._proven: Ballot = NO_BALLOT  # of the master that has committed a bundle which was cut for it
         self._since_us: Micros = 0
         self._at: dict[Slot, Position] = {}  # where reading goes on
         self._lanes: dict[int, Lane] = {}
@@ -371,6 +374,8 @@ class DeltaWorker:
                 continue
             self.kept_bytes -= bundle_bytes(bundle)
             self._heard_at = now
+            if bundle.ballot == ballot:
+                self._proven = ballot
             if self._closing and ballot == self._ballot:
                 self._closing -= {slot for slot, span in bundle.contributions.items() if span[2] & CLOSED}
             if self.state is State.ASKING:
@@ -443,13 +448,15 @@ class DeltaWorker:
         self._ask_at = now + (self._p.ask_us << self._asks)
         self._asks = min(self._asks + 1, ASK_DOUBLINGS)
         if self.state is State.PARTING:
-            return [Route(self._job, Goodbye(self._job, self._me, self.until_us))]
+            return [
+                Route(self._job, Goodbye(self._job, self._me, self.until_us, self._incarnation, self._proven))
+            ]
         return [Route(self._job, Hello(self._job, self._me, self._incarnation))]
 
     def _welcome(self, welcome: Welcome, now: int) -> list[Effect]:
         if welcome.incarnation != self._incarnation or not self._learn(welcome.ballot, welcome.schedule):
             return []
-        if self.state is State.ASKING:
+        if self.state in (State.ASKING, State.PARTING):
             self._forget()
             self._closing.clear()
             self._at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
@@ -522,6 +529,9 @@ class DeltaWorker:
     def _part(self, now: int) -> list[Effect]:
         """Leaving, and all is committed: say so."""
         if not self._read_all or self._kept or self.state is not State.FOLLOWING:
+            return []
+        if self._proven != self._ballot:
+            self._read_all = False  # that master must see all ends once more
             return []
         self.state = State.PARTING
         self._cut_at = None

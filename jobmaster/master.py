@@ -353,8 +353,15 @@ class Master:
             )
         )
 
+    def has_all_of(self, message: Goodbye) -> bool:
+        """Whether it was this master that committed the last line of a worker which leaves."""
+        return message.ballot == self.ballot
+
     def goodbye(self, message: Goodbye, now: int) -> list[Effect]:
-        """A worker leaves, its last line committed."""
+        """A worker leaves, its last line committed. If that was by another master, whose log may have been another, it is told from
+        where on to read to the end once more."""
+        if not self.has_all_of(message):
+            return self.hello(Hello(message.job, message.worker, message.incarnation), now)
         member = self.ahead.roster.get(message.worker)
         if member is not None and member.until_us == AFTER_ALL:
             if not self._has_room():

@@ -215,11 +215,14 @@ class Welcome(Message, frozen=True, array_like=True, gc=False):
 
 
 class Goodbye(Message, frozen=True, array_like=True, gc=False):
-    """The worker leaves for good, its last line committed; `until_us`: no line at or after this will come from it."""
+    """The worker leaves for good, its last line committed by the master with that ballot; `until_us`: no line at or after this will
+    come from it."""
 
     job: JobId
     worker: NodeId
     until_us: Micros
+    incarnation: Count = 0
+    ballot: Ballot = NO_BALLOT
 
 
 class Farewell(Message, frozen=True, array_like=True, gc=False):

@@ -356,7 +356,7 @@ def test_it_leaves_when_its_last_line_is_committed() -> None:
     assert Goodbye not in map(type, bench.said)
     bench.step(Commit(JOB, (1, b""), (last.id,)), T + 2 * P.flush_us)
     bench.tick(T + 2 * P.flush_us + P.ask_us)
-    goodbye = Goodbye(JOB, ME, T + P.flush_us + 1)
+    goodbye = Goodbye(JOB, ME, T + P.flush_us + 1, 1, (1, b""))
     assert bench.said[1:] == [goodbye, goodbye]
     bench.step(Farewell(JOB, ME))
     assert bench.worker.state is State.ENDED

@@ -20,6 +20,7 @@ from elf.srt.messages import (
     Put,
     PutTell,
     Stop,
+    Welcome,
 )
 from elf.srt.partial import Part
 from tests.master_rig import BALLOT, CHILD, PARAMETERS, SINK, T0, Rig, file, spec_of
@@ -187,6 +188,15 @@ def test_who_left_under_another_log_is_missing_until_then() -> None:
     rig.do(rig.master.adverts([(B, AgentAdvert("b", ("access",), 1, T0 + 9, T0 + 9))], rig.now))
     member = rig.state.positions.roster[B]
     assert (member.until_us, member.has_left) == (T0 + 9, False)
+
+
+def test_who_left_another_master_reads_to_the_end_once_more() -> None:
+    """Its lines may be in a log that is lost."""
+    rig = opened()
+    rig.take(Welcome)
+    rig.do(rig.master.goodbye(Goodbye(rig.spec.id, A, T0 + 9, 4, (1, b"L" * 16)), rig.now))
+    assert [message.incarnation for message in rig.take(Welcome)] == [4]
+    assert rig.state.positions.roster[A].until_us > T0 + 9
 
 
 def test_closed_files_stay_closed() -> None:
@@ -372,7 +382,7 @@ def test_a_gap_makes_the_windows_it_touches_incomplete() -> None:
 def test_who_left_is_not_waited_for_and_its_lines_count() -> None:
     rig = opened()
     rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + SECOND)
-    rig.do(rig.master.goodbye(Goodbye(rig.spec.id, B, T0 + 2 * SECOND), rig.now))
+    rig.do(rig.master.goodbye(Goodbye(rig.spec.id, B, T0 + 2 * SECOND, 1, rig.master.ballot), rig.now))
     assert rig.take(Farewell) == [Farewell(rig.spec.id, B)]
     rig.bundle({file(A): (110, 120, 0)}, [(T0 + SIZE, 1, 1)], watermark=T0 + 60 * SECOND)
     rig.run(SECOND)

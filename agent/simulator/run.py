@@ -30,6 +30,8 @@ SEEDS = 3
 """Hosts that everybody knows from the beginning."""
 SETTLE_US = 2_000_000
 """What is found exact must still be so after this."""
+KNOWING_US = 4_000_000
+"""Who runs for so long has heard of everything by gossip."""
 SINK_NAME = "lake"
 EVERY = 100
 """All cores of a node are checked at every so manyth event: a tenth of the time of a run."""
@@ -100,6 +102,7 @@ class Run:
         self.specs: list[JobSpec] = []
         self.messages: Counter[str] = Counter()
         self._trace = blake2b(digest_size=16)
+        self._started: dict[NodeId, int] = {}
         self._down: set[NodeId] = set()  # of hosts that crashed and wait for their restart
         self._cuts = 0
         self._make_hosts()
@@ -278,6 +281,7 @@ class Run:
     def _start(self, actor: Actor) -> None:
         seeds = [Contact(host.id, 0) for host in self.hosts[:SEEDS]]
         self._down.discard(actor.id)
+        self._started[actor.id] = self.world.now_us
         self.world.start(actor, seeds)
 
     def _submit(self, host: int, spec: JobSpec) -> None:
@@ -363,12 +367,22 @@ class Run:
         actor.clock_us += fault.by_us
 
     def _crash(self, number: int, fault: s.Crash) -> None:
-        for actor in self._victims(fault):
+        victims = self._victims(fault)
+        wipe = fault.wipe and self._others_know(victims)
+        for actor in victims:
             if actor.node is not None:
-                self.world.crash(actor, wipe=fault.wipe)
+                self.world.crash(actor, wipe=wipe)
                 self._down.add(actor.id)
                 if fault.until_us and fault.until_us < self.scenario.trouble_us:
                     self.world.at(fault.until_us, partial(self._revive, actor))
+
+    def _others_know(self, victims: list[Actor]) -> bool:
+        """Whether somebody else has been there for long enough to know the jobs and agents. What no disk holds nobody can know."""
+        long_ago = self.world.now_us - KNOWING_US
+        return any(
+            actor.node is not None and actor not in victims and self._started[actor.id] <= long_ago
+            for actor in self.hosts
+        )
 
     def _victims(self, fault: s.Crash) -> list[Actor]:
         if fault.target == "mesh":
