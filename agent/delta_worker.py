@@ -228,6 +228,10 @@ class DeltaWorker:
         self._leaving = True
         return []
 
+    def end(self) -> None:
+        """The job has ended."""
+        self._end()
+
     def take_bundles(self) -> list[Bundle]:
         """What the reducer of this node is to get, in order."""
         if not self._out:
@@ -333,7 +337,8 @@ class DeltaWorker:
 
     def _keep(self, cut: Cut, now: int) -> None:
         self._count += 2
-        lagging = now - self._watermark > self._p.lagging_us
+        # Who has lost lines is told apart too: how far its gap reaches is its own watermark, not the lowest of a merged bundle.
+        lagging = bool(cut.gaps) or now - self._watermark > self._p.lagging_us
         bundle = Bundle(
             self._job,
             (self._me, self._incarnation, self._count),

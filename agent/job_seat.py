@@ -96,7 +96,7 @@ class JobSeat:
     def start(self, now: int) -> list[Effect]:
         """Take the seat."""
         effects = self.directory_changed(now)
-        if self.worker is not None:
+        if self.worker is not None and self.worker.state is not State.ENDED:
             effects += self.tree.enter(now)
             effects += self.worker.start(now)
         return effects
@@ -124,6 +124,8 @@ class JobSeat:
             self.spec = decode_job(item)
             if self.master is not None:
                 effects += self.master.spec_changed(self.spec, now)
+        if self.spec.stopped and self.worker is not None:
+            self.worker.end()  # the multicast of Stop made it fast, this makes it certain
         ballot = self._directory.get("ballot", self.job)
         if ballot is not None:
             effects += self._heard_ballot(ballot_of(ballot), now)

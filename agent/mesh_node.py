@@ -226,22 +226,22 @@ class MeshNode:
             self._do(effects, now, out)
         self._timers.watch(link)
         if link.restarts != restarts:
-            self._early = [each for each in self._early if each[0] != source]
-            for seat in self.seats.values():
-                self._do(seat.link_reset(source, now), now, out, seat)
-                self._seat_changed(seat, now, out)
+            self._link_lost(source, now, out)
         for message in messages:
             if message.job in self.seats:  # type: ignore[attr-defined]
                 self._to_seat(source, message, now, out)
             else:
-                self._keep_early(source, message)
-
-    def _keep_early(self, source: NodeId, message: Message) -> None:
-        """A link delivers once, so what comes before the directory has told of the job must wait for that."""
-        self._early.append((source, message))
+                self._early.append((source, message))  # a link delivers once: it waits for the directory
         if len(self._early) > EARLY_MAX:
-            self._early = [each for each in self._early if each[0] != source]
-            self.links[source].hang_up()
+            link.hang_up()
+            self._link_lost(source, now, out)
+
+    def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
+        """What was on its way to and from that neighbour is gone."""
+        self._early = [each for each in self._early if each[0] != peer]
+        for seat in self.seats.values():
+            self._do(seat.link_reset(peer, now), now, out, seat)
+            self._seat_changed(seat, now, out)
 
     def _take_early(self, now: int, out: list[Outer]) -> None:
         early, self._early = self._early, []
@@ -370,8 +370,7 @@ class MeshNode:
                 link = self.links.get(contact.id)
                 if link is not None:
                     link.hang_up()
-                for seat in self.seats.values():
-                    self._do(seat.link_reset(contact.id, now), now, out, seat)
+                self._link_lost(contact.id, now, out)
         for seat in self.seats.values():
             self._closest(seat, now, out)
         self._timers.watch(self.overlay)

@@ -182,6 +182,8 @@ class JobState:
             self.front_us = low
         for (worker, _, lane), span in entry.contributions.items():
             if lane:
+                if span[2] & GAP:
+                    self._note_lost_lane(worker)
                 continue
             mark = lagging.get(worker, low) if lagging else low
             known = marks.get(worker)
@@ -197,7 +199,7 @@ class JobState:
         self.gaps[worker] = (from_us, max(to_us, from_us))
 
     def _note_lost_lane(self, worker: NodeId) -> None:
-        """Who goes while it has lines to read again leaves a gap where they were given up."""
+        """Who goes while it has lines to read again, or has lost some of them, leaves a gap where they were given up."""
         lane = self.positions.lane
         if lane is not None and worker in lane.open:
             self._note_gap(worker, lane.from_us, self.positions.latest_us(AFTER_ALL >> 1))

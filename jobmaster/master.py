@@ -131,6 +131,7 @@ class Master:
         self._repeat_at: int | None = None
         self._forget_at: int | None = None
         self._wanted: dict[NodeId, Micros] = {}  # expected from then on; not proposed yet
+        self._asked: dict[NodeId, Hello] = {}  # the last one of each worker that waits for the log
         self._sizes: deque[tuple[int, int]] = (
             deque()
         )  # (index, bytes) of bundles that are proposed and not committed
@@ -329,12 +330,16 @@ class Master:
             self._want(message.worker, self._expected_from(now))
             self._add_wanted()
         if message.worker not in self._wanted:
-            self.after_log(self._welcome, message)
+            waits = message.worker in self._asked
+            self._asked[message.worker] = message
+            if not waits:
+                self.after_log(self._welcome, message.worker)
         return self._end(now)
 
-    def _welcome(self, message: Hello) -> None:
-        positions = self.state.positions
-        worker, lane = message.worker, positions.lane
+    def _welcome(self, worker: NodeId) -> None:
+        """Files that the log does not know begin with the oldest retained pane: what is before that cannot count."""
+        message, positions = self._asked.pop(worker), self.state.positions
+        lane = positions.lane
         ends = positions.lane_ends_of(worker)
         lanes = ((lane.number, lane.from_us),) if lane is not None and ends else ()
         self._out.append(
@@ -345,7 +350,7 @@ class Master:
                     self.ballot,
                     message.incarnation,
                     positions.schedule,
-                    positions.since_us,
+                    positions.retained_us,
                     positions.files_of(worker),
                     lanes,
                     ends,
@@ -414,6 +419,7 @@ class Master:
 
     def _forget(self, worker: NodeId) -> None:
         self._known.discard(worker)
+        self._reported.discard(worker)
         mark = self.state.watermarks.get(worker)
         self._enter(Forget(worker, self.ahead.roster[worker].from_us if mark is None else mark))
 
@@ -498,6 +504,7 @@ class Master:
     def _emit(self, now: int) -> None:
         self._emit_at = None
         if not self._control_index and self._has_room():
+            self.publication.is_told = self.outbox.is_told
             due, opened = self.publication.emit(now, self.has_majority(), self._room() - ROOM_KEPT)
             for ready in opened:
                 self._publish_open(ready)

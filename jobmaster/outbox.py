@@ -51,9 +51,14 @@ class Outbox:
         return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
 
     def told(self, source: NodeId, message: LedgerTell) -> Sequence[tuple[WindowKey, Revision, int]] | None:
-        """A sink's ledger; None if it tells nothing new. See `refused`."""
+        """A sink's ledger; None if it tells nothing new. See `is_refused`.
+
+        The ask has raised the fence to this ballot: what was told under a lower one answers an earlier master, maybe this node.
+        """
         sink = self._sinks.get(source)
         if sink is None or self.is_refused(message.fence) or sink.ledger is not None:
+            return None
+        if message.fence != self.ballot:
             return None
         sink.ledger = {key: (revision, digest) for key, revision, digest in message.entries}
         return message.entries

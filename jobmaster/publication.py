@@ -83,6 +83,9 @@ class Publication:
         self._partial: set[WindowKey] = set()
         self._forced: set[WindowKey] = set()
         self._before: set[WindowKey] = set()  # published before this log began
+        self._better: set[WindowKey] = set()  # of these, whose first panes are not in this log
+        self.is_told = True
+        """Whether every durable sink has told its ledger."""
         self._final_until: Micros | None = None
 
     # ---- what changed ----
@@ -115,7 +118,7 @@ class Publication:
         finals = self.state.finals
         for pane in panes:
             for start in starts_of(pane, shape.size_us, shape.slide_us) if shape.pane_us else (0,):
-                if not self.state.is_past(version, start):
+                if not self.state.is_past(version, start) and (version, start) not in self._better:
                     changed.add(start)
                     if (version, start) not in finals:
                         unfinal.add(start)
@@ -166,7 +169,7 @@ class Publication:
         for sets in (self._changed, self._unfinal):
             for version, starts in sets.items():
                 starts.difference_update([start for start in starts if self.state.is_past(version, start)])
-        for keys in (self._partial, self._forced, self._before):
+        for keys in (self._partial, self._forced, self._before, self._better):
             keys.difference_update([key for key in keys if self.state.is_past(*key)])
         for counts in (self._counts, self._held_since):
             for key in [key for key in counts if self.state.is_past(*key)]:
@@ -182,10 +185,19 @@ class Publication:
                 and not self.state.is_past(*key)
             ):
                 self._before.add(key)
+                self._leave_to_the_sink(key)
         for key, published in self.state.finals.items():
             if published.revision[:2] != self.ballot and self.ledger_differs(published, told.get(key)):
                 self._forced.add(key)
                 self._changed.setdefault(key[0], set()).add(key[1])
+
+    def _leave_to_the_sink(self, key: WindowKey) -> None:
+        """A window that began before this log, which has only its end: the sink holds a better one."""
+        version, start = key
+        if start < self.state.positions.since_us:
+            self._better.add(key)
+            for sets in (self._unfinal, self._changed):
+                sets.get(version, set()).discard(start)
 
     def ledger_differs(self, published: Published, held: tuple[Revision, int] | None) -> bool:
         """Sinks*: whether a sink lacks what the log says is final, or holds something else."""
@@ -271,7 +283,11 @@ class Publication:
     def _is_due(self, key: WindowKey, coverage: Coverage, now: int, has_majority: bool) -> bool:
         if coverage.is_whole:
             return True
-        if not self.may_be_partial(key) or 2 * coverage.passed <= coverage.expected:
+        if (
+            not self.may_be_partial(key)
+            or self._may_be_older(key)
+            or 2 * coverage.passed <= coverage.expected
+        ):
             self._held_since.pop(key, None)
             return False
         since = self._held_since[key] = min(now, self._held_since.get(key, now))
@@ -280,6 +296,13 @@ class Publication:
     def may_be_partial(self, key: WindowKey) -> bool:
         """Rule 8*: what was published before the log was rebuilt is published again only when every member has replayed it."""
         return key not in self._before
+
+    def _may_be_older(self, key: WindowKey) -> bool:
+        """Whether a sink that has not told its ledger may hold the window from before this log began. It began with the oldest
+        pane that was retained then (`changes.first_entry`), so when that was is known to two windows' lengths."""
+        size = self.state.shape(key[0]).size_us
+        span = self.keep_us + self.lateness_us + 2 * size
+        return not self.is_told and key[1] + size <= self.state.positions.since_us + span
 
     def _may_open(self, key: WindowKey) -> bool:
         return self.may_be_partial(key)
