@@ -117,6 +117,7 @@ class DeltaWorker:
         "_kept",
         "_lanes",
         "_lanes_told",
+        "_learned",
         "_lanes_wanted",
         "_leaving",
         "_me",
@@ -148,6 +149,7 @@ class DeltaWorker:
         self.state = State.ASKING
         self.schedule: Schedule = ()
         self._ballot: Ballot = NO_BALLOT
+        self._learned: Ballot = NO_BALLOT  # of the master whose schedule this is
         self._proven: Ballot = NO_BALLOT  # of the master that has committed a bundle which was cut for it
         self._since_us: Micros = 0
         self._at: dict[Slot, Position] = {}  # where reading goes on
@@ -503,6 +505,8 @@ class DeltaWorker:
         if _number(self.schedule) != before:
             effects += self._read(self._reading, now)
         told = self._lanes_told >= (control.ballot, _number(control.schedule))
+        if control.lane_us and self._lanes and self._lanes_told[0] < control.ballot:
+            return self._ask(now)  # what of the lane one master has committed another one may lack
         if control.lane_us and not told and not self._lanes_wanted:
             self._lanes_wanted = True
             self._read_all = False
@@ -511,10 +515,15 @@ class DeltaWorker:
         return effects
 
     def _learn(self, ballot: Ballot, schedule: Schedule) -> bool:
-        """Take on a schedule, unless it is older than the one known (then False)."""
-        if (ballot, _number(schedule)) < (self._ballot, _number(self.schedule)):
+        """Take on a schedule, unless it is older than the one known, or its master is (then False).
+
+        Numbers are in order under one master only: the log of a new one may have an older schedule.
+        """
+        is_older = ballot == self._learned and _number(schedule) < _number(self.schedule)
+        if ballot < self._ballot or is_older:
             return False
         self._hear(ballot)
+        self._learned = ballot
         self.schedule = schedule
         return True
 
