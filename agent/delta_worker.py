@@ -99,7 +99,8 @@ class Lane(msgspec.Struct):
 class DeltaWorker:
     """One job's worker on one node. `room`: whether this node's reducer takes another bundle.
 
-    state, schedule: as they are now. until_us: of one that has ended; none of its lines is at or past it. kept_bytes: of bundles that are not committed.
+    state, schedule: as they are now. kept_bytes: of bundles that are not committed.
+    until_us: of one that has ended; none of its lines is at or past it.
     """
 
     __slots__ = (
@@ -117,13 +118,13 @@ class DeltaWorker:
         "_kept",
         "_lanes",
         "_lanes_told",
-        "_learned",
         "_lanes_wanted",
+        "_learned",
         "_leaving",
         "_me",
         "_out",
-        "_proven",
         "_p",
+        "_proven",
         "_read_all",
         "_reading",
         "_request",
