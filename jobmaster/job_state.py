@@ -34,6 +34,7 @@ from elf.jobmaster.entries import (
     ControlEntry,
     Final,
     Forget,
+    Gone,
     Left,
     Retire,
     SpecRank,
@@ -147,7 +148,7 @@ class JobState:
         if isinstance(entry, ControlEntry):
             self._give_up(entry)
             self.spec = entry.spec
-        if isinstance(entry, Left | Forget):
+        if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
         self.positions.apply(entry)
         if isinstance(entry, ControlEntry):
