@@ -217,8 +217,13 @@ class Master:
             self._out.append(Post(child, Commit(self.job, self.ballot, tuple(ids))))
         self._commits.clear()
         out, self._out = self._out, []
-        out += self.outbox.tick(now, max(0, self.state.positions.retained_us))
+        out += self.outbox.tick(now, self._oldest_told())
         return out
+
+    def _oldest_told(self) -> Micros:
+        """Ledgers tell from here on: a window that begins before what is retained may reach into it."""
+        longest = max((shape.size_us for shape in self.state.positions.shapes.values()), default=0)
+        return max(0, self.state.positions.retained_us - longest)
 
     # ---- bundles ----
 
@@ -363,8 +368,8 @@ class Master:
         return message.ballot == self.ballot
 
     def goodbye(self, message: Goodbye, now: int) -> list[Effect]:
-        """A worker leaves, its last line committed. If that was by another master, whose log may have been another, it is told from
-        where on to read to the end once more."""
+        """A worker leaves, its last line committed. If that was by another master, whose log may have been another, it is told
+        from where on to read to the end once more."""
         if not self.has_all_of(message):
             return self.hello(Hello(message.job, message.worker, message.incarnation), now)
         member = self.ahead.roster.get(message.worker)
