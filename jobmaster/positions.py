@@ -174,7 +174,7 @@ class Positions:
         return [slot for slot, span in contributions.items() if self.place(slot, span) not in fine]
 
     def rows_belong(self, number: int, parts: Mapping[str, Part]) -> bool:
-        """Schedule rule*: whether every row's version is the schedule's for its time, on both sides of each line.
+        """Rule Schedule*: whether every row's version is the schedule's for its time, on both sides of each line.
 
         A bundle that was cut under an older schedule is as good where none of its rows lies at or past the pane of the first
         line it does not know. O(versions).

@@ -88,6 +88,6 @@ class Roster:
 
 
 def lanes_open(state: JobState) -> list[tuple[NodeId, Micros]]:
-    """Lane rule*: who still has lines to read again, and from when on; no window there is whole before."""
+    """Rule Lane*: who still has lines to read again, and from when on; no window there is whole before."""
     lane = state.positions.lane
     return [(worker, lane.from_us) for worker in lane.open] if lane is not None else []

@@ -1,7 +1,8 @@
 """What a core asks its surroundings to do. A core's `step` and `tick` return a list of these, in order.
 
 A core never does IO. Its surroundings (a simulated or a real node) perform the list from first to last, and what stands
-behind a `Write` leaves only when that write is durable. Lists without a `Write` need not wait for earlier lists.
+behind a `Write` leaves only when that write is durable. What one core asks for later waits
+behind its own earlier writes too; other cores' lists do not wait.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Invariants
 A link must outlive what a node thinks of its neighbour: whoever forgets one and starts another within the same life begins
 again at 1, which the neighbour takes for repetitions. `hang_up` is the way to let go of a neighbour.
 
-After TCP (RFC 9293), without its handshake and congestion control: see design, section 7, rule 3.
+After TCP (RFC 9293), without its handshake and congestion control: ARCHITECTURE.md, "The rules", 3.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ Invariants
 - Bytes kept are those of the kept bundles; past `kept_bytes_max` every child that sends is told to hold.
 
 Source: Scribe (Castro et al. 2002) has no upward path; the combining is that of in-network aggregation (TAG, OSDI 2002), the
-commit is ours: design, section 7.
+commit is ours: ARCHITECTURE.md, "The rules", 3 and 4.
 """
 
 from __future__ import annotations
