@@ -1,0 +1,196 @@
+"""Small meshes with one kind of trouble each: what a canary needs to be seen soon. The same seed gives the same scenario."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from elf.agent.simulator import scenario as s
+from elf.agent.simulator.network import Weather
+from elf.agent.simulator.sources import Traffic
+
+MS, SECOND = 1_000, 1_000_000
+TROUBLE_US = 11 * SECOND
+
+
+def mesh(seed: int, faults: list[s.AnyFault], **given: object) -> s.Scenario:
+    """Six hosts and one job; after eleven seconds all is healed."""
+    plain: dict[str, object] = {
+        "hosts": 6,
+        "jobs": (s.Job(start_us=2 * SECOND, windows=("1 second",) * 8, lateness_us=2 * SECOND),),
+        "traffic": Traffic(lines_per_s=20.0, keys=5, rotate_us=Random(seed).choice((0, 3 * SECOND))),
+        "parameters": msgspec.structs.replace(s.QUICK, children_max=2, kept_bytes_max=60_000),
+        "trouble_us": TROUBLE_US,
+        "after_us": SECOND,
+        "rest_us": 25 * SECOND,
+    }
+    ordered = tuple(sorted(faults, key=lambda fault: fault.at_us))
+    return s.Scenario(seed=seed, faults=ordered, **(plain | given))  # type: ignore[arg-type]
+
+
+def times(rng: Random, count: int, longest_us: int) -> list[tuple[int, int]]:
+    """So many (from, until) within the time of trouble."""
+    begins = [rng.randint(s.CALM_US, TROUBLE_US - SECOND) for _ in range(count)]
+    return [(at, min(TROUBLE_US, at + rng.randint(100 * MS, longest_us))) for at in begins]
+
+
+def rough(seed: int) -> s.Scenario:
+    """Loss and disorder, hosts that die, stand still, or are cut off: parents change, and bundles come again."""
+    rng = Random(seed)
+    weather = Weather(
+        delay_us=1_000, jitter_us=20_000, loss=0.05, duplicate=0.05, straggle=0.1, straggle_us=300 * MS
+    )
+    faults: list[s.AnyFault] = []
+    for at, until in times(rng, 3, 2 * SECOND):
+        faults.append(s.Crash(at_us=at, until_us=until, target="host", host=rng.randrange(8)))
+    for at, until in times(rng, 2, 3 * SECOND):
+        faults.append(s.Pause(at_us=at, until_us=until, host=rng.randrange(8)))
+    for at, until in times(rng, 2, 3 * SECOND):
+        faults.append(s.Cut(at_us=at, until_us=until, hosts=(rng.randrange(8),), inward=rng.random() < 0.5))
+    return mesh(seed, faults, weather=weather, hosts=8)
+
+
+def takeovers(seed: int) -> s.Scenario:
+    """Masters die, with their replicas or alone, and some come back without their disks."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, until in times(rng, 4, 4 * SECOND):
+        target: s.Target = rng.choice(("master", "master", "circle", "host"))
+        faults.append(
+            s.Crash(at_us=at, until_us=until, target=target, host=rng.randrange(6), wipe=rng.random() < 0.4)
+        )
+    for at, until in times(rng, 2, 3 * SECOND):
+        hosts = tuple(rng.sample(range(6), rng.choice((1, 2, 3))))
+        faults.append(s.Cut(at_us=at, until_us=until, hosts=hosts, inward=rng.random() < 0.6))
+    weather = rng.choice((Weather(), Weather(delay_us=1_000, jitter_us=30_000, loss=0.05)))
+    return mesh(seed, faults, weather=weather)
+
+
+def changes(seed: int) -> s.Scenario:
+    """The job changes again and again, some hosts hear of it late, masters die meanwhile."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, _ in times(rng, rng.choice((1, 2, 4)), SECOND):
+        mode: s.Mode = rng.choice(("split", "split", "restate", "next"))
+        faults.append(s.Change(at_us=at, host=rng.randrange(6), job=0, mode=mode))
+        if rng.random() < 0.5:
+            faults.append(s.Pause(at_us=at - 100 * MS, until_us=at + SECOND, host=rng.randrange(6)))
+        if rng.random() < 0.3:
+            crash_at = at + rng.randint(0, 300 * MS)
+            faults.append(s.Crash(at_us=crash_at, until_us=at + SECOND, target="master"))
+    weather = rng.choice((Weather(), Weather(delay_us=1_000, jitter_us=30_000, loss=0.05)))
+    return mesh(seed, faults, weather=weather)
+
+
+def sinks(seed: int) -> s.Scenario:
+    """The sink is away for a while, and masters change meanwhile."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    at = rng.randint(s.CALM_US, 7 * SECOND)
+    faults.append(s.Cut(at_us=at, until_us=at + 3 * SECOND, hosts=(s.SINK,)))
+    faults.append(s.Crash(at_us=at + 2 * SECOND, until_us=TROUBLE_US, target="master"))
+    if rng.random() < 0.5:
+        faults.append(s.Cut(at_us=at + SECOND, until_us=at + 3 * SECOND, hosts=(rng.randrange(6), s.SINK)))
+    return mesh(seed, faults)
+
+
+def silent(seed: int) -> s.Scenario:
+    """A host that everybody knows is cut off before the job begins, and stays so for a while."""
+    rng = Random(seed)
+    begin = 5_500 * MS
+    job = s.Job(start_us=begin, windows=("1 second",), lateness_us=2 * SECOND, line_us=begin)
+    cut = s.Cut(at_us=begin - 300 * MS, until_us=TROUBLE_US, hosts=(rng.randrange(3, 6),))
+    return mesh(seed, [cut], jobs=(job,))
+
+
+MASTER = 1
+"""The host that is closest to the job's id."""
+
+
+def restarts(seed: int) -> s.Scenario:
+    """The master dies; while others are asked for their logs, of whom one says nothing, everybody is started again."""
+    rng = Random(seed)
+    at = 6 * SECOND
+    again = at + rng.randint(1_000 * MS, 3_500 * MS)
+    quiet = s.Pause(at_us=at + SECOND, until_us=again - MS, host=rng.choice((0, 2, 3)))
+    dead = s.Crash(at_us=at, until_us=again + 2 * SECOND, target="master")
+    return mesh(seed, [dead, quiet, s.Crash(at_us=again, until_us=again + 200 * MS, target="mesh")])
+
+
+def deaf(seed: int) -> s.Scenario:
+    """The master hears nothing any more, but is heard by the sink, which serves another one meanwhile."""
+    rng = Random(seed)
+    at = rng.randint(s.CALM_US, 6 * SECOND)
+    until = at + rng.randint(7 * SECOND, 9 * SECOND)
+    return mesh(
+        seed, [s.Cut(at_us=at, until_us=until, hosts=(MASTER,), outward=False)], trouble_us=15 * SECOND
+    )
+
+
+def hasty(seed: int) -> s.Scenario:
+    """Windows are final as soon as all have passed them, and lines are read again meanwhile."""
+    rng = Random(seed)
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",) * 8, lateness_us=0)
+    faults: list[s.AnyFault] = []
+    for at, _ in times(rng, 4, SECOND):
+        faults.append(s.Change(at_us=at, host=rng.randrange(6), job=0, mode=rng.choice(("split", "restate"))))
+    return mesh(seed, faults, jobs=(job,), weather=Weather(delay_us=20_000, jitter_us=30_000, loss=0.05))
+
+
+def hurried(seed: int) -> s.Scenario:
+    """The job is changed again before all lines have been read for the change before."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, _ in times(rng, 2, SECOND):
+        again = at + rng.randint(50 * MS, 500 * MS)
+        faults.append(s.Change(at_us=at, host=2, job=0, mode="restate"))
+        faults.append(s.Change(at_us=again, host=2, job=0, mode=rng.choice(("split", "next"))))
+        faults.append(s.Pause(at_us=at - 100 * MS, until_us=again + SECOND, host=rng.choice((0, 3, 4))))
+    return mesh(seed, faults, weather=Weather(delay_us=10_000, jitter_us=10_000))
+
+
+def rivals(seed: int) -> s.Scenario:
+    """Two operators change the job at the same time."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, _ in times(rng, 2, SECOND):
+        faults.append(s.Change(at_us=at, host=rng.randrange(6), job=0, mode="split", rival=True))
+    return mesh(seed, faults)
+
+
+def bare(seed: int) -> s.Scenario:
+    """The master is back at once without its disk, again and again, while others still have the log."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for begin in (5, 7, 9):
+        at = begin * SECOND + rng.randint(0, SECOND)
+        faults.append(s.Crash(at_us=at, until_us=at + rng.randint(20, 600) * MS, target="master", wipe=True))
+    away = s.Cut(at_us=5 * SECOND, until_us=TROUBLE_US, hosts=(rng.choice((0, 2)),))
+    return mesh(seed, [*faults, s.Part(at_us=s.CALM_US, host=rng.choice((3, 4, 5))), away])
+
+
+def rebuilt(seed: int) -> s.Scenario:
+    """The log is lost with all who held it, and somebody is away when it begins anew."""
+    rng = Random(seed)
+    at = rng.randint(6 * SECOND, 7 * SECOND)
+    lost = s.Crash(at_us=at, until_us=at + rng.randint(200 * MS, 2 * SECOND), target="circle", wipe=True)
+    away = s.Cut(at_us=at - 200 * MS, until_us=at + 9 * SECOND, hosts=(rng.choice((0, 2)),))
+    return mesh(seed, [lost, away], trouble_us=at + 10 * SECOND)
+
+
+def stopped(seed: int) -> s.Scenario:
+    """Parents stand still until their children have others, and then go on with what had come to them."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for begin in (5, 8, 11):
+        for host in rng.sample(range(10), 4):
+            at = begin * SECOND + rng.randint(0, 400 * MS)
+            faults.append(s.Pause(at_us=at, until_us=at + rng.randint(1_200, 2_400) * MS, host=host))
+    parameters = msgspec.structs.replace(s.QUICK, children_max=2, combine_us_max=190 * MS)
+    return mesh(seed, faults, parameters=parameters, hosts=10, trouble_us=14 * SECOND)
+
+
+def brisk(seed: int) -> s.Scenario:
+    """As rough, and all must be exact soon after it is healed."""
+    return msgspec.structs.replace(rough(seed), rest_us=6 * SECOND)

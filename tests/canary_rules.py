@@ -1,0 +1,396 @@
+"""Each rule of the commit protocol that the design marks with a star, and how it is broken: another method in place of its own.
+
+A rule that guards two things is broken in two ways. `mesh` and `seeds` say in which simulations that is seen: at least one of
+them must fail, and every one must be exact with the rule in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import msgspec
+
+from elf.agent.delta_worker import DeltaWorker
+from elf.agent.simulator.scenario import Scenario
+from elf.jobmaster import changes, window_rule
+from elf.jobmaster import master as master_module
+from elf.jobmaster.directory import Directory
+from elf.jobmaster.entries import Begin
+from elf.jobmaster.job_log import Promise
+from elf.jobmaster.job_spec import JobSpec
+from elf.jobmaster.job_state import JobState
+from elf.jobmaster.master import Master
+from elf.jobmaster.parking import Parked, Parking
+from elf.jobmaster.positions import Fit, Place, Positions
+from elf.jobmaster.publication import Publication, Ready
+from elf.jobmaster.replica import Replica
+from elf.jobmaster.replication import Replication
+from elf.jobmaster.succession import Succession
+from elf.sinks.ledger import Ledger
+from elf.srt.bundles import OpenBundle
+from elf.srt.effects import Effect, Write
+from elf.srt.ids import NodeId
+from elf.srt.link import Link
+from elf.srt.messages import (
+    FIRST,
+    NO_BALLOT,
+    NO_WATERMARK,
+    Ballot,
+    Bundle,
+    Commit,
+    Control,
+    Item,
+    Message,
+    Micros,
+    Position,
+    Resend,
+    Slot,
+    Span,
+)
+from elf.srt.reduce import Reducer
+from tests import canary_meshes as meshes
+
+
+class Canary(NamedTuple):
+    """rule: as in the design. broken: what happens instead. owner, method: the rule's place."""
+
+    rule: str
+    broken: str
+    owner: Any
+    method: str
+    instead: Any
+    mesh: Callable[[int], Scenario]
+    seeds: range
+
+
+@contextmanager
+def without(canary: Canary) -> Iterator[None]:
+    """The rule is switched off."""
+    with patch.object(canary.owner, canary.method, canary.instead):
+        yield
+
+
+def always(value: Any) -> Any:
+    return lambda *_, **__: value
+
+
+def nothing(*_: object, **__: object) -> None:
+    """In place of a rule that acts."""
+
+
+# Upwards.
+
+
+def only_what_was_read(self: DeltaWorker, spans: dict[Slot, Span]) -> dict[Slot, Span]:
+    told = {slot: span for slot, span in spans.items() if span[1] > span[0] or span[2]}
+    return told or {(self._me, 0, 0): (0, 0, FIRST)}
+
+
+_judge = Master._judge
+
+
+def watermarks_of_all(self: Master, child: NodeId, bundle: Bundle, now: int) -> bool:
+    marks = self.state.watermarks
+    for worker, _, _ in bundle.contributions:
+        mark = bundle.lagging.get(worker, bundle.watermark)
+        if mark < NO_WATERMARK:
+            marks[worker] = max(mark, marks.get(worker, mark))
+    return _judge(self, child, bundle, now)
+
+
+def as_it_comes(self: Link, sequence: int, message: Message, size: int) -> list[Message]:
+    """Once, but in any order."""
+    if sequence <= self._acknowledged or sequence in self._held:
+        return []
+    self._held[sequence] = (message, size)
+    self._held_bytes += size
+    while self._acknowledged + 1 in self._held:
+        self._acknowledged += 1
+        self._held_bytes -= self._held.pop(self._acknowledged)[1]
+    return [message]
+
+
+_classify = Positions._classify
+
+
+def mixed_is(instead: Fit) -> Callable[[Positions, Mapping[Slot, Span]], Fit]:
+    def classify(self: Positions, contributions: Mapping[Slot, Span]) -> Fit:
+        fit = _classify(self, contributions)
+        return instead if fit is Fit.MIXED else fit
+
+    return classify
+
+
+def wait_on(self: Parking, now: int) -> list[Parked]:
+    for key, parked in self._parked.items():
+        self._parked[key] = parked._replace(since=now)
+    return []
+
+
+def go_on(self: DeltaWorker, bundle: Bundle, positions: dict[Slot, Position], now: int) -> list[Effect]:
+    self._forget()
+    self._follow(now)
+    return self._read(0, now)
+
+
+# The log.
+
+
+def at_once(self: Master, answer: Callable[..., None], *about: Any) -> None:
+    answer(*about)
+
+
+def by_epoch(one: Ballot, other: Ballot) -> bool:
+    return one[0] > other[0]
+
+
+def from_memory(self: Replica, ballot: Ballot) -> Write:
+    self.highest = max(self.highest, ballot)
+    return Write(("ballot", self.job), Promise(NO_BALLOT), replace=True)
+
+
+def from_the_last_final(spec: JobSpec, ballot: Ballot, now: Micros) -> Begin:
+    entry = changes.first_entry(spec, ballot, now)
+    since = now - spec.lateness_us
+    return msgspec.structs.replace(entry, since_us=max(entry.since_us, since - since % 1_000_000))
+
+
+# Windows.
+
+
+_log_final = Master.log_final
+
+
+def publish_and_log(self: Master, ready: Ready) -> None:
+    self._publish(ready)
+    _log_final(self, ready)
+
+
+def count_only(self: Publication, key: tuple[str, Micros]) -> tuple[int, NodeId, int]:
+    n = self._counts[key] = self._counts.get(key, 0) + 1
+    return (1, self.ballot[1], n)
+
+
+# Changes.
+
+
+def announce_first(self: Master) -> None:
+    lane = self.ahead.lane
+    self._multicast.append(Control(self.job, self.ballot, self.ahead.schedule, lane.from_us if lane else 0))
+
+
+_place = Positions.place
+
+
+def lanes_again(self: Positions, slot: Slot, span: Span) -> Place:
+    found = _place(self, slot, span)
+    return Place.FITS if slot[2] and found is Place.BEHIND else found
+
+
+def by_stamp(self: Directory, item: Item, held: Item) -> bool:
+    return item.stamp > held.stamp
+
+
+CANARIES = (
+    Canary(
+        "2: spans of a file join only where they meet",
+        "they join with a hole, or twice",
+        *(OpenBundle, "meets", always(True)),
+        *(meshes.stopped, range(8)),
+    ),
+    Canary(
+        "2: watermarks count only in contributions, empty ones included",
+        "files that stand still are not named",
+        *(DeltaWorker, "_covered", only_what_was_read),
+        *(meshes.rebuilt, range(6)),
+    ),
+    Canary(
+        "2: watermarks count only inside accepted contributions",
+        "those of bundles that were not accepted count, too",
+        *(Master, "_judge", watermarks_of_all),
+        *(meshes.takeovers, range(6)),
+    ),
+    Canary(
+        "3: a link is strictly FIFO",
+        "messages come out as they come in, each once",
+        *(Link, "_deliverable", as_it_comes),
+        *(meshes.takeovers, range(6)),
+    ),
+    Canary(
+        "4: a mixed bundle is split",
+        "it is accepted",
+        *(Positions, "_classify", mixed_is(Fit.FITS)),
+        *(meshes.takeovers, range(6)),
+    ),
+    Canary(
+        "4: a mixed bundle is split",
+        "it is dropped, and called committed",
+        *(Positions, "_classify", mixed_is(Fit.BEHIND)),
+        *(meshes.takeovers, range(6)),
+    ),
+    Canary(
+        "4: what waited too long is split",
+        "it waits on",
+        *(Parking, "expired", wait_on),
+        *(meshes.brisk, range(20)),
+    ),
+    Canary(
+        "4: the sender of a bundle is told to split it",
+        "nobody is told",
+        *(Master, "_tell_split", nothing),
+        *(meshes.brisk, range(8)),
+    ),
+    Canary(
+        "4: a split has the children resend what they fed",
+        "they are told that it is committed",
+        *(Reducer, "_verdict", always(Commit)),
+        *(meshes.rough, range(8)),
+    ),
+    Canary(
+        "4: a split goes on below, recursively",
+        "whoever fed the bundle sends it again as it was",
+        *(Reducer, "_verdict", always(Resend)),
+        *(meshes.brisk, range(6, 14)),
+    ),
+    Canary(
+        "4: a lone worker re-reads",
+        "it goes on where it is",
+        *(DeltaWorker, "_rewind", go_on),
+        *(meshes.takeovers, range(8)),
+    ),
+    Canary(
+        "4: a file that is not known is ahead, unless it begins",
+        "it may begin anywhere",
+        *(Positions, "may_open", always(True)),
+        *(meshes.takeovers, range(8)),
+    ),
+    Canary(
+        "6: a replica acknowledges only prefixes",
+        "it takes entries behind a hole",
+        *(Replica, "continues", always(True)),
+        *(meshes.takeovers, range(6)),
+    ),
+    Canary(
+        "6: an entry is committed when all replicas hold it",
+        "the own disk is enough",
+        *(Replication, "everywhere", lambda self: self.durable),
+        *(meshes.takeovers, range(2)),
+    ),
+    Canary(
+        "6: nothing is acknowledged before",
+        "answers do not wait for the log",
+        *(Master, "after_log", at_once),
+        *(meshes.takeovers, range(2)),
+    ),
+    Canary(
+        "7: ballots are compared in order",
+        "by epoch only",
+        *(Replica, "outranks", staticmethod(by_epoch)),
+        *(meshes.takeovers, range(12)),
+    ),
+    Canary(
+        "7: the highest ballot seen is kept on disk",
+        "in memory only",
+        *(Replica, "promise", from_memory),
+        *(meshes.restarts, range(4)),
+    ),
+    Canary(
+        "7: the highest (ballot, index) is taken",
+        "whoever is closest takes its own",
+        *(Succession, "best", lambda self: self.me),
+        *(meshes.bare, range(4)),
+    ),
+    Canary(
+        "8: a rebuild resumes at the oldest retained pane",
+        "at the last final one",
+        *(master_module, "first_entry", from_the_last_final),
+        *(meshes.takeovers, range(6)),
+    ),
+    Canary(
+        "8: what was final is published again only if all replayed it",
+        "when it is due",
+        *(Publication, "may_be_partial", always(True)),
+        *(meshes.rebuilt, range(4)),
+    ),
+    Canary(
+        "Windows: the roster starts from the directory",
+        "from who reports",
+        *(Master, "adverts", always([])),
+        *(meshes.silent, range(3)),
+    ),
+    Canary(
+        "Windows: FINAL is replicated before it is published",
+        "published at once",
+        *(Master, "log_final", publish_and_log),
+        *(meshes.sinks, range(2)),
+    ),
+    Canary(
+        "Windows: revisions are compared in order",
+        "they count without the ballot",
+        *(Publication, "next_revision", count_only),
+        *(meshes.takeovers, range(4)),
+    ),
+    Canary(
+        "Windows: revisions are compared in order",
+        "a sink takes what comes last",
+        *(Ledger, "_is_newer", always(True)),
+        *(meshes.rough, range(4)),
+    ),
+    Canary(
+        "Changing: CONTROL is replicated before it is multicast",
+        "multicast at once",
+        *(Master, "announce", announce_first),
+        *(meshes.changes, range(3)),
+    ),
+    Canary(
+        "Changing: a row's version is the schedule's for its time",
+        "any version is taken",
+        *(Positions, "rows_belong", always(True)),
+        *(meshes.changes, range(4)),
+    ),
+    Canary(
+        "Changing: CONTROL discards what lanes will bring again",
+        "rows stay",
+        *(JobState, "_give_up", nothing),
+        *(meshes.changes, range(4)),
+    ),
+    Canary(
+        "Changing: lanes are accepted once",
+        "each time they come",
+        *(Positions, "place", lanes_again),
+        *(meshes.changes, range(4)),
+    ),
+    Canary(
+        "Changing: lanes are cut again if the schedule changes again",
+        "the one before is forgotten",
+        *(Master, "reread_from", lambda self, line_us: line_us),
+        *(meshes.hurried, range(3)),
+    ),
+    Canary(
+        "Changing: no pane is final while a lane is open",
+        "as soon as all watermarks have passed",
+        *(window_rule, "lanes_open", always([])),
+        *(meshes.hasty, range(3)),
+    ),
+    Canary(
+        "Changing: of two specs with one number the digest decides",
+        "the one that was there first stays",
+        *(Directory, "_is_newer", by_stamp),
+        *(meshes.rivals, range(3)),
+    ),
+    Canary(
+        "Sinks: the ledger refuses lower ballots",
+        "it takes them",
+        *(Ledger, "_is_fenced_off", always(False)),
+        *(meshes.deaf, range(8)),
+    ),
+    Canary(
+        "Sinks: a new master logs a new FINAL where the ledger differs",
+        "what the log calls final is not told again",
+        *(Publication, "ledger_differs", always(False)),
+        *(meshes.sinks, range(3)),
+    ),
+)
