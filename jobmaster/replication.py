@@ -202,6 +202,11 @@ class Replication:
         peer.sent = held
         return self._send(node, peer)
 
+    def lacking(self) -> list[NodeId]:
+        """Replicas that have not acknowledged all that there is."""
+        index = self.replica.log.index
+        return [node for node, peer in self.peers.items() if peer.held < index]
+
     def everywhere(self) -> int:
         """Rule 6*: nothing counts as committed before the own disk and every present replica hold it and all before it."""
         return min([self.durable, *(peer.held for peer in self.peers.values())])

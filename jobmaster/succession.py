@@ -69,6 +69,9 @@ from elf.srt.messages import (
 )
 from elf.srt.parameters import Parameters
 
+STUCK_LOOKS = 8
+"""A replica that wrote nothing is left out for so many times `transfer_us_max` at first: 48 s."""
+
 
 class Role(Enum):
     """What a node is for a job's log."""
@@ -121,11 +124,15 @@ class Succession:
 
     __slots__ = (
         "_again",
+        "_behind",
         "_bound",
         "_changes",
         "_committed",
+        "_look",
         "_paused",
         "_server",
+        "_strikes",
+        "_stuck",
         "_told",
         "ballot",
         "is_closest",
@@ -151,6 +158,12 @@ class Succession:
         self._server: NodeId = b""
         self._paused = False
         self._again, self._bound = Alarm(), Alarm()
+        self._look = Alarm()
+        self._behind: dict[
+            NodeId, int
+        ] = {}  # replicas that lacked something at the last look, and up to where
+        self._stuck: dict[NodeId, int] = {}  # who still did at the next one; for how many looks
+        self._strikes: dict[NodeId, int] = {}
         self._committed: list[tuple[int, Any]] = []
         self._changes: list[Change] = []
 
@@ -181,7 +194,12 @@ class Succession:
     def deadline(self) -> int | None:
         if self.phase is Phase.REST:
             return None
-        alarms = [self._again.at, self._bound.at, self.replication.alarm.at if self.replication else None]
+        alarms = [
+            self._again.at,
+            self._bound.at,
+            self._look.at,
+            self.replication.alarm.at if self.replication else None,
+        ]
         return min((at for at in alarms if at is not None), default=None)
 
     @property
@@ -210,6 +228,7 @@ class Succession:
         members of the leaf set without this node, ordered by that closeness."""
         self.is_closest, self.neighbours = is_closest, tuple(node for node in neighbours if node != self.me)
         self._told = {node: told for node, told in self._told.items() if node in self.neighbours}
+        self._stuck = {node: stuck for node, stuck in self._stuck.items() if node in self.neighbours}
         if self.phase in _REPLICATING:
             return self._present(now)
         if not is_closest:
@@ -255,6 +274,9 @@ class Succession:
             out += self._repeat(now)
         if self._bound.rings(now):
             out += self._give_up(now)
+        if self._look.rings(now):
+            out += self._look_for_stuck(now)
+        self._watch(now)
         return out
 
     # Ballots.
@@ -275,6 +297,8 @@ class Succession:
             self._changes.append(StepDown(self.ballot))
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
         self._told, self._server, self._paused = {}, b"", False
+        self._behind, self._stuck, self._strikes = {}, {}, {}
+        self._look.stop()
         self._again.stop()
         self._bound.stop()
         return []
@@ -395,8 +419,33 @@ class Succession:
         assert self.replication is not None
         if self.phase is Phase.INSTALL and not self.is_closest:
             return self._rest()
-        count = max(self.parameters.replicas, 0 if self.is_closest else 1)
-        return [*self.replication.present(self.neighbours[:count]), *self._progress(now)]
+        heir = () if self.is_closest else self.neighbours[:1]
+        able = [node for node in self.neighbours[len(heir) :] if node not in self._stuck]
+        nodes = (*heir, *able)[: max(self.parameters.replicas, len(heir))]
+        out = self.replication.present(nodes)
+        self._watch(now)
+        return [*out, *self._progress(now)]
+
+    def _watch(self, now: int) -> None:
+        replication = self.replication
+        if self._look.at is not None or replication is None:
+            return
+        if self.phase is not Phase.INSTALL and (self._stuck or replication.lacking()):
+            self._look.set(now, self.parameters.transfer_us_max)
+
+    def _look_for_stuck(self, now: int) -> list[Effect]:
+        """A replica that lives but writes nothing (its disk is full) is replaced like a dead one: commits wait for twice
+        `transfer_us_max` at most. It may be one again after some looks, twice as many each time. Not while this node takes over:
+        who does not answer then may hold more."""
+        replication = self.replication
+        assert replication is not None
+        held = {node: peer.held for node, peer in replication.peers.items()}
+        stuck = [node for node, index in self._behind.items() if held.get(node, index) < index]
+        self._stuck = {node: left - 1 for node, left in self._stuck.items() if left > 1}
+        for node in stuck:
+            self._stuck[node] = self._strikes[node] = 2 * self._strikes.get(node, STUCK_LOOKS // 2)
+        self._behind = dict.fromkeys(replication.lacking(), self.replica.log.index)
+        return self._present(now)
 
     def _progress(self, now: int) -> list[Effect]:
         """Commit what all hold now, and see what that allows."""
@@ -487,6 +536,7 @@ class Succession:
         assert not own or self.ballot == self.replica.highest
         assert (self.phase in _REPLICATING) == (self.replication is not None)
         assert len(self._told) <= len(self.neighbours)
+        assert self._stuck.keys() <= set(self.neighbours)
         assert self.is_closest or self.phase in (Phase.REST, Phase.SERVE, Phase.DRAIN)
         if self.replication:
             self.replication.check()

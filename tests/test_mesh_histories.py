@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from elf.agent.delta_worker import DeltaWorker, State
+from elf.agent.job_seat import JobSeat
 from elf.agent.simulator import scenario as s
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.world import Actor
 from elf.jobmaster.entries import Left
 from elf.jobmaster.job_spec import AgentAdvert
+from elf.jobmaster.job_state import JobState
 from elf.jobmaster.outbox import Outbox
 from elf.srt.effects import Read
 from elf.srt.events import Cut
@@ -211,3 +213,43 @@ def test_a_stopped_job_is_stopped_everywhere(restarted: bool) -> None:
     world.run_until(16 * SECOND)
     seats = [host.node.seats[run.specs[0].id] for host in run.hosts if host.node is not None]
     assert [seat.worker.state for seat in seats if seat.worker is not None] == [State.ENDED] * 5
+
+
+# Full disks.
+
+
+def test_rule_6_a_replica_that_writes_nothing_is_replaced() -> None:
+    """Its disk is full for longer than the simulation's trouble; windows go on, and end exact."""
+    scenario = s.Scenario(
+        seed=1,
+        hosts=8,
+        jobs=(s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND),),
+        parameters=s.QUICK,
+        trouble_us=20 * SECOND,
+    )
+    committed: list[int] = []
+
+    def prepare(run: Run) -> None:
+        def seat() -> JobSeat:
+            node = run.invariants.masters(run.specs[0].id)[0].node
+            assert node is not None
+            return node.seats[run.specs[0].id]
+
+        def fill() -> None:
+            replication = seat().succession.replication
+            assert replication is not None
+            run.world.fill_disk(run.world.actors[next(iter(replication.peers))], True)
+
+        def look() -> None:
+            state = seat().succession.state
+            assert isinstance(state, JobState)
+            committed.append(state.index)
+
+        run.world.at(8 * SECOND, fill)
+        for moment in (8, 16, 18):
+            run.world.at(moment * SECOND + 1, look)
+
+    outcome = simulate(scenario, prepare=prepare)
+    assert outcome.violation == ""
+    before, after, later = committed
+    assert before + 10 < after < later - 10
