@@ -384,7 +384,7 @@ class Master:
         self._out.append(Send(worker, Farewell(self.job, worker)))
 
     def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], now: int) -> list[Effect]:
-        """Roster rule*: expected is who advertises the source in the directory, whether or not it has reported."""
+        """Rule Roster*: expected is who advertises the source in the directory, whether or not it has reported."""
         for worker, advert in adverts:
             if self.spec.source not in advert.sources:
                 continue
@@ -469,7 +469,7 @@ class Master:
         self.announce()
 
     def reread_from(self, line_us: Micros) -> Micros:
-        """Lane rule*: where a lane is open, the new one covers it too, for it is cut anew."""
+        """Rule Lane*: where a lane is open, the new one covers it too, for it is cut anew."""
         return line_us if self.ahead.lane is None else min(line_us, self.ahead.lane.from_us)
 
     def announce(self) -> None:

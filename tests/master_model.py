@@ -17,6 +17,7 @@ from elf.srt.effects import Effect, Post, Send
 from elf.srt.messages import (
     CLOSED,
     FIRST,
+    NO_BALLOT,
     Bundle,
     BundleId,
     Commit,
@@ -43,6 +44,7 @@ class Worker:
         self.id = bytes([number]) * 16
         self.files = files
         self.schedule: Schedule = ()
+        self.ballot = NO_BALLOT
         self.at: dict[Slot, int] = {}
         self.done: set[Slot] = set()
         self.ends: dict[Slot, int] = {}
@@ -57,7 +59,7 @@ class Worker:
 
     def welcome(self, message: Welcome) -> None:
         """Begin from what is committed."""
-        self.schedule, self.asks = message.schedule, False
+        self.schedule, self.ballot, self.asks = message.schedule, message.ballot, False
         self.at = {slot: position.offset for slot, position in message.positions}
         self.done = {slot for slot, position in message.positions if position.closed}
         self.ends = dict(message.ends)
@@ -97,6 +99,7 @@ class Worker:
             self.watermark(),
             {},
             parts_of(self.schedule, lines),
+            ballot=self.ballot,
         )
         self.kept[bundle.id] = bundle
         return bundle
@@ -215,7 +218,7 @@ class Mesh:
         if len(self.moving) < 2:
             return
         first, second = self.moving[0], self.moving[1]
-        if first.schedule != second.schedule:
+        if (first.schedule, first.ballot) != (second.schedule, second.ballot):
             return
         spans = dict(first.contributions)
         for slot, span in second.contributions.items():
@@ -232,6 +235,7 @@ class Mesh:
             min(first.watermark, second.watermark),
             {},
             merge_parts([first.parts, second.parts]),
+            ballot=first.ballot,
         )
         self.feeders[bundle.id] = [first, second]
         self.moving[:2] = [bundle]
