@@ -17,8 +17,9 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# On all cores; whatever needs Spark shares one process, and so one session.
 check: $(VENV)/.ready
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup
 
 # The wheel, built from the source archive, in an environment that holds nothing else.
 wheel: $(VENV)/.ready

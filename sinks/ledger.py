@@ -95,9 +95,7 @@ class Ledger:
             return [Send(source, LedgerTell(self.job, self.fence, message.number, ()))]
         effects = self._raise_fence(message.ballot)
         told = [
-            window
-            for window in self.entries
-            if window[1] >= message.since_us and window not in self._open
+            window for window in self.entries if window[1] >= message.since_us and window not in self._open
         ]
         told = sorted(told, key=lambda window: (window[1], window[0]))[-ENTRIES_TOLD_MAX:]
         entries = tuple((window, *self.entries[window]) for window in told)

@@ -215,8 +215,8 @@ class Welcome(Message, frozen=True, array_like=True, gc=False):
 
 
 class Goodbye(Message, frozen=True, array_like=True, gc=False):
-    """The worker leaves for good, its last line committed by the master with that ballot; `until_us`: no line at or after this will
-    come from it."""
+    """The worker leaves for good, its last line committed by the master with that ballot; `until_us`: no line at or past
+    this will come from it."""
 
     job: JobId
     worker: NodeId
@@ -295,8 +295,9 @@ class Bundle(Message, frozen=True, array_like=True):
 
     contributions: no slot twice. watermark: the lowest of the workers in it, except those in `lagging`, which are told one by
     one (a joiner's backlog must not hold the others). schedule: number of the schedule that cut the rows. again: it was
-    sent once before; forward it, never merge it. ballot: of the master that its workers had heard of when it was cut (the lowest of
-    them): to another master the watermarks promise nothing, since it may lack files that this one had committed to their ends.
+    sent once before; forward it, never merge it. ballot: of the master that its workers had heard of when it was cut
+    (the lowest of them): to another master the watermarks promise nothing, since it may lack files that this one had
+    committed to their ends.
     """
 
     job: JobId

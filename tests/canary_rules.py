@@ -235,7 +235,7 @@ CANARIES = (
         "4: what waited too long is split",
         "it waits on",
         *(Parking, "expired", wait_on),
-        *(meshes.brisk, range(20)),
+        *(meshes.brisk, range(10, 26)),
     ),
     Canary(
         "4: the sender of a bundle is told to split it",
@@ -253,7 +253,7 @@ CANARIES = (
         "4: a split goes on below, recursively",
         "whoever fed the bundle sends it again as it was",
         *(Reducer, "_verdict", always(Resend)),
-        *(meshes.brisk, range(6, 14)),
+        *(meshes.brisk, range(8, 16)),
     ),
     Canary(
         "4: a lone worker re-reads",

@@ -11,6 +11,13 @@ import pytest
 from elf.errors import ElfError
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need Spark run in one process where several share the work, so that one session serves them."""
+    for item in items:
+        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The shared local Spark session (UTC, ANSI off). Skips where pyspark or Java is missing, but never in CI."""

@@ -377,7 +377,7 @@ class Run:
                     self.world.at(fault.until_us, partial(self._revive, actor))
 
     def _others_know(self, victims: list[Actor]) -> bool:
-        """Whether somebody else has been there for long enough to know the jobs and agents. What no disk holds nobody can know."""
+        """Whether somebody else has long known the jobs and agents. What no disk holds nobody can know."""
         long_ago = self.world.now_us - KNOWING_US
         return any(
             actor.node is not None and actor not in victims and self._started[actor.id] <= long_ago
