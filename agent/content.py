@@ -47,6 +47,11 @@ def kind(lead: bytes) -> str:
     return next((name for name, magic in UNREAD.items() if lead.startswith(magic)), "plain")
 
 
+def is_unsure(lead: bytes, size: int) -> bool:
+    """Whether a file that has `size` bytes now was too short to tell its kind when its first bytes, `lead`, were read."""
+    return not lead or len(lead) < min(8, size) or (len(lead) < 4 and GZIP_MAGIC.startswith(lead[:2]))
+
+
 class _Raw:
     """Bytes of a descriptor from an own offset (a file that can seek), or in sequence after those already taken."""
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from elf.agent import names
-from elf.agent.content import Content, Plain, open_content
+from elf.agent.content import Content, Plain, is_unsure, open_content
 from elf.agent.follow import Followed, Inode, Replaced
 from elf.agent.identity import PROOF_BYTES, gzip_holds, is_start_of, same_head
 from elf.agent.inotify import Inotify
@@ -231,6 +231,11 @@ class Finder:
                 self.known.notice(f"{one.path}: {reason(error)}; waiting until it can be read")
             return None
         one.status = os.fstat(content.descriptor)
+        if one.rotated and isinstance(content, Plain) and is_unsure(content.raw.lead, one.status.st_size):
+            os.close(
+                content.descriptor
+            )  # an archive in the making may have been looked at before its first bytes came
+            return None
         return content
 
     def _continue(self, one: Seen, content: Content, now: float) -> bool:
@@ -291,6 +296,9 @@ class Finder:
         if alike:
             self.twins[one.inode] = twin
         elif self._was_emptied(file):
+            one.status = os.fstat(
+                content.descriptor
+            )  # a copy is whole when the original is emptied, not before
             return self._continue(one, content, now) or self._resembles(one, content, file, None, now)
         return alike
 

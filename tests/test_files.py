@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from elf.agent import files
 from elf.agent.blocks import Block
-from elf.agent.content import open_content, zstd_complete
+from elf.agent.content import is_unsure, open_content, zstd_complete
 from elf.errors import UsageError
 
 
@@ -282,3 +282,18 @@ def test_a_bomb_needs_no_memory(tmp_path: Path) -> None:
     os.close(content.descriptor)
     run = Read(path, block_bytes=4096, line_max=1000)
     assert (run.lines, run.too_long) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("lead", "size", "unsure"),
+    [
+        (b"", 0, True),  # nothing yet: a copy or an archive that begins
+        (b"", 40, True),  # the bytes came between the look at them and the look at the size
+        (b"\x1f\x8b", 2, True),
+        (b"a\n", 2, False),
+        (b"00000001", 4_096, False),
+        (b"0000", 4_096, True),
+    ],
+)
+def test_kind_of_a_file_in_the_making_is_left_open(lead: bytes, size: int, unsure: bool) -> None:
+    assert is_unsure(lead, size) is unsure
