@@ -6,9 +6,9 @@ until nothing changes any more.
     tree -- parent, children --> reducer <-- bundles -- worker
     reducer, while root -- bundles --> master -- entries --> succession -- committed --> master
 
-A job that was stopped keeps its seat, as a place that is empty: the worker has ended, nothing has a deadline, messages are dropped,
-and of the log the disk holds no more than the promised ballot. When the job is started again the node takes a new seat, which goes
-on with the numbers of the old one.
+A job that was stopped keeps its seat, as a place that is empty: the worker has ended, nothing has a deadline, messages are
+dropped, and of the log the disk holds no more than the promised ballot. When the job is started again the node takes a new seat,
+which goes on with the numbers of the old one.
 """
 
 from __future__ import annotations

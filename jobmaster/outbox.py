@@ -4,9 +4,8 @@ A sink is asked for its ledger first (which raises its fence), and gets nothing 
 revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so that one that was away for long
 is not flooded when it comes back.
 
-The rows that wait for a sink are bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is read
-again from the job's state each time that it is its turn. One that is past retention by then cannot be sent any more, which a Notice
-tells.
+The rows that wait for a sink are bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is
+read again from the job's state each time that it is its turn. One that is past retention by then is lost, which a Notice tells.
 """
 
 from __future__ import annotations
