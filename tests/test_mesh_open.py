@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+import pytest
 
 from elf.agent.delta_worker import State
 from elf.agent.simulator import scenario as s
@@ -132,3 +133,36 @@ def test_a_stopped_job_runs_nowhere_and_a_new_number_starts_it_everywhere() -> N
     assert len(states) == 5
     assert State.ENDED not in states
     assert all(seat.tree.rooted for seat in again)
+
+
+@pytest.mark.parametrize("cut", [(5, 13), (10, 14)])
+@pytest.mark.parametrize("host", range(5))
+def test_who_was_cut_off_when_a_job_was_stopped_or_started_takes_part_again(
+    cut: tuple[int, int], host: int
+) -> None:
+    """One host hears of the stop and the start at once, or of the start later than the others."""
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND)
+    away = s.Cut(at_us=cut[0] * SECOND, until_us=cut[1] * SECOND, hosts=(host,))
+    run = Run(s.Scenario(seed=2, hosts=5, jobs=(job,), faults=(away,), parameters=s.QUICK))
+    world, first = run.world, run.specs[0]
+
+    def submit(number: int, stopped: bool) -> None:
+        run.specs[0] = msgspec.structs.replace(first, number=number, stopped=stopped)
+        run._submit((host + 1) % 5, run.specs[0])
+
+    for each in run.hosts:
+        world.at(0, partial(run._start, each))
+    world.at(2 * SECOND, partial(submit, 1, False))
+    world.at(6 * SECOND, partial(submit, 2, True))
+    world.at(11 * SECOND, partial(submit, 3, False))
+    run._plan(0, away)
+    world.run_until(24 * SECOND)
+    seats = [each.node.seats[first.id] for each in run.hosts if each.node is not None]
+    masters = [seat.master for seat in seats if seat.master is not None]
+    assert len(masters) == 1
+    assert all(seat.tree.rooted for seat in seats)
+    workers = [seat.worker for seat in seats if seat.worker is not None]
+    assert all(worker.schedule == masters[0].state.schedule for worker in workers)
+    assert len(masters[0].state.watermarks) == 5
+    marks = masters[0].state.watermarks.values()
+    assert max(marks) - min(marks) < 3 * SECOND
