@@ -231,6 +231,10 @@ class DeltaWorker:
         self._leaving = True
         return []
 
+    def go_on(self, former: DeltaWorker) -> None:
+        """This life had a worker of the job before: its numbers are not used again."""
+        self._count, self._request = former._count, former._request
+
     def end(self) -> None:
         """The job has ended."""
         self._end()

@@ -5,6 +5,10 @@ until nothing changes any more.
 
     tree -- parent, children --> reducer <-- bundles -- worker
     reducer, while root -- bundles --> master -- entries --> succession -- committed --> master
+
+A job that was stopped keeps its seat, as a place that is empty: the worker has ended, nothing has a deadline, messages are
+dropped, and of the log the disk holds no more than the promised ballot. When the job is started again the node takes a new seat,
+which goes on with the numbers of the old one.
 """
 
 from __future__ import annotations
@@ -16,12 +20,13 @@ from elf.agent.delta_worker import DeltaWorker, State
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.entries import AnyEntry
+from elf.jobmaster.job_log import Promise
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_item, ballot_of, decode_agent, decode_job
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.master import Master
 from elf.jobmaster.succession import Serve, Succession
 from elf.srt import messages as m
-from elf.srt.effects import Effect
+from elf.srt.effects import Effect, Write
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import Ballot, Item, Message, Micros
@@ -58,22 +63,40 @@ class JobSeat:
         budget: Budget,
         sink_of: SinkOf,
         has_credit: Callable[[NodeId], bool],
+        former: JobSeat | None = None,
     ) -> None:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me
-        self.tree = TreeSeat(self.job, me, life, parameters, rng)
-        self.reducer = Reducer(self.job, me, life, parameters, has_credit)
+        self.is_stopped = False
+        """The job has ended; see the module."""
         self.worker: DeltaWorker | None = None
         if works:
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
-        self.succession = Succession(self.job, me, parameters, self._new_state)
+        self._life, self._rng, self._has_credit = life, rng, has_credit
+        self._parameters, self._sink_of = parameters, sink_of
         self.master: Master | None = None
+        self._make()
+        if former is not None:
+            self._go_on(former)
         self._cores: tuple[Core, ...] = ()
         self._gather()
-        self._parameters, self._sink_of = parameters, sink_of
         self._directory, self._budget = directory, budget
         self._items: list[Item] = []
         self._now = 0
+
+    def _make(self) -> None:
+        """Cores as they are at the beginning, all but the worker."""
+        self.tree = TreeSeat(self.job, self.me, self._life, self._parameters, self._rng)
+        self.reducer = Reducer(self.job, self.me, self._life, self._parameters, self._has_credit)
+        self.succession = Succession(self.job, self.me, self._parameters, self._new_state)
+
+    def _go_on(self, former: JobSeat) -> None:
+        """In the same life: numbers go on, and promises are kept."""
+        self.tree.go_on(former.tree)
+        self.reducer.go_on(former.reducer)
+        if self.worker is not None and former.worker is not None:
+            self.worker.go_on(former.worker)
+        self.succession.restore([Promise(former.succession.highest)])
 
     def _gather(self) -> None:
         """The cores that there are at present, in the order in which they are asked."""
@@ -119,18 +142,38 @@ class JobSeat:
         """The spec, the adverts or the highest ballot may be other ones now."""
         self._now = now
         effects: list[Effect] = []
+        if self.is_stopped:
+            return effects
         item = self._directory.get("job", self.job)
-        if item is not None and item.body != self.spec.encode():
+        is_new = item is not None and item.body != self.spec.encode()
+        if item is not None and is_new:
             self.spec = decode_job(item)
-            if self.master is not None:
-                effects += self.master.spec_changed(self.spec, now)
-        if self.spec.stopped and self.worker is not None:
-            self.worker.end()  # the multicast of Stop made it fast, this makes it certain
+        if self.spec.stopped:
+            return self._stop(now)
+        if is_new and self.master is not None:
+            effects += self.master.spec_changed(self.spec, now)
+            effects += self.master.serve_sinks(self._sinks(), now)
         ballot = self._directory.get("ballot", self.job)
         if ballot is not None:
             effects += self._heard_ballot(ballot_of(ballot), now)
         if self.master is not None:
             effects += self.master.adverts(self._adverts(), now)
+        return effects
+
+    def _stop(self, now: int) -> list[Effect]:
+        """The job has ended. Workers below hear it down the tree, so that they stop soon; the directory makes it certain."""
+        if self.worker is not None:
+            self.worker.end()
+        promise = Promise(self.succession.highest)
+        effects = self.tree.multicast(m.Stop(self.job, promise.ballot)) + self.tree.leave(now)
+        for kind in ("ballot", "log"):
+            effects.append(Write((kind, self.job), promise, replace=True))
+        tree, reducer = self.tree, self.reducer
+        self._make()
+        self.tree.go_on(tree)
+        self.reducer.go_on(reducer)
+        self.succession.restore([promise])
+        self.is_stopped, self.master, self._cores = True, None, ()
         return effects
 
     def _adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
@@ -140,6 +183,8 @@ class JobSeat:
 
     def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
         """Whether this node is the closest to the job's id, as far as the overlay knows."""
+        if self.is_stopped:
+            return []
         effects = self.tree.root_changed(is_closest, now)
         return effects + self.succession.closest(is_closest, neighbours, now)
 
@@ -151,6 +196,8 @@ class JobSeat:
         self, join: m.TreeJoin, origin: NodeId, now: int, *, is_root: bool
     ) -> tuple[bool, list[Effect]]:
         """A join on its way to the root comes by."""
+        if self.is_stopped:
+            return False, []
         return self.tree.passing(join, origin, now, is_root)
 
     def cut(self, cut: Cut, now: int) -> list[Effect]:
@@ -160,6 +207,8 @@ class JobSeat:
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """A message of this job."""
         self._now = now
+        if self.is_stopped:
+            return []
         kind = type(message)
         if kind in _TREE:
             return self.tree.step(source, message, now)
@@ -248,6 +297,8 @@ class JobSeat:
         """Carry changes from core to core; empty when there are none. Called after every message: cheap when nothing changed."""
         self._now = now
         effects: list[Effect] = []
+        if self.is_stopped:
+            return effects
         if self.master is not None and self.master.fence is not None:
             effects += self._heard_ballot(self.master.fence, now)  # a sink serves another master
         if self.succession.has_news:
@@ -280,8 +331,10 @@ class JobSeat:
             else:
                 effects += self._step_down(now)
 
+    def _sinks(self) -> list[NodeId]:
+        return [sink for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
+
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
-        sinks = [sink for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
         assert isinstance(serve.state, JobState)
         self.master = Master(
             self.spec,
@@ -290,7 +343,7 @@ class JobSeat:
             self._parameters,
             self._propose,
             self._budget,
-            sinks,
+            self._sinks(),
             room=lambda: self.succession.room,
         )
         self._gather()

@@ -96,6 +96,7 @@ class MeshNode:
         self._waiting: dict[object, list[Effect]] = {}  # owner -> what waits behind its last write
         self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
         self._early: list[tuple[NodeId, Message]] = []  # from links, of jobs that are not known yet
+        self._dropped: dict[JobId, set[NodeId]] = {}  # whose messages a stopped job's seat did not take
         self._stepping = dict.fromkeys(_OVERLAY, self.overlay) | dict.fromkeys(_GOSSIP, self.directory)
 
     # What the surroundings call.
@@ -228,7 +229,10 @@ class MeshNode:
         if link.restarts != restarts:
             self._link_lost(source, now, out)
         for message in messages:
-            if message.job in self.seats:  # type: ignore[attr-defined]
+            seat = self.seats.get(message.job)  # type: ignore[attr-defined]
+            if seat is not None:
+                if seat.is_stopped:
+                    self._dropped.setdefault(seat.job, set()).add(source)
                 self._to_seat(source, message, now, out)
             else:
                 self._early.append((source, message))  # a link delivers once: it waits for the directory
@@ -400,9 +404,12 @@ class MeshNode:
         self, now: int, out: list[Outer], records: Mapping[tuple[str, bytes], Sequence[Any]]
     ) -> None:
         for item in list(self.directory.items("job")):
-            if item.name in self.seats:
+            former = self.seats.get(item.name)
+            if former is not None and not former.is_stopped:
                 continue
             spec = decode_job(item)
+            if former is not None and spec.stopped:
+                continue
             seat = self.seats[spec.id] = JobSeat(
                 spec,
                 self.id,
@@ -414,12 +421,21 @@ class MeshNode:
                 budget=self._budget,
                 sink_of=self._sink_of,
                 has_credit=self._has_credit,
+                former=former,
             )
             seat.restore(records)
             self._do(seat.start(now), now, out, seat)
+            self._seat_changed(seat, now, out)
             self._closest(seat, now, out)
+            self._begin_links_anew(seat.job, now, out)
         if self._early:
             self._take_early(now, out)
+
+    def _begin_links_anew(self, job: JobId, now: int, out: list[Outer]) -> None:
+        """A link delivers once: who has started the job again before this node did must say so again."""
+        for peer in sorted(self._dropped.pop(job, ())):
+            self._link(peer, now).hang_up()
+            self._link_lost(peer, now, out)
 
     def _has_credit(self, peer: NodeId) -> bool:
         link = self.links.get(peer)

@@ -42,7 +42,7 @@ from elf.jobmaster.entries import (
     SpecRank,
 )
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec
-from elf.jobmaster.job_state import JobState
+from elf.jobmaster.job_state import JobState, WindowKey
 from elf.jobmaster.outbox import Outbox
 from elf.jobmaster.parking import Parking
 from elf.jobmaster.positions import Fit, Place, Positions
@@ -65,10 +65,10 @@ from elf.srt.messages import (
     Line,
     Message,
     Micros,
+    Put,
     PutTell,
     Slot,
     Split,
-    Stop,
     Welcome,
 )
 from elf.srt.parameters import Parameters
@@ -108,7 +108,7 @@ class Master:
         self.is_watched = False  # whether `take_published` is read
         self.ahead = Positions.of(state.positions.snapshot())
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
-        self.outbox = Outbox(self.job, ballot, sinks, parameters)
+        self.outbox = Outbox(self.job, ballot, sinks, parameters, self._again)
         self.publication = Publication(
             state, ballot, parameters, budget, lateness_us=spec.lateness_us, keep_us=spec.keep_us
         )
@@ -117,7 +117,7 @@ class Master:
         self._answers: deque[tuple[int, Answer, tuple[Any, ...]]] = deque()
         self._commits: dict[NodeId, list[BundleId]] = {}
         self._out: list[Effect] = []
-        self._multicast: list[Control | Stop] = []
+        self._multicast: list[Control] = []
         self._published: list[Window] = []
         self._reported: set[NodeId] = set()
         members = state.positions.roster.items()
@@ -210,6 +210,7 @@ class Master:
             self.publication.schedule_changed(index)
         elif isinstance(entry, Retire):
             self.publication.retired()
+            self._out += self.outbox.retired(self.state.is_past)
 
     def _end(self, now: int) -> list[Effect]:
         """The effects of this call."""
@@ -218,6 +219,7 @@ class Master:
         self._commits.clear()
         out, self._out = self._out, []
         out += self.outbox.tick(now, self._oldest_told())
+        self._look_again(now)  # the outbox may have found a window that is another one now
         return out
 
     def _oldest_told(self) -> Micros:
@@ -439,22 +441,20 @@ class Master:
     # ---- changes of the job ----
 
     def spec_changed(self, spec: JobSpec, now: int) -> list[Effect]:
-        """The directory has another spec: a stop, or a version that is not in force yet."""
+        """The directory has another spec: maybe with a version that is not in force yet."""
         rank = rank_of(spec)
         if rank <= self._spec_rank:
             return self._end(now)
         self._spec_rank, self.spec = rank, spec
         self.publication.lateness_us, self.publication.keep_us = spec.lateness_us, spec.keep_us
-        if spec.stopped:
-            self.after_log(self._multicast.append, Stop(self.job, self.ballot))
-        elif self._is_due():
+        if self._is_due():
             self._control(now)
         return self._end(now)
 
     def _is_due(self) -> bool:
         """Whether the spec's last version is to come into force, and the log can take it. One change at a time."""
         last = self.spec.versions[-1].digest
-        has_come = last == self.ahead.schedule[-1].version or self.spec.stopped
+        has_come = last == self.ahead.schedule[-1].version
         is_ready = bool(self.state.schedule) and not self._control_index and self._room() > 0
         return is_ready and not has_come and self._spec_rank > self.state.spec
 
@@ -493,7 +493,7 @@ class Master:
             Control(self.job, self.ballot, self.state.schedule, lane.from_us if lane is not None else 0)
         )
 
-    def take_multicast(self) -> list[Control | Stop]:
+    def take_multicast(self) -> list[Control]:
         """Messages for the tree's multicast, once each."""
         out, self._multicast = self._multicast, []
         return out
@@ -553,11 +553,21 @@ class Master:
 
     # ---- sinks ----
 
+    def serve_sinks(self, sinks: Sequence[NodeId], now: int) -> list[Effect]:
+        """The durable sinks of the present spec: a new one is asked for its ledger at once."""
+        self.outbox.serve(sinks)
+        return self._end(now)
+
+    def _again(self, key: WindowKey, status: str) -> Put | None:
+        """A window for the outbox, which did not keep its rows."""
+        ready = self.publication.again(key, status)
+        return self.publication.as_put(self.job, ready) if ready is not None else None
+
     def ledger_told(self, source: NodeId, message: LedgerTell, now: int) -> list[Effect]:
         """A sink answers with what it holds."""
         entries = self.outbox.told(source, message)
         if entries is not None:
-            self.after_log(self.publication.ledger_told, entries)
+            self.after_log(self.publication.ledger_told, entries, self.outbox.is_late(source))
         self._look_again(now)
         return self._end(now)
 

@@ -175,8 +175,9 @@ class Publication:
             for key in [key for key in counts if self.state.is_past(*key)]:
                 del counts[key]
 
-    def ledger_told(self, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
-        """A durable sink's ledger: what differs there is logged and published once more."""
+    def ledger_told(self, entries: Sequence[tuple[WindowKey, Revision, int]], is_late: bool = False) -> None:
+        """A durable sink's ledger: what differs there is logged and published once more. is_late: the sink has come since this
+        master began, so it was not told what this one published before."""
         told = {key: (revision, digest) for key, revision, digest in entries}
         for key, (revision, _) in told.items():
             if (
@@ -187,7 +188,8 @@ class Publication:
                 self._before.add(key)
                 self._leave_to_the_sink(key)
         for key, published in self.state.finals.items():
-            if published.revision[:2] != self.ballot and self.ledger_differs(published, told.get(key)):
+            is_others = is_late or published.revision[:2] != self.ballot
+            if is_others and self.ledger_differs(published, told.get(key)):
                 self._forced.add(key)
                 self._changed.setdefault(key[0], set()).add(key[1])
 
@@ -311,11 +313,7 @@ class Publication:
         version, start = key
         self._changed[version].discard(start)
         revision = self.next_revision(key)
-        size = self.state.shape(version).size_us
-        panes = self.state.panes[version]
-        stop = start + size if size else None
-        rows = self._publisher(version).one_window(panes.window(start, stop if stop is not None else start))
-        lines = lines_of(panes.lines(start, stop) if size else panes.lines())
+        rows, lines = self._rows(key)
         covers = self.state.covers(version, start)
         return Ready(
             key,
@@ -328,6 +326,14 @@ class Publication:
             digest_of(rows, lines),
             self.state.index,
         )
+
+    def _rows(self, key: WindowKey) -> tuple[Sequence[tuple[Any, ...]], Lines]:
+        version, start = key
+        size = self.state.shape(version).size_us
+        panes = self.state.panes[version]
+        stop = start + size if size else None
+        rows = self._publisher(version).one_window(panes.window(start, stop if stop is not None else start))
+        return rows, lines_of(panes.lines(start, stop) if size else panes.lines())
 
     def next_revision(self, key: WindowKey) -> Revision:
         """Windows*: a revision is (epoch, node, n), compared in order: what a later master says counts, whatever it counted."""
@@ -351,6 +357,21 @@ class Publication:
             return None
         del self._pending[key]
         return ready
+
+    def again(self, key: WindowKey, status: str) -> Ready | None:
+        """A window that is final, read once more as the log has it; None if its panes have changed since: then it is published
+        anew, whether or not that would have been worth it."""
+        known = self.state.finals.get(key)
+        if known is None or self.state.is_past(*key) or key in self._pending:
+            return None
+        rows, lines = self._rows(key)
+        digest, covers = digest_of(rows, lines), self.state.covers(*key)
+        if (digest, covers) != (known.digest, known.covers):
+            self._forced.add(key)
+            self._changed.setdefault(key[0], set()).add(key[1])
+            return None
+        coverage = Coverage(known.passed, known.expected)
+        return Ready(key, covers, status, known.revision, coverage, rows, lines, digest, known.at)
 
     # ---- in the words of others ----
 

@@ -93,6 +93,17 @@ class ColumnRows(Sequence[Row]):
         self._columns, self._start, self._stop = columns, start, max(start, stop)
 
     @property
+    def nbytes(self) -> int:
+        """Memory that these rows hold, shared or not: whole columns, and their texts."""
+        texts = {
+            id(column.texts): column.texts.text.nbytes + column.texts.ends.nbytes
+            for column in self._columns
+            if column.texts is not None
+        }
+        valid = sum(column.valid.nbytes for column in self._columns if column.valid is not None)
+        return sum(column.values.nbytes for column in self._columns) + valid + sum(texts.values())
+
+    @property
     def cells(self) -> list[CellColumn]:
         """The columns of just these rows, as views."""
         return [column.slice(self._start, self._stop) for column in self._columns]

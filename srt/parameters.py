@@ -19,6 +19,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # A reducer waits so long for the rest of its children, after the first one's bundle, for each level of nodes below it: four
     # levels, of 65,536 nodes, stay within a flush.
     combine_us_max: int = 45 * MS
+    # Rows that wait for one durable sink: 250 windows of 1,000 rows with 60 bytes each; the rest is read again.
+    outbox_bytes_max: int = 16 << 20
     # Open windows are published four times a second: what an eye can follow.
     emit_us: int = 250 * MS
     # A bundle that is ahead waits for what is missing: several retransmissions.

@@ -161,6 +161,10 @@ class Reducer:
             effects.append(Post(child, Hold(self._job, True)))
         return effects
 
+    def go_on(self, former: Reducer) -> None:
+        """This life had a reducer of the job before: its numbers are not used again."""
+        self._count = former._count
+
     def children_changed(self, children: Iterable[NodeId]) -> None:
         """These nodes are the children now."""
         self._children = frozenset(children)

@@ -153,6 +153,10 @@ class TreeSeat:
         self.wanted = True
         return [] if self.is_root or self.parent is not None or self._asking else self._ask(now)
 
+    def go_on(self, former: TreeSeat) -> None:
+        """This life had a seat in the job's tree before: what answers that one is not for this one."""
+        self._attempt = former._attempt
+
     def leave(self, now: int) -> list[Effect]:
         """I want to be in it no more. The children are sent to my parent; a root stays the root."""
         self._clock(now)

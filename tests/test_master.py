@@ -19,7 +19,6 @@ from elf.srt.messages import (
     Position,
     Put,
     PutTell,
-    Stop,
     Welcome,
 )
 from elf.srt.partial import Part
@@ -459,8 +458,6 @@ def test_a_spec_that_is_older_or_says_the_same_changes_nothing() -> None:
     assert not rig.master.spec_changed(other, rig.now)
     rig.do(rig.master.spec_changed(msgspec.structs.replace(rig.spec, number=2, lateness_us=0), rig.now))
     assert not rig.master.take_multicast()
-    rig.do(rig.master.spec_changed(msgspec.structs.replace(rig.spec, number=3, stopped=True), rig.now))
-    assert rig.master.take_multicast() == [Stop(rig.spec.id, BALLOT)]
 
 
 def test_control_is_multicast_only_when_it_is_in_the_log() -> None:
