@@ -90,9 +90,8 @@ class MeshNode:
         self._rng = rng
         self._timers = Timers()
         self._budget, self._sink_of = budget, sink_of
-        self._behind: deque[tuple[object, list[Effect]]] = (
-            deque()
-        )  # per write that is not durable: whose, and what waits
+        # Per write that is not durable: whose, and what waits.
+        self._behind: deque[tuple[object, list[Effect]]] = deque()
         self._waiting: dict[object, list[Effect]] = {}  # owner -> what waits behind its last write
         self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
         self._early: list[tuple[NodeId, Message]] = []  # from links, of jobs that are not known yet
@@ -163,8 +162,7 @@ class MeshNode:
             return out
         for core in due:
             if core is self.directory:
-                neighbours = [contact.id for contact in self.overlay.leaves()]
-                self._do(self.directory.tick(now, neighbours), now, out, core)
+                self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, core)
             else:
                 self._do(core.tick(now), now, out, core)  # type: ignore[attr-defined]
             if isinstance(core, JobSeat):

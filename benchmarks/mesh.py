@@ -63,7 +63,10 @@ def scale(smoke: bool) -> None:
     print(f"\nTrees: {nodes:,} agents, {jobs} jobs")
     _, report = run(Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=7))
     trees, root = report.trees, report.root
-    print(measure.target("tree depth", trees.depth_max, trees.depth_limit, at_most=True))
+    print(
+        measure.target("tree depth, once the trees stand", trees.depth_end, trees.depth_limit, at_most=True)
+    )
+    print(f"  tree depth at any moment, also while they form {trees.depth_max:7.2f}")
     print(measure.target("children of a node", trees.fan_in_max, trees.fan_in_limit, at_most=True))
     print(f"  children of a node that has any, mean          {trees.fan_in_mean:7.2f}")
     print(f"  messages to a root, /s: median, p99, max       {_spread(root.messages)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
@@ -13,7 +14,7 @@ from elf.sinks.result import PaneState, StreamClosed, Window
 Rows = Sequence[tuple[Any, ...]]
 
 
-class RowStream:
+class RowStream(ABC):
     """A sink of bytes. Open windows give the rows that changed, final ones all. A form of output says what a block of rows is.
 
     On a terminal, characters that it might obey are written as escapes.
@@ -28,17 +29,17 @@ class RowStream:
         self._terminal = self._stream.isatty()
         self._changes = Changes()
 
+    @abstractmethod
     def lay_out(self, window: Window) -> None:
         """Called before the blocks of each window: its columns and what stands beside them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def column_block(self, columns: Sequence[CellColumn]) -> bytes:
         """Rows that are held as columns, as bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def row_block(self, rows: Rows) -> bytes:
         """Rows that are tuples, as the same bytes."""
-        raise NotImplementedError
 
     def put(self, window: Window) -> None:
         self.lay_out(window)
@@ -55,7 +56,7 @@ class RowStream:
             block = escape_lines(block.decode("utf-8", "replace")).encode()
         write(self._stream, block)
 
-    def put_state(self, state: PaneState) -> None:
+    def put_state(self, state: PaneState) -> None:  # noqa: B027 (not abstract: there is nothing to do)
         """Nothing: this sink does not want state."""
 
     def flush(self) -> None:

@@ -128,6 +128,10 @@ class Overlay:
         members = self._members.members
         return [members[node] for node in self._near.leaves.by_id()]
 
+    def acquaintances(self) -> list[NodeId]:
+        """Every member that is kept, near and far on the ring: gossip that goes to all of them is everywhere in a few steps."""
+        return list(self._members.members)
+
     def closest(self, key: bytes, count: int) -> list[NodeId]:
         """The `count` nodes closest to `key` of my leaf set and me, closest first. O(L log L)."""
         return self._near.leaves.nearest(key, count)
