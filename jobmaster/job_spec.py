@@ -36,7 +36,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number: counts the changes; of two specs with one number the digest of the body decides. versions: oldest first, the last is
     to be in force. mode, line_us: where the last one begins: "split" at `line_us`, "restate" at the start of the oldest window
     that is not final, "next" at the next boundary after it. stopped: the job has ended; the entry stays, so that nobody starts
-    it again from an older one. since_us: the job's first line; what is older is not part of it.
+    it again from an older one. since_us: the job's first line; what is older is not part of it. emit_us: how often open windows
+    are told; 0: as often as the mesh does.
     """
 
     name: Name
@@ -50,6 +51,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sinks: Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], Meta(max_length=16)] = ()
     stopped: bool = False
     since_us: Number = 0
+    emit_us: Number = 0
 
     @property
     def id(self) -> bytes:
@@ -65,14 +67,15 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an agent offers: `sources` it follows, in which life, and since when. until_us: it has left for good, and none of its
-    lines is at or past this (0: it has not)."""
+    """What an agent offers: `sources` it follows, in which life, and since when; `sinks` it serves. until_us: it has left for
+    good, and none of its lines is at or past this (0: it has not)."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
     incarnation: Number
     since_us: Micros = 0
     until_us: Micros = 0
+    sinks: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
 
     def encode(self) -> bytes:
         return _encoder.encode(self)
