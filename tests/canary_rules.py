@@ -17,6 +17,8 @@ from elf.agent.delta_worker import DeltaWorker
 from elf.agent.simulator.scenario import Scenario
 from elf.jobmaster import changes, window_rule
 from elf.jobmaster import master as master_module
+from elf.jobmaster.amendments import Amendments
+from elf.jobmaster.attendance import Attendance
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.entries import Begin
 from elf.jobmaster.job_log import Promise
@@ -25,6 +27,7 @@ from elf.jobmaster.job_state import JobState
 from elf.jobmaster.master import Master
 from elf.jobmaster.parking import Parked, Parking
 from elf.jobmaster.positions import Fit, Place, Positions
+from elf.jobmaster.proposals import Proposals
 from elf.jobmaster.publication import Publication, Ready
 from elf.jobmaster.replica import Replica
 from elf.jobmaster.replication import Replication
@@ -139,7 +142,7 @@ def go_on(self: DeltaWorker, bundle: Bundle, positions: dict[Slot, Position], no
 # The log.
 
 
-def at_once(self: Master, answer: Callable[..., None], *about: Any) -> None:
+def at_once(self: Proposals, answer: Callable[..., None], *about: Any) -> None:
     answer(*about)
 
 
@@ -177,9 +180,10 @@ def count_only(self: Publication, key: tuple[str, Micros]) -> tuple[int, NodeId,
 # Changes.
 
 
-def announce_first(self: Master) -> None:
-    lane = self.ahead.lane
-    self._multicast.append(Control(self.job, self.ballot, self.ahead.schedule, lane.from_us if lane else 0))
+def announce_first(self: Amendments) -> None:
+    ahead = self._log.ahead
+    from_us = ahead.lane.from_us if ahead.lane else 0
+    self._words.append(Control(self._state.job, self.ballot, ahead.schedule, from_us))
 
 
 _place = Positions.place
@@ -282,7 +286,7 @@ CANARIES = (
     Canary(
         "6: nothing is acknowledged before",
         "answers do not wait for the log",
-        *(Master, "after_log", at_once),
+        *(Proposals, "after_log", at_once),
         *(meshes.takeovers, range(2)),
     ),
     Canary(
@@ -318,7 +322,7 @@ CANARIES = (
     Canary(
         "Windows: the roster starts from the directory",
         "from who reports",
-        *(Master, "adverts", always([])),
+        *(Attendance, "adverts", nothing),
         *(meshes.silent, range(3)),
     ),
     Canary(
@@ -342,7 +346,7 @@ CANARIES = (
     Canary(
         "Changing: CONTROL is replicated before it is multicast",
         "multicast at once",
-        *(Master, "announce", announce_first),
+        *(Amendments, "announce", announce_first),
         *(meshes.changes, range(3)),
     ),
     Canary(
@@ -366,7 +370,7 @@ CANARIES = (
     Canary(
         "Changing: lanes are cut again if the schedule changes again",
         "the one before is forgotten",
-        *(Master, "reread_from", lambda self, line_us: line_us),
+        *(Amendments, "reread_from", lambda self, line_us: line_us),
         *(meshes.hurried, range(3)),
     ),
     Canary(
