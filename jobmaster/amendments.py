@@ -33,7 +33,8 @@ class Amendments:
         self._state, self._log, self._publication = state, log, publication
         self._index = 0  # a CONTROL that is proposed and not committed, or 0
         self._words: list[Control] = []
-        self._repeat_us, self._repeat_at = repeat_us, None
+        self._repeat_us = repeat_us
+        self._repeat_at: int | None = None
 
     @property
     def is_under_way(self) -> bool:
