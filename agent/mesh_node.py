@@ -181,8 +181,12 @@ class MeshNode:
 
     def submit(self, spec: JobSpec, now: int) -> list[Outer]:
         """A job, or a new number of one, from an operator at this agent."""
+        return self.put(spec.item(), now)
+
+    def put(self, item: Item, now: int) -> list[Outer]:
+        """An item of the directory that was made, and signed, by somebody at this host."""
         out: list[Outer] = []
-        self.directory.put(spec.item(), now)
+        self.directory.put(item, now)
         self._directory_changed(now, out)
         return self._end(now, out)
 
