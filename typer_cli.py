@@ -30,6 +30,10 @@ app = typer.Typer(
 )
 agent_app = typer.Typer(help="One agent: follow sources, run jobs, until told to stop.", no_args_is_help=True)
 app.add_typer(agent_app, name="agent")
+mesh_app = typer.Typer(help="The mesh, as the agent on this host sees it.", no_args_is_help=True)
+app.add_typer(mesh_app, name="mesh")
+job_app = typer.Typer(help="Jobs of the mesh: start, stop, list, watch.", no_args_is_help=True)
+app.add_typer(job_app, name="job")
 
 
 class Color(StrEnum):
@@ -52,6 +56,12 @@ class TableOrJson(StrEnum):
 class TextOrJson(StrEnum):
     text = "text"
     json = "json"
+
+
+class TreeForm(StrEnum):
+    tree = "tree"
+    json = "json"
+    dot = "dot"
 
 
 LogFormat = Annotated[
@@ -343,6 +353,109 @@ def simulate(
         raise typer.Exit(replay_command(replay))
     plan = Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=seed, kill=kill, loss=loss, lines_per_s=rate)
     raise typer.Exit(simulate_command(plan, output.value if output else None, html, quiet))
+
+
+# What commands to the mesh take.
+Agent = Annotated[
+    Path | None,
+    typer.Option(
+        "--agent",
+        metavar="PATH",
+        envvar="ELF_AGENT",
+        help="Control socket of the agent to ask.",
+        show_default="control.sock in the configured state_dir, else in /run/elf",
+    ),
+]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
+OperatorKeys = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys", metavar="FILE", envvar="ELF_KEYS", help="The operator's key bundle, to sign with."
+    ),
+]
+ListOutput = Annotated[
+    TableOrJson | None,
+    typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
+]
+
+
+@mesh_app.command("status")
+def mesh_status(output: ListOutput = None, agent: Agent = None) -> None:
+    """Members, their state, roles, lag, clocks and memory; and what is wrong."""
+    from elf.agent.commands.mesh import status_command
+
+    typer.echo(status_command(output.value if output else None, agent))
+
+
+@mesh_app.command("tree")
+def mesh_tree(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job.")],
+    output: Annotated[TreeForm, typer.Option(help="Its form.")] = TreeForm.tree,
+    agent: Agent = None,
+) -> None:
+    """The tree of a job, from its master down."""
+    from elf.agent.commands.mesh import tree_command
+
+    typer.echo(tree_command(job, output.value, agent))
+
+
+@job_app.command("start")
+def job_start(
+    name: JobName,
+    sql: Annotated[str, typer.Option(metavar="SQL", help="The question, in Spark SQL.")],
+    source: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose lines: agents with a source of that name take part.")
+    ] = "access",
+    lateness: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long a window waits for late lines.")
+    ] = "60s",
+    emit: Annotated[str, typer.Option(metavar="SPAN", help="How often open windows are told.")] = "250ms",
+    keep: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long a final window takes corrections.")
+    ] = "1h",
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Where windows are kept: a [[sink]] of an agent. Repeatable."),
+    ] = None,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Start a job on all agents that follow its source."""
+    from elf.agent.commands.job import NewJob, start_command
+
+    new = NewJob(name, sql, source, lateness, emit, keep, tuple(sink or ()), keys)
+    typer.echo(start_command(new, agent))
+
+
+@job_app.command("stop")
+def job_stop(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
+    """Stop a job everywhere. What its sinks hold stays."""
+    from elf.agent.commands.job import stop_command
+
+    typer.echo(stop_command(name, keys, agent))
+
+
+@job_app.command("list")
+def job_list(output: ListOutput = None, agent: Agent = None) -> None:
+    """All jobs."""
+    from elf.agent.commands.job import list_command
+
+    typer.echo(list_command(output.value if output else None, agent))
+
+
+@job_app.command("watch")
+def job_watch(
+    name: JobName,
+    windows: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="End after so many windows that are final.")
+    ] = None,
+    output: ListOutput = None,
+    agent: Agent = None,
+) -> None:
+    """Follow a job's windows, open ones as they grow."""
+    from elf.agent.commands.watch import watch_command
+
+    raise typer.Exit(watch_command(name, windows, output.value if output else None, agent))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

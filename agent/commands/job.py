@@ -1,0 +1,182 @@
+"""`elf job …`: jobs of the mesh, through the agent on this host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import msgspec
+
+from elf.agent import units
+from elf.agent.mesh import words as w
+from elf.agent.mesh.control import Control, socket_path
+from elf.errors import UsageError
+from elf.jobmaster.job_spec import JobSpec, Version, decode_job
+from elf.srt.messages import Item
+
+CONFIG = Path("/etc/elf/elf.toml")
+NAMES_SHOWN_MAX = 8
+
+
+class NewJob(msgspec.Struct, frozen=True):
+    """What the command line of `elf job start` said."""
+
+    name: str
+    sql: str
+    source: str = "access"
+    lateness: str = "60s"
+    emit: str = "250ms"
+    keep: str = "1h"
+    sinks: tuple[str, ...] = ()
+    keys: Path | None = None
+
+
+def connect(agent: Path | None) -> Control:
+    """To the agent on this host. Raises ElfError."""
+    config = Path(os.environ.get("ELF_CONFIG") or CONFIG)
+    return Control(socket_path(agent, config, os.environ))
+
+
+def start_command(new: NewJob, agent: Path | None) -> str:
+    """Start a job everywhere; says what was done. Raises `ElfError`."""
+    with connect(agent) as control:
+        held = _held(control, new.name)
+    former = decode_job(held.item) if held.item is not None else None
+    spec = _spec(new, held, former)
+    if former is not None and not former.stopped:
+        if _asks_the_same(former, spec):
+            return f"job {new.name} runs already, with this query; nothing was changed"
+        raise UsageError(
+            f"job {new.name} runs already, with another query or other options; stop it first (elf job stop {new.name}), "
+            "or choose another name"
+        )
+    _check_names(new, held)
+    _put(agent, _signed(spec, new.keys, held.signed, "start"))
+    return f"job {new.name} was started; see its windows with: elf job watch {new.name}"
+
+
+def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
+    """Stop a job everywhere; says what was done. Raises `ElfError`."""
+    with connect(agent) as control:
+        held = _held(control, name)
+    if held.item is None:
+        raise unknown(name, held.names)
+    former = decode_job(held.item)
+    if former.stopped:
+        return f"job {name} was stopped before; nothing was changed"
+    spec = msgspec.structs.replace(former, number=former.number + 1, stopped=True)
+    _put(agent, _signed(spec, keys, held.signed, "stop"))
+    return f"job {name} was stopped"
+
+
+def list_command(output: str | None, agent: Path | None) -> str:
+    """All jobs, as text. Raises `ElfError`."""
+    from elf.agent.commands.mesh_text import as_json, is_table, job_table
+
+    with connect(agent) as control:
+        answer = control.one(w.JobList())
+    assert isinstance(answer, w.Jobs)
+    return job_table(answer.jobs) if is_table(output) else as_json(answer.jobs)
+
+
+def unknown(name: str, names: Sequence[str]) -> UsageError:
+    """There is no such job: which may have been meant."""
+    close = get_close_matches(name, names, n=1)
+    shown = ", ".join(names[:NAMES_SHOWN_MAX]) + (", …" if len(names) > NAMES_SHOWN_MAX else "")
+    known = f"did you mean {close[0]}?" if close else f"jobs are {shown}" if names else "no job runs"
+    return UsageError(f"no job is called {name!r}; {known}")
+
+
+def _held(control: Control, name: str) -> w.JobHeld:
+    answer = control.one(w.JobGet(name))
+    assert isinstance(answer, w.JobHeld)
+    return answer
+
+
+def _put(agent: Path | None, item: Item) -> None:
+    with connect(agent) as control:
+        control.one(w.JobPut(item))
+
+
+def _spec(new: NewJob, held: w.JobHeld, former: JobSpec | None) -> JobSpec:
+    """Compiled here, so that no agent ever reads SQL. Raises QueryError, UsageError."""
+    from elf.agent.presets import COLUMN_TYPES
+    from elf.jobmaster.plan import digest, encode
+    from elf.jobmaster.query import compile as compile_query
+
+    lateness_us = _span("--lateness", new.lateness)
+    emit_us, keep_us = _span("--emit", new.emit), _span("--keep", new.keep)
+    if emit_us < 10_000:
+        raise UsageError(f"--emit: expected a duration of at least 10ms, found {new.emit!r}")
+    plan = compile_query(new.sql, {new.source: COLUMN_TYPES})
+    if plan.window is None and new.sinks:
+        raise UsageError(
+            "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute') "
+            "to the query, or leave --sink out"
+        )
+    # Not before what was said of the job last, if that agent's clock was ahead.
+    now_us = max(held.now_us, former.since_us if former is not None else 0)
+    return JobSpec(
+        new.name,
+        former.number + 1 if former is not None else 1,
+        new.source,
+        (Version(digest(plan), encode(plan), new.sql),),
+        lateness_us=lateness_us,
+        keep_us=keep_us,
+        sinks=new.sinks,
+        line_us=now_us,
+        since_us=now_us,
+        emit_us=emit_us,
+    )
+
+
+def _span(flag: str, text: str) -> int:
+    try:
+        return units.duration_us(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
+
+
+def _asks_the_same(former: JobSpec, spec: JobSpec) -> bool:
+    def told(one: JobSpec) -> tuple[object, ...]:
+        last = one.versions[-1]
+        return last.digest, one.source, one.lateness_us, one.keep_us, one.emit_us, set(one.sinks)
+
+    return told(former) == told(spec)
+
+
+def _check_names(new: NewJob, held: w.JobHeld) -> None:
+    """A source or a sink that no agent offers is a slip of the hand."""
+    if new.source not in held.sources:
+        raise _nobody("source", "--source", new.source, held.sources)
+    for sink in new.sinks:
+        if sink not in held.sinks:
+            raise _nobody("sink", "--sink", sink, held.sinks)
+
+
+def _nobody(what: str, flag: str, name: str, known: Sequence[str]) -> UsageError:
+    close = get_close_matches(name, known, n=1)
+    names = ", ".join(known[:NAMES_SHOWN_MAX])
+    way = (
+        f"did you mean {close[0]}?"
+        if close
+        else f"there are {names}"
+        if known
+        else f"add a [[{what}]] to one"
+    )
+    return UsageError(f"{flag}: no agent of the mesh has a {what} {name!r}; {way}")
+
+
+def _signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
+    """Signed with the operator's bundle, where there is one. Raises UsageError."""
+    if keys is None:
+        if must:
+            raise UsageError(
+                f"to {what} a job of this mesh it must be signed; name an operator's key bundle with --keys FILE or ELF_KEYS"
+            )
+        return spec.item()
+    from elf.srt.security import Keys, sign_item
+
+    return sign_item(Keys.load(keys), spec.item())

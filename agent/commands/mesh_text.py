@@ -1,0 +1,129 @@
+"""What `elf mesh …` and `elf job list` print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from elf.agent import units
+from elf.agent.mesh.words import JobLine, Member, Status, TreeNode
+from elf.sinks.cells import escape
+from elf.sinks.grid import table
+from elf.sinks.result import ColumnInfo
+
+SQL_SHOWN = 60
+ID_SHOWN = 12
+
+
+def is_table(output: str | None) -> bool:
+    """A table as asked, or else on a terminal."""
+    return output == "table" or (output is None and sys.stdout.isatty())
+
+
+def as_json(value: Any) -> str:
+    """Indented, one object or list."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def job_table(jobs: Sequence[JobLine]) -> str:
+    if not jobs:
+        return "no jobs; start one with: elf job start NAME --sql SQL"
+    columns = ["job", "state", "source", "agents", "master", "lateness", "sinks", "query"]
+    rows = [
+        (
+            job.name,
+            job.state,
+            job.source,
+            job.agents,
+            job.master or "-",
+            units.duration_text(job.lateness_us),
+            ", ".join(job.sinks) or "-",
+            _clipped(job.sql),
+        )
+        for job in jobs
+    ]
+    return _table(columns, rows)
+
+
+def _clipped(sql: str) -> str:
+    line = " ".join(sql.split())
+    return line if len(line) <= SQL_SHOWN else line[: SQL_SHOWN - 1] + "…"
+
+
+def status_table(status: Status) -> str:
+    """Members, then what is wrong."""
+    columns = ["agent", "id", "state", "address", "roles", "version", "lag", "clock", "memory", "up"]
+    rows = [_member_row(member, member.id == status.me) for member in status.members]
+    lines = [_table(columns, rows)]
+    if status.not_asked:
+        lines.append(f"{status.not_asked:,} more members, which were not asked")
+    lines += [f"problem: {escape(problem)}" for problem in status.problems]
+    return "\n".join(lines)
+
+
+def _member_row(member: Member, is_me: bool) -> tuple[Any, ...]:
+    roles = member.roles or {}
+    return (
+        member.name + (" (here)" if is_me else ""),
+        member.id[:ID_SHOWN],
+        member.state,
+        member.address or "-",
+        ", ".join(f"{count} {role}" for role, count in roles.items() if count) or "-",
+        member.version or "-",
+        "-" if member.lag_bytes is None else units.size_text(member.lag_bytes),
+        "-" if member.skew_us is None else f"{member.skew_us / 1000:+.1f} ms",
+        "-"
+        if member.memory_bytes is None
+        else f"{units.size_text(member.memory_bytes)} of {units.size_text(member.memory_max or 0)}",
+        "-" if member.up_s is None else roughly(member.up_s),
+    )
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    infos = [ColumnInfo(name, "bigint" if name == "agents" else "string") for name in columns]
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else None
+    return "\n".join(table(infos, [tuple(row) for row in rows], width=width))
+
+
+def roughly(seconds: float) -> str:
+    """3d 4h, 5m 10s, 7s: the two largest units."""
+    parts, left = [], int(seconds)
+    for name, unit in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        if left >= unit:
+            parts.append(f"{left // unit}{name}")
+            left %= unit
+    return " ".join(parts[:2]) or "0s"
+
+
+def tree_text(root: TreeNode) -> str:
+    """Branches drawn with lines."""
+    return "\n".join([_label(root), *_branches(root, "")])
+
+
+def _label(node: TreeNode) -> str:
+    silent = "  (no answer)" if node.silent else ""
+    return f"{escape(node.name)}  {node.id[:ID_SHOWN]}{silent}"
+
+
+def _branches(node: TreeNode, indent: str) -> Iterator[str]:
+    for number, child in enumerate(node.children, start=1):
+        is_last = number == len(node.children)
+        yield f"{indent}{'└─' if is_last else '├─'} {_label(child)}"
+        yield from _branches(child, indent + ("   " if is_last else "│  "))
+
+
+def tree_dot(root: TreeNode) -> str:
+    """A graph for Graphviz, children pointing at their parent."""
+    return "\n".join(["digraph tree {", "  rankdir=BT;", *_dot(root), "}"])
+
+
+def _dot(node: TreeNode) -> Iterator[str]:
+    name = msgspec.json.encode(escape(node.name)).decode()
+    yield f'  "{node.id}" [label={name}];'
+    for child in node.children:
+        yield from _dot(child)
+        yield f'  "{child.id}" -> "{node.id}";'

@@ -1,0 +1,245 @@
+"""The control socket of an agent, both ends: how commands on this host reach it.
+
+A unix socket, mode 0600 in a folder that only its owner enters, so who may connect is who may read the agent's keys. A connection
+has one request (`elf.agent.mesh.words`), and ends with the last answer or when the command hangs up. All is bounded:
+`CONNECTIONS_MAX` at a time, a request must be there within `REQUEST_S`, and who does not read its answers is waited for, no
+more of them are made meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tomllib
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from elf.agent.mesh.words import (
+    ANSWER_BYTES_MAX,
+    LENGTH,
+    REQUEST_BYTES_MAX,
+    Answer,
+    AnyAnswer,
+    AnyRequest,
+    Done,
+    Failed,
+    Request,
+    answer_of,
+    frame,
+    request_of,
+)
+from elf.errors import ElfError, PeerError, UsageError
+
+SOCKET = "control.sock"
+RUN_DIR = Path("/run/elf")
+STATE_DIR = "/var/lib/elf"
+CONNECTIONS_MAX = 32
+REQUEST_S = 5.0
+PATH_BYTES_MAX = 100
+"""A unix address has 107; a longer path goes by the descriptor of its folder."""
+
+Serve = Callable[[AnyRequest], AsyncGenerator[Answer, None]]
+"""Answers of one request, in order. What it raises as ElfError becomes `Failed`."""
+
+
+class ControlServer:
+    """The agent's end, on the running loop."""
+
+    def __init__(self, path: Path, serve: Serve) -> None:
+        self.path, self._serve = path, serve
+        self._server: asyncio.Server | None = None
+        self._talks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen. A socket that an agent before left there is replaced: who holds the state_dir's lock may. Raises OSError."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        before = os.umask(0o177)  # the socket is never there with another mode
+        try:
+            with _address(self.path) as address:
+                listening.bind(address)
+        except BaseException:
+            listening.close()
+            raise
+        finally:
+            os.umask(before)
+        self._server = await asyncio.start_unix_server(self._talk, sock=listening, limit=REQUEST_BYTES_MAX)
+
+    async def close(self) -> None:
+        """Hang up on everybody, and take the socket away."""
+        if self._server is None:
+            return
+        self._server.close()
+        for talk in list(self._talks):
+            talk.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        self._server = None
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._talks.add(task)
+        try:
+            if len(self._talks) > CONNECTIONS_MAX:
+                writer.write(frame(Failed(f"{CONNECTIONS_MAX} commands talk to this agent already; end one")))
+                await writer.drain()
+                return
+            await self._answer(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the command, or the agent, has ended
+        finally:
+            self._talks.discard(task)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = request_of(await asyncio.wait_for(_read(reader, REQUEST_BYTES_MAX), REQUEST_S))
+        except (msgspec.MsgspecError, UnicodeDecodeError, PeerError):
+            writer.write(
+                frame(Failed("the agent does not know this request; is it of another version of elf?"))
+            )
+            await writer.drain()
+            return
+        except (TimeoutError, asyncio.IncompleteReadError):
+            return
+        answers = asyncio.create_task(self._send_answers(request, writer))
+        hung_up = asyncio.create_task(reader.read(1))
+        try:
+            await asyncio.wait((answers, hung_up), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (answers, hung_up):
+                task.cancel()
+            await asyncio.gather(answers, hung_up, return_exceptions=True)
+
+    async def _send_answers(self, request: AnyRequest, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with aclosing(self._serve(request)) as answers:
+                async for answer in answers:
+                    writer.write(frame(answer))
+                    await writer.drain()
+        except ElfError as error:
+            writer.write(frame(Failed(str(error), isinstance(error, UsageError))))
+            await writer.drain()
+
+
+async def _read(reader: asyncio.StreamReader, most: int) -> bytes:
+    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    if length > most:
+        raise PeerError(f"control socket: a request of {length} bytes")
+    return await reader.readexactly(length)
+
+
+@contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """What to bind or connect to. Raises OSError."""
+    text = str(path)
+    if len(os.fsencode(text)) <= PATH_BYTES_MAX:
+        yield text
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class Control:
+    """The command's end: one request, and its answers in order. Use as a context."""
+
+    def __init__(self, path: Path) -> None:
+        """Connect. Raises ElfError that says what to do."""
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            with _address(path) as address:
+                self._socket.connect(address)
+        except PermissionError as error:
+            self._socket.close()
+            raise ElfError(
+                f"{path}: only the owner of that agent may talk to it; run this as the user that runs it (sudo -u …)"
+            ) from error
+        except OSError as error:
+            self._socket.close()
+            raise ElfError(
+                f"no agent listens at {path} ({error.strerror}); start one with elf agent run, or name its control "
+                "socket with --agent PATH or ELF_AGENT"
+            ) from error
+        self._stream = self._socket.makefile("rb")
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Readable when there may be an answer."""
+        return self._socket.fileno()
+
+    def ask(self, request: Request) -> Iterator[AnyAnswer]:
+        """The answers as they come. `Failed` is raised: UsageError if the command was wrong, else ElfError."""
+        try:
+            self._socket.sendall(frame(request))
+            while True:
+                answer = self._read()
+                if isinstance(answer, Failed):
+                    raise (UsageError if answer.usage else ElfError)(answer.text)
+                yield answer
+                if isinstance(answer, Done):
+                    return
+        except OSError as error:
+            raise ElfError(
+                f"{self.path}: the agent hung up ({error.strerror}); is it still running?"
+            ) from error
+
+    def one(self, request: Request) -> AnyAnswer:
+        """The first answer."""
+        return next(self.ask(request))
+
+    def _read(self) -> AnyAnswer:
+        head = self._stream.read(LENGTH.size)
+        length = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
+        body = self._stream.read(length) if 0 < length <= ANSWER_BYTES_MAX else b""
+        if not length or len(body) < length:
+            raise ElfError(f"{self.path}: the agent hung up; is it still running?")
+        try:
+            return answer_of(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PeerError(
+                f"{self.path}: an answer that cannot be read ({error}); is that agent of another version of elf?"
+            ) from error
+
+    def close(self) -> None:
+        """Hang up; an `ask` that waits in another thread ends."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._stream.close()
+        self._socket.close()
+
+
+def socket_path(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path:
+    """Where the local agent listens: as given, else in the state_dir of the configuration, if there is one, else in /run/elf."""
+    if given is not None:
+        return given / SOCKET if given.is_dir() else given
+    state_dir = _state_dir(config, environ)
+    named = state_dir / SOCKET if state_dir is not None else None
+    return named if named is not None and named.exists() else RUN_DIR / SOCKET
+
+
+def _state_dir(config: Path, environ: Mapping[str, str]) -> Path | None:
+    """None without a configuration that this user may read; what is wrong with it is for `elf validate` to say."""
+    if environ.get("ELF_AGENT_STATE_DIR"):
+        return config.parent / environ["ELF_AGENT_STATE_DIR"]
+    try:
+        agent = tomllib.loads(config.read_text(encoding="utf-8")).get("agent", {})
+    except (OSError, ValueError):
+        return None
+    value = agent.get("state_dir", STATE_DIR) if isinstance(agent, dict) else None
+    return config.parent / value if isinstance(value, str) else None

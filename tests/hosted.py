@@ -1,0 +1,110 @@
+"""A mesh of the simulator whose first host has a control socket: commands talk to it while its virtual time runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from elf.agent.mesh.control import ControlServer
+from elf.agent.mesh.desk import Desk
+from elf.agent.mesh_node import MeshNode, Outer
+from elf.agent.simulator.scenario import Traffic
+from elf.agent.simulator.sources import VirtualSource
+from elf.agent.simulator.world import EPOCH_US, Actor, World
+from elf.srt.ids import job_id, node_id
+from elf.srt.messages import Contact, Item
+from elf.srt.parameters import Parameters
+
+SECOND = 1_000_000
+TRAFFIC = Traffic(lines_per_s=20.0)
+STEP_US = 20_000
+STEP_S = 0.001
+"""Time runs twenty times as fast as the clock on the wall, at most."""
+
+
+class Hosted:
+    """What the desk needs, of an actor in a world."""
+
+    is_signed = False
+
+    def __init__(self, world: World, actor: Actor) -> None:
+        self.world, self.actor = world, actor
+
+    @property
+    def node(self) -> MeshNode:
+        assert self.actor.node is not None
+        return self.actor.node
+
+    def clock_us(self) -> int:
+        return self.world.clock(self.actor)
+
+    def submit(self, item: Item) -> None:
+        self.perform(self.node.put(item, self.clock_us()))
+
+    def perform(self, effects: Sequence[Outer]) -> None:
+        self.world._perform(self.actor, effects)
+
+
+class Mesh:
+    """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket."""
+
+    def __init__(self, folder: Path, nodes: int = 3, seed: int = 1, seconds: int = 60) -> None:
+        self.world = World(seed, Parameters())
+        self.hosts: list[Hosted] = []
+        self._folder, self._nodes, self._seconds = folder, nodes, seconds
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    def socket(self, number: int = 0) -> Path:
+        return self._folder / f"control{number}.sock"
+
+    def _start(self) -> None:
+        seeds: list[Contact] = []
+        for number in range(self._nodes):
+            name = f"web{number}"
+            traffic = VirtualSource(node_id(name.encode()), 1, TRAFFIC, 0, self._seconds * SECOND, EPOCH_US)
+            actor = self.world.add_host(name, traffic)
+            self.world.start(actor, seeds)
+            assert actor.node is not None
+            seeds = [self.world.actors[next(iter(self.world.actors))].node.overlay.me]  # type: ignore[union-attr]
+            self.hosts.append(Hosted(self.world, actor))
+        self.world.run_until(5_000_000)
+
+    async def _run(self) -> None:
+        self._start()
+        servers = [
+            ControlServer(self.socket(number), Desk(host).serve) for number, host in enumerate(self.hosts)
+        ]
+        for server in servers:
+            await server.start()
+        self._ready.set()
+        while not self._stop.is_set():
+            self.world.run_until(self.world.now_us + STEP_US)
+            await asyncio.sleep(STEP_S)
+        for server in servers:
+            await server.close()
+
+    def wait_for(self, happened: Callable[[], bool], seconds: float = 10) -> None:
+        """Look again and again, for there is nothing to wait on in another thread's virtual time."""
+        until = time.monotonic() + seconds
+        while not happened():
+            assert time.monotonic() < until
+            time.sleep(0.005)
+
+    def masters(self, job: str) -> int:
+        """How many agents serve it."""
+        seats = [host.node.seats.get(job_id(job)) for host in self.hosts]
+        return sum(seat is not None and seat.master is not None for seat in seats)
+
+    def __enter__(self) -> Mesh:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self._stop.set()
+        self._thread.join()
