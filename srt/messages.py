@@ -461,9 +461,20 @@ class LedgerTell(Message, frozen=True, array_like=True, gc=False):
     entries: tuple[tuple[tuple[Word, Micros], Revision, Digest], ...]
 
 
+class PaneParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The mergeable state of every group in one pane, as a lake stores it. lines: read, parsed, rejected, late. parts: encoded
+    values, and whether the next part begins with the same groups (`elf.sinks.result.StateValues`)."""
+
+    start: Micros
+    end: Micros
+    lines: tuple[Count, Count, Count, Count]
+    parts: tuple[tuple[bytes, bool], ...]
+
+
 class Put(Message, frozen=True, array_like=True):
     """One whole window. revision: (epoch, node, n). digest: of its rows. covers: event times it speaks for (a control line may
-    cut it). status "open", "final", "revised"."""
+    cut it). status "open", "final", "revised". panes: for a sink that stores states instead of rows, the panes that end with this
+    window and not with an earlier one."""
 
     job: JobId
     ballot: Ballot
@@ -478,6 +489,7 @@ class Put(Message, frozen=True, array_like=True):
     agents_expected: Count
     lines: tuple[Count, Count, Count, Count]
     rows: Any = ()
+    panes: tuple[PaneParts, ...] = ()
 
 
 class PutTell(Message, frozen=True, array_like=True, gc=False):
@@ -488,6 +500,90 @@ class PutTell(Message, frozen=True, array_like=True, gc=False):
     version: Word
     start: Micros
     revision: Revision
+
+
+# Windows for people. Datagrams: `Watch` is routed to the job's id, the rest is answered directly.
+
+
+class Watch(Message, frozen=True, array_like=True, gc=False):
+    """`watcher` wants each window that is published, whole; said again and again, and forgotten when it is not.
+
+    number: tells the watches of one node apart. since_us: final windows that start there or later are told, `back`: so many of
+    the newest too. seen: highest place taken under `ballot`, `missing`: those below that never came.
+    """
+
+    job: JobId
+    watcher: NodeId
+    number: Count
+    since_us: Micros
+    back: Count = 0
+    ballot: Ballot = NO_BALLOT
+    seen: Count = 0
+    missing: tuple[Count, ...] = ()
+
+
+class WatchTell(Message, frozen=True, array_like=True, gc=False):
+    """The master's answer: it has told `last` windows so far, and knows that those up to `seen` came. refused: it has too many
+    watchers."""
+
+    job: JobId
+    number: Count
+    ballot: Ballot
+    last: Count = 0
+    seen: Count = 0
+    refused: bool = False
+
+
+class Shown(Message, frozen=True, array_like=True):
+    """A window for a watcher, the `place`th under its ballot; `put` is a Put."""
+
+    job: JobId
+    number: Count
+    place: Count
+    put: Message
+
+
+# Questions of an operator. Datagrams, again until answered.
+
+
+class TreeAsk(Message, frozen=True, array_like=True, gc=False):
+    """Who is below you in the job's tree? Routed to the job's id, then sent from node to node."""
+
+    job: JobId
+    number: Count
+
+
+class TreeTell(Message, frozen=True, array_like=True, gc=False):
+    """serving: this node is the job's master. parent: b"" for none."""
+
+    job: JobId
+    number: Count
+    serving: bool
+    parent: MaybeId
+    children: tuple[NodeId, ...]
+
+
+class StatusAsk(Message, frozen=True, array_like=True, gc=False):
+    """How are you?"""
+
+    number: Count
+
+
+class StatusTell(Message, frozen=True, array_like=True, gc=False):
+    """clock_us: when it was answered. masters … workers: jobs with that role. problems: what is wrong, a line each."""
+
+    number: Count
+    clock_us: Micros
+    version: Word = ""
+    up_s: Count = 0
+    memory_bytes: Count = 0
+    memory_max: Count = 0
+    lag_bytes: Count = 0
+    masters: Count = 0
+    replicas: Count = 0
+    reducers: Count = 0
+    workers: Count = 0
+    problems: tuple[Annotated[str, Meta(max_length=500)], ...] = ()
 
 
 # Links.

@@ -64,6 +64,10 @@ def _plans(schedule: Schedule) -> int:
     return sum(len(line.plan) + MESSAGE_BYTES // 4 for line in schedule)
 
 
+def _panes(panes: Sequence[m.PaneParts]) -> int:
+    return sum(MESSAGE_BYTES + sum(len(part) for part, _ in pane.parts) for pane in panes)
+
+
 def _news(message: Any) -> int:
     return (_CONTACT_BYTES + 8) * len(message.news)
 
@@ -91,6 +95,8 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     m.Adopt: lambda a: _NODE_BYTES * len(a.path),
     m.Path: lambda p: _NODE_BYTES * len(p.path),
     m.LedgerTell: lambda t: 2 * ID_BYTES * len(t.entries),
-    m.Put: lambda p: MESSAGE_BYTES + _ROW_BYTES * len(p.rows),
+    m.Put: lambda p: MESSAGE_BYTES + _ROW_BYTES * len(p.rows) + _panes(p.panes),
+    m.Shown: lambda s: size_of(s.put),
+    m.TreeTell: lambda t: _NODE_BYTES * len(t.children),
     m.Piece: lambda p: len(p.payload) - MESSAGE_BYTES // 2,
 }

@@ -97,6 +97,13 @@ KINDS = (
     Kind(63, m.PutTell, SMALL),
     Kind(70, m.Frame, MIB),  # a piece of 512 KiB
     Kind(71, m.Piece, MIB),
+    Kind(80, m.Watch, SMALL),
+    Kind(81, m.WatchTell, SMALL),
+    Kind(82, m.Shown, 64 * MIB + SMALL),
+    Kind(83, m.TreeAsk, SMALL),
+    Kind(84, m.TreeTell, SMALL),
+    Kind(85, m.StatusAsk, SMALL),
+    Kind(86, m.StatusTell, SMALL),
 )
 BY_TYPE = {kind.type: kind for kind in KINDS}
 BY_NUMBER = {kind.number: kind for kind in KINDS}
@@ -157,6 +164,13 @@ class PutForm(msgspec.Struct, frozen=True, array_like=True):
     rows: WireRows
 
 
+class ShownForm(msgspec.Struct, frozen=True, array_like=True):
+    job: JobId
+    number: Count
+    place: Count
+    put: bytes
+
+
 FORM_TYPES: dict[type[Message], type[msgspec.Struct]] = {
     Bundle: BundleForm,
     m.Append: AppendForm,
@@ -164,6 +178,7 @@ FORM_TYPES: dict[type[Message], type[msgspec.Struct]] = {
     m.Routed: RoutedForm,
     m.Frame: FrameForm,
     m.Put: PutForm,
+    m.Shown: ShownForm,
 }
 _encoder = msgspec.msgpack.Encoder()
 
@@ -228,6 +243,11 @@ class Encoder:
 
     def _put(self, put: m.Put) -> PutForm:
         return PutForm(replace(put, rows=()), pack_rows(put.rows))
+
+    def _shown(self, shown: m.Shown) -> ShownForm:
+        if type(shown.put) is not m.Put:
+            raise ValueError("Shown: something else than a window")
+        return ShownForm(shown.job, shown.number, shown.place, self.encode(shown.put))
 
     @property
     def _form(self) -> LogForm:
@@ -319,6 +339,11 @@ class Decoder:
             raise PeerError("Put: rows at two places")
         return replace(form.rest, rows=unpack_rows(form.rows))
 
+    def _shown(self, form: ShownForm) -> m.Shown:
+        if kind_of(form.put).type is not m.Put:
+            raise PeerError("Shown: something else than a window")
+        return m.Shown(form.job, form.number, form.place, self.decode(form.put))
+
     @property
     def _form(self) -> LogForm:
         if self._log is None:
@@ -336,6 +361,7 @@ _FORMS: dict[
     m.Routed: (Encoder._routed, Decoder._routed),
     m.Frame: (Encoder._frame, Decoder._frame),
     m.Put: (Encoder._put, Decoder._put),
+    m.Shown: (Encoder._shown, Decoder._shown),
 }
 
 

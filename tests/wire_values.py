@@ -114,6 +114,7 @@ _SPECIAL: dict[tuple[type, str], Callable[[Random], Any]] = {
     (m.Install, "tail"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
     (m.Install, "state"): state,
     (m.Put, "rows"): lambda rng: tuple((cell(rng), cell(rng)) for _ in range(rng.randrange(4))),
+    (m.Shown, "put"): lambda rng: message(m.Put, rng),
     (m.Bundle, "parts"): parts,
     (Accept, "parts"): parts,
     (Base, "index"): lambda rng: rng.getrandbits(40),
