@@ -17,7 +17,7 @@ from elf.agent.identity import PROOF_BYTES, gzip_holds, is_start_of, same_head
 from elf.agent.inotify import Inotify
 from elf.agent.known import Known
 from elf.agent.listing import Listing, Seen, reason, writable
-from elf.agent.recognise import Continues, common, continues, head_of, reading
+from elf.agent.recognise import Continues, common, continues, head_of, is_inode, reading
 from elf.errors import SourceError
 
 GLANCE_S = 5.0
@@ -51,6 +51,9 @@ class Finder:
         self.twins: dict[Inode, Twin] = {}
         self._to_end, self._resuming = to_end, resuming  # until the first look
         self._also_wanted: set[Inode] = set()  # files that came and went while nobody looked
+        self._new: list[
+            Seen
+        ] = []  # rotated files, to be followed if the next glance at their family finds it at rest
         self._denied: dict[Inode, int | None] = {}  # where to begin once it can be read; None: at its start
         self._listing = Listing(patterns, known.notice)
         self._looked_at = 0.0
@@ -153,17 +156,13 @@ class Finder:
             return False
         try:
             with reading(one.path) as content:
+                if not is_inode(content.descriptor, one.inode):
+                    return True  # moved since the look; the next one finds it
                 if isinstance(content, Plain):
                     return not file.packed and file.confirm(content.descriptor) is not None
-            return file.packed and same_head(head_of(one.path), file.state)
+                return file.packed and same_head(head_of(content.descriptor), file.state)
         except (OSError, SourceError):
             return True  # nothing speaks against it; reading will tell
-
-    def _displace(self, file: Followed) -> None:
-        self.known.notice(
-            f"{file.path}: emptied or replaced after byte {file.state.offset}; reading it from its start"
-        )
-        file.displace()
 
     def _locate_on_new_device(self, seen: list[Seen], now: float) -> None:
         """Device numbers may change when a machine starts: the same inode number at the same path, confirmed by content."""
@@ -181,23 +180,25 @@ class Finder:
     # Unknown files.
 
     def _resolve_unknown(self, seen: list[Seen], now: float) -> None:
-        """All unknown files, the oldest first.
+        """All unknown files: those with a plain name first, for one with a rotated name may be a copy that is being made of it.
 
-        After a restart, what is younger than a file that was read came while nobody looked: it is read under any name.
+        After a restart the oldest first: what is younger than a file that was read came while nobody looked, and is read
+        under any name.
         """
         chains: set[str] = set()
         known = {file.inode for file in self.known.files.values()}
-        for one in seen:
+        for one in seen if self._resuming else sorted(seen, key=lambda one: one.rotated):
             if one.inode not in known:
                 if one.family in chains:
                     self._also_wanted.add(one.inode)
                 one.wanted |= one.inode in self._also_wanted
                 self._resolve(one, now)
                 known = {file.inode for file in self.known.files.values()}
-            if self._resuming and one.inode in known:
+            if self._resuming and (one.inode in known or one in self._new):
                 chains.add(one.family)
+        self._resolve_new(seen, now)
 
-    def _resolve(self, one: Seen, now: float) -> None:
+    def _resolve(self, one: Seen, now: float, *, is_at_rest: bool = False) -> None:
         """What is a file with an unknown inode? One that was read elsewhere, a copy in the making, or a new one."""
         if one.status.st_size == 0 and one.rotated:
             return  # perhaps a copy that begins
@@ -208,7 +209,9 @@ class Finder:
             return
         try:
             known = self._continue(one, content, now) or not one.wanted or self._is_twin(one, content, now)
-            if not known:
+            if not known and one.rotated and not (is_at_rest or self._to_end):
+                self._new.append(one)
+            elif not known:
                 self._follow(one, content, now)
         except Replaced:
             for file in self.known.files.values():
@@ -220,6 +223,20 @@ class Finder:
         if all(file.content is not content for file in self.known.files.values()):
             os.close(content.descriptor)
 
+    def _resolve_new(self, seen: list[Seen], now: float) -> None:
+        """Rotated files that nothing known resembles are followed, but not while a rotation is at work in their family.
+
+        What they were held against may have been copied, emptied or renamed meanwhile: then the next look decides.
+        """
+        new, self._new = self._new, []
+        if not new:
+            return
+        names_then = _names(seen)
+        names_now = _names(self._listing.look([file.path for file in self.known.files.values()]))
+        for one in new:
+            if names_now.get(one.family) == names_then[one.family]:
+                self._resolve(one, now, is_at_rest=True)
+
     def _try_open(self, one: Seen) -> Content | None:
         try:
             content = open_content(one.path)
@@ -230,11 +247,14 @@ class Finder:
                 self._denied[one.inode] = one.status.st_size if self._to_end else None
                 self.known.notice(f"{one.path}: {reason(error)}; waiting until it can be read")
             return None
+        is_it = is_inode(content.descriptor, one.inode)
         one.status = os.fstat(content.descriptor)
-        if one.rotated and isinstance(content, Plain) and is_unsure(content.raw.lead, one.status.st_size):
-            os.close(
-                content.descriptor
-            )  # an archive in the making may have been looked at before its first bytes came
+        # An archive in the making may have been looked at before its first bytes came.
+        unsure = (
+            one.rotated and isinstance(content, Plain) and is_unsure(content.raw.lead, one.status.st_size)
+        )
+        if not is_it or unsure:
+            os.close(content.descriptor)
             return None
         return content
 
@@ -284,7 +304,7 @@ class Finder:
         alike = file.intact()
         if twin is None or twin.of != generation or twin.signature != one.signature:
             start = twin.compared if twin is not None and twin.of == generation else 0
-            compared = common(one, file, start, thorough=False) if alike else None
+            compared = common(content, file, start, thorough=False) if alike else None
             alike = compared is not None
             twin = Twin(generation, one.signature, now, compared or 0)
         elif alike and now - twin.since >= self.grace_s and not file.lag_bytes:
@@ -308,7 +328,7 @@ class Finder:
         if not content.compressed:
             return one.status.st_size >= PROOF_BYTES
         held = bool(file.state.offset) and gzip_holds(content.descriptor, one.status.st_size, file.state)
-        return held or common(one, file, thorough=True) is not None
+        return held or common(content, file, thorough=True) is not None
 
     def _count_as_read(self, one: Seen, content: Content, now: float) -> None:
         """All its lines were handed out from another file: remember it as one that is done."""
@@ -336,3 +356,11 @@ class Finder:
             file.state.packed_bytes = one.status.st_size
         elif self.known.has_room():
             file.adopt(content)
+
+
+def _names(seen: Sequence[Seen]) -> dict[str, set[tuple[str, Inode]]]:
+    """The names of each family, with the files that they lead to."""
+    found: dict[str, set[tuple[str, Inode]]] = {}
+    for one in seen:
+        found.setdefault(one.family, set()).add((one.path, one.inode))
+    return found

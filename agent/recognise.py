@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from elf.agent.content import Content, Plain, open_content
-from elf.agent.follow import Followed
+from elf.agent.follow import Followed, Inode
 from elf.agent.identity import HEAD_BYTES, PROOF_BYTES, gzip_holds, same_head, seek
 from elf.agent.listing import Seen
 from elf.errors import SourceError
@@ -36,9 +36,15 @@ def exactly(content: Content, view: memoryview) -> bytes:
 
 
 def head_of(path: str | int) -> bytes:
-    """The first `HEAD_BYTES` uncompressed bytes."""
+    """The first `HEAD_BYTES` uncompressed bytes. Raises OSError, SourceError."""
     with reading(path) as content:
         return exactly(content, memoryview(bytearray(HEAD_BYTES)))
+
+
+def is_inode(descriptor: int, inode: Inode) -> bool:
+    """Whether an open file is that one. A path may lead to another file by the time that it is opened."""
+    status = os.fstat(descriptor)
+    return (status.st_dev, status.st_ino) == inode
 
 
 class Continues(Enum):
@@ -58,35 +64,37 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
         return Continues.NO
     if not content.compressed and size < state.offset:
         return Continues.NO
-    if not same_head(head_of(one.path), state):
+    if not same_head(head_of(content.descriptor), state):
         return Continues.NO
     if content.compressed and state.done and state.offset and gzip_holds(content.descriptor, size, state):
         return Continues.READ
     if not (state.offset or state.done):
-        return _begins_alike(one, file)
+        return _begins_alike(content, file)
     if state.done and not state.offset:  # an archive that was there before the beginning
         return Continues.READ if content.compressed and state.packed_bytes == size else Continues.NO
-    with reading(one.path) as fresh:
+    with reading(content.descriptor) as fresh:
         if not seek(fresh, state):
             return Continues.NO
         more = not state.done or bool(exactly(fresh, memoryview(bytearray(1))))
         return Continues.MORE if more else Continues.READ
 
 
-def _begins_alike(one: Seen, file: Followed) -> Continues:
+def _begins_alike(content: Content, file: Followed) -> Continues:
     """For a file of which nothing was read before it was emptied: only its start was seen."""
-    head = head_of(one.path)
+    head = head_of(content.descriptor)
     return Continues.MORE if file.state.head_size and same_head(head, file.state) else Continues.NO
 
 
-def common(one: Seen, file: Followed, start: int = 0, *, thorough: bool) -> int | None:
-    """The uncompressed length of `one` if that is the start (or all) of `file`, which is on disk too; None if it differs.
+def common(content: Content, file: Followed, start: int = 0, *, thorough: bool) -> int | None:
+    """The uncompressed length of `content` if that is the start (or all) of `file`, which is on disk too; None if it differs.
 
     start: so many bytes are known to be equal (used if both are uncompressed). thorough: of compressed content all, not
-    only the first 1 KiB. Reads up to the first difference. Raises OSError.
+    only the first 1 KiB. Reads up to the first difference. Raises OSError; FileNotFoundError if the file was moved just now.
     """
-    opened = file.content.descriptor if isinstance(file.content, Plain) else file.path
-    with reading(one.path) as mine, reading(opened) as theirs:
+    opened = file.content.descriptor if file.content is not None else file.path
+    with reading(content.descriptor) as mine, reading(opened) as theirs:
+        if file.inode is not None and not is_inode(theirs.descriptor, file.inode):
+            raise FileNotFoundError(file.path)
         length = 0
         if isinstance(mine, Plain) and isinstance(theirs, Plain):
             length = mine.raw.offset = theirs.raw.offset = start
