@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
@@ -19,12 +20,26 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from elf.agent import units
+from elf.agent.mesh import specs
+from elf.agent.mesh.specs import MeshSection, SinkSection
 from elf.agent.toml_lines import key_lines
 from elf.errors import ConfigError
 from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
+from elf.srt.parameters import Parameters
 
 DEFAULT_PATH = Path("/etc/elf/elf.toml")
+_AGENT_KEYS = (
+    "name",
+    "state_dir",
+    "memory_max",
+    "listen",
+    "advertise",
+    "seeds",
+    "security",
+    "cpu_max",
+    "metrics",
+)
 
 
 class AgentSection(msgspec.Struct, frozen=True):
@@ -58,10 +73,13 @@ class JobSection(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
+    """mesh: None for an agent of its own, which runs `jobs`; in a mesh there are none, since jobs are started with a command."""
+
     path: Path
     agent: AgentSection
     sources: tuple[SourceSection, ...]
     jobs: tuple[JobSection, ...]
+    mesh: MeshSection | None = None
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -132,25 +150,120 @@ class _Reader:
         self.lines = key_lines(text)
 
     def config(self) -> Config:
-        self._known("", 0, self.top, ["agent", "source", "job"], "")
-        agent = self._agent()
-        sources = tuple(self._source(i, table) for i, table in enumerate(self._tables("source")))
-        jobs = tuple(self._job(i, table) for i, table in enumerate(self._tables("job")))
+        self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink"], "")
+        agent, joining = self._agent()
+        mesh = self._mesh(joining)
+        sources = tuple(
+            self._source(i, table) for i, table in enumerate(self._tables("source", required=mesh is None))
+        )
+        jobs = tuple(
+            self._job(i, table) for i, table in enumerate(self._tables("job", required=mesh is None))
+        )
+        if jobs and mesh is not None:
+            self._unfitting(
+                "job", "", f"jobs of a mesh are started with: elf job start {jobs[0].name} --sql …"
+            )
         self._unique("source", [source.name for source in sources])
         self._unique("job", [job.name for job in jobs])
-        self._environment_used(sources, jobs)
-        return Config(self.path, agent, sources, jobs)
+        self._environment_used(sources, jobs, mesh.sinks if mesh is not None else ())
+        return Config(self.path, agent, sources, jobs, mesh)
 
-    def _agent(self) -> AgentSection:
-        table = self.top.get("agent", {})
-        if not isinstance(table, dict):
-            self._wrong("agent", 0, "", "", "a table [agent]", table)
+    def _agent(self) -> tuple[AgentSection, dict[str, Any]]:
+        """The section, and those of its keys that are about the mesh."""
         keys = {
             "name": _Key(_text, os.uname().nodename or "agent"),
             "state_dir": _Key(self._folder, Path("/var/lib/elf")),
             "memory_max": _Key(_memory, units.size("64MiB")),
         }
-        return AgentSection(**self._values("agent", 0, table, keys, "ELF_AGENT_", self.flags))
+        joining = {
+            "listen": _Key(specs.read_endpoint),
+            "advertise": _Key(specs.read_reachable),
+            "seeds": _Key(specs.read_seeds, ()),
+            "security": _Key(specs.read_security, "curve"),
+            "cpu_max": _Key(specs.read_cores),
+            "metrics": _Key(specs.read_endpoint),
+        }
+        values = self._values("agent", 0, self._table("agent"), keys | joining, "ELF_AGENT_", self.flags)
+        return AgentSection(**{key: values.pop(key) for key in keys}), values
+
+    def _mesh(self, joining: dict[str, Any]) -> MeshSection | None:
+        listen, advertise = joining["listen"], joining["advertise"]
+        if listen is None:
+            self._no_mesh(joining)
+            return None
+        if advertise is None:
+            if listen.host in specs.WILDCARDS:
+                self._unfitting(
+                    "agent", "listen", 'add advertise = "HOST:PORT", where other agents reach this one'
+                )
+            joining["advertise"] = listen
+        bundle = self._values("keys", 0, self._table("keys"), {"bundle": _Key(self._folder)}, "ELF_KEYS_")[
+            "bundle"
+        ]
+        sinks = tuple(self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False)))
+        self._unique("sink", [sink.name for sink in sinks])
+        section = MeshSection(bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining)
+        self._check_security(section)
+        return section
+
+    def _check_security(self, mesh: MeshSection) -> None:
+        """Without keys only where nobody else can connect; with keys every seed says whom to expect."""
+        if mesh.security == "curve":
+            if mesh.bundle is None:
+                self._unfitting(
+                    "agent",
+                    "listen",
+                    'a mesh needs keys: make some with elf keys issue, and add [keys] bundle = "FILE" '
+                    '(or security = "none", for loopback addresses only)',
+                )
+            if any(seed.key is None for seed in mesh.seeds):
+                self._unfitting(
+                    "agent", "seeds", f"expected {specs.SEED_EXPECTED}, found one without its key"
+                )
+            return
+        for key, addresses in (
+            ("listen", (mesh.listen,)),
+            ("advertise", (mesh.advertise,)),
+            ("seeds", mesh.seeds),
+        ):
+            for address in addresses:
+                if not address.is_loopback:
+                    self._unfitting(
+                        "agent",
+                        key,
+                        f'security = "none" is for loopback addresses only, and {address.endpoint} is none; use keys',
+                    )
+
+    def _no_mesh(self, joining: dict[str, Any]) -> None:
+        """Refuse what has no effect without `listen`."""
+        for section in ("mesh", "keys", "sink"):
+            if section in self.top:
+                self._unfitting(
+                    section, "", 'only an agent of a mesh has this; add [agent] listen = "HOST:PORT"'
+                )
+        for key, value in joining.items():
+            if value is not None and value not in ((), "curve"):
+                self._unfitting("agent", key, 'only an agent of a mesh has this; add listen = "HOST:PORT"')
+
+    def _parameters(self) -> Parameters:
+        fields = specs.parameter_keys()
+        keys = {key: _Key(partial(specs.read_parameter, field)) for key, field in fields.items()}
+        values = self._values("mesh", 0, self._table("mesh"), keys, "ELF_MESH_")
+        parameters = Parameters(**{fields[key]: value for key, value in values.items() if value is not None})
+        try:
+            parameters.check()
+        except ValueError as error:
+            names = {field: key for key, field in fields.items()}
+            reason = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), str(error).partition(": ")[2])
+            self._unfitting("mesh", "", reason)
+        return parameters
+
+    def _sink(self, index: int, table: dict[str, Any]) -> SinkSection:
+        keys = {
+            "name": _Key(specs.read_sink_name, required=True),
+            "parquet": _Key(self._folder, required=True),
+        }
+        return SinkSection(**self._values("sink", index, table, keys, _variable("SINK", table.get("name"))))
 
     def _source(self, index: int, table: dict[str, Any]) -> SourceSection:
         keys = {
@@ -194,11 +307,17 @@ class _Reader:
 
     # Tables and keys in general.
 
-    def _tables(self, name: str) -> list[dict[str, Any]]:
+    def _table(self, name: str) -> dict[str, Any]:
+        table = self.top.get(name, {})
+        if not isinstance(table, dict):
+            self._wrong(name, 0, "", "", f"a table [{name}]", table)
+        return table
+
+    def _tables(self, name: str, *, required: bool) -> list[dict[str, Any]]:
         tables = self.top.get(name, [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             self._wrong(name, 0, "", "", f"a list of tables, each headed [[{name}]]", tables)
-        if not tables:
+        if not tables and required:
             raise ConfigError(f"{self.path}: expected at least one [[{name}]], found none")
         return tables
 
@@ -262,6 +381,10 @@ class _Reader:
         place = self._place(section, index, key, f"[{section}] {label}".rstrip())
         raise ConfigError(f"{place}: expected {expected}, found {_found(found) if quote else found}")
 
+    def _unfitting(self, section: str, key: str, reason: str) -> NoReturn:
+        """Something that is right by itself, and does not go with the rest."""
+        raise ConfigError(f"{self._place(section, 0, key, f'[{section}] {key}'.rstrip())}: {reason}")
+
     def _unique(self, section: str, names: Sequence[str]) -> None:
         seen: dict[str, str] = {}
         for index, name in enumerate(names):
@@ -278,16 +401,19 @@ class _Reader:
                 )
             seen[variable] = name
 
-    def _environment_used(self, sources: Sequence[SourceSection], jobs: Sequence[JobSection]) -> None:
+    def _environment_used(
+        self, sources: Sequence[SourceSection], jobs: Sequence[JobSection], sinks: Sequence[SinkSection]
+    ) -> None:
         """Refuse a variable of ours that named nothing: a misspelt one must not be silently without effect."""
+        known = [f"ELF_AGENT_{key.upper()}" for key in _AGENT_KEYS]
+        for section, named, keys in (
+            ("SOURCE", sources, ("NAME", "PATH", "FORMAT", "TIMEZONE", "START")),
+            ("JOB", jobs, ("NAME", "SQL", "FILE", "LATENESS", "EMIT", "KEEP", "SINKS")),
+            ("SINK", sinks, ("NAME", "PARQUET")),
+        ):
+            known += [_variable(section, each.name) + key for each in named for key in keys]
+        known += [f"ELF_MESH_{key.upper()}" for key in specs.parameter_keys()] + ["ELF_KEYS_BUNDLE"]
         for name in sorted(set(self.environ) - self.used):
-            known = [f"ELF_AGENT_{key}" for key in ("NAME", "STATE_DIR", "MEMORY_MAX")]
-            for source in sources:
-                stem = _variable("SOURCE", source.name)
-                known += [stem + key for key in ("NAME", "PATH", "FORMAT", "TIMEZONE", "START")]
-            for job in jobs:
-                stem = _variable("JOB", job.name)
-                known += [stem + key for key in ("NAME", "SQL", "FILE", "LATENESS", "EMIT", "KEEP", "SINKS")]
             if name not in known:
                 raise ConfigError(f"{name} in the environment: unknown key; {_meant(name, known)}")
 
@@ -321,7 +447,9 @@ class _Reader:
 
 
 def _is_ours(variable: str) -> bool:
-    return variable.startswith(("ELF_AGENT_", "ELF_SOURCE_", "ELF_JOB_"))
+    return variable.startswith(
+        ("ELF_AGENT_", "ELF_SOURCE_", "ELF_JOB_", "ELF_MESH_", "ELF_KEYS_", "ELF_SINK_")
+    )
 
 
 def _variable(section: str, name: Any) -> str:

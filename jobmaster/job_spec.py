@@ -67,8 +67,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an agent offers: `sources` it follows, in which life, and since when; `sinks` it serves. until_us: it has left for
-    good, and none of its lines is at or past this (0: it has not)."""
+    """What an agent offers: `sources` it follows, in which life, and since when; `sinks` it serves; `address` where others find
+    it. until_us: it has left for good, and none of its lines is at or past this (0: it has not)."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -76,6 +76,7 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_us: Micros = 0
     until_us: Micros = 0
     sinks: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
+    address: Annotated[str, Meta(max_length=255)] = ""
 
     def encode(self) -> bytes:
         return _encoder.encode(self)

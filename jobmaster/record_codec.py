@@ -10,6 +10,7 @@
 | 4 | ("log", job) | `Base`: state and entries as in `log_codec` |
 | 5 | ("log", job) | `More`: entries |
 | 6 | ("ledger", job) | (fence, entries) |
+| 7 | ("log", job) | `Promise`, all that is left of a stopped job's log |
 
 Records of a key are read in the order in which they were written, and `replaces` forgets those before, so a file of such
 records may be appended to, and rewritten at any time by leaving out what was replaced. The log's contributions go by roster
@@ -37,7 +38,7 @@ from elf.srt.wire import check_ids
 MAGIC = b"ELFD"
 VERSION = 1
 HEAD_BYTES = len(MAGIC) + 2
-KEYS = {1: "node", 2: "directory", 3: "ballot", 4: "log", 5: "log", 6: "ledger"}
+KEYS = {1: "node", 2: "directory", 3: "ballot", 4: "log", 5: "log", 6: "ledger", 7: "log"}
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -57,6 +58,10 @@ class DirectoryRecord(Record, frozen=True, array_like=True):
 
 class BallotRecord(Record, frozen=True, array_like=True):
     ballot: Ballot
+
+
+class EndRecord(BallotRecord, frozen=True, array_like=True):
+    pass
 
 
 class BaseRecord(Record, frozen=True, array_like=True):
@@ -86,9 +91,17 @@ _TYPES: dict[int, type[Record]] = {
     4: BaseRecord,
     5: MoreRecord,
     6: LedgerRecord,
+    7: EndRecord,
 }
 _NUMBERS = {type: number for number, type in _TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()
+_heads = msgspec.msgpack.Decoder(Record)
+
+
+def head_of(data: bytes) -> tuple[tuple[str, bytes], bool]:
+    """Key of a record that can be read, and whether it replaces those before it. O(bytes), without a look at what it says."""
+    head = _heads.decode(memoryview(data)[HEAD_BYTES:])
+    return (KEYS[data[5]], head.job), head.replaces
 
 
 class RecordEncoder:
@@ -124,7 +137,9 @@ class RecordEncoder:
                 return self._log_record(job, replaces, record)
         raise ValueError(f"a record of kind {kind!r}")
 
-    def _log_record(self, job: bytes, replaces: bool, record: Base | More) -> Record:
+    def _log_record(self, job: bytes, replaces: bool, record: Base | More | Promise) -> Record:
+        if isinstance(record, Promise):
+            return EndRecord(job, replaces, record.ballot)
         rosters = self._rosters.setdefault(job, RosterEncoder())
         if isinstance(record, Base):
             state = self._log.pack_state(record.state)
@@ -181,6 +196,7 @@ _READERS: dict[type[Record], Callable[[RecordDecoder, Any], Any]] = {
     NodeRecord: lambda _, record: record.incarnation,
     DirectoryRecord: lambda _, record: record.items,
     BallotRecord: lambda _, record: Promise(record.ballot),
+    EndRecord: lambda _, record: Promise(record.ballot),
     BaseRecord: RecordDecoder._base,
     MoreRecord: RecordDecoder._more,
     LedgerRecord: lambda _, record: (record.fence, record.entries),

@@ -190,6 +190,7 @@ def write(number: int, rng: Random) -> Write:
         4: lambda: Write(("log", job), struct(Base, rng), True),
         5: lambda: Write(("log", job), struct(More, rng)),
         6: lambda: Write(("ledger", job), (value(m.Ballot, rng), value(TOLD, rng))),
+        7: lambda: Write(("log", job), struct(Promise, rng), True),
     }
     return made[number]()
 

@@ -1,0 +1,180 @@
+"""A mesh agent's disk: what the cores ask to be written, one journal in `state_dir`, and the order in which it became durable.
+
+    Write -> queue -> (thread) record -> journal, fdatasync -> (loop) done, in the order of the writes
+
+All keys share one file: writes of different keys become durable in their order, at one sync for all that came while the last
+one ran. A torn last frame is cut off at the next start (`elf.jobmaster.journal`). A disk that refuses is asked again and
+again; meanwhile nothing is reported as done, so nothing that depends on it leaves the node. Records that a later one replaced
+are dropped by rewriting the file when it has grown enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from elf.errors import StateError
+from elf.jobmaster.journal import Journal
+from elf.jobmaster.record_codec import RecordDecoder, RecordEncoder, head_of
+from elf.srt.effects import Write
+
+JOURNAL = "mesh"
+GROWTH_BYTES = 4 << 20
+"""The journal is rewritten when it has grown by this much and to more than twice what was needed of it last time: what it costs
+to read it at a start stays in proportion to what it holds."""
+RETRY_S = 1.0
+
+Key = tuple[str, bytes]
+Done = Callable[[], None]
+
+
+class Store:
+    """Made with `open`. `write` and `close` are called on the loop; the journal belongs to the store's own thread."""
+
+    def __init__(self, journal: Journal, notices: Callable[[str], None]) -> None:
+        self._journal, self._notices = journal, notices
+        self._encoder = RecordEncoder()
+        self._queue: deque[tuple[Write, Done]] = deque()
+        self._committing: list[tuple[Write, Done]] = []
+        self._thread = ThreadPoolExecutor(1, "elf-disk")
+        self._needed_bytes = 0  # unknown: a long journal is rewritten with its first growth
+        self._refusal = ""
+        self._is_closed = False
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self.writes = self.syncs = 0
+
+    @classmethod
+    def open(cls, folder: Path, notices: Callable[[str], None]) -> tuple[Store, dict[Key, list[Any]]]:
+        """The store of that folder, locked against other processes, and all it holds. O(its size).
+
+        Raises StateError: in use (with the pid), damaged, of a newer version, not writable.
+        """
+        journal, encoded = Journal.open(folder / JOURNAL)
+        try:
+            records: dict[Key, list[Any]] = {}
+            decoder = RecordDecoder()
+            for data in encoded:
+                write = decoder.decode(data)
+                if write.replace:
+                    records[write.key] = [write.record]
+                else:
+                    records.setdefault(write.key, []).append(write.record)
+        except BaseException:
+            journal.close()
+            raise
+        return cls(journal, notices), records
+
+    def begin(self, write: Write) -> None:
+        """Write a record and wait for it: before the loop runs. Raises StateError when the disk refuses."""
+        self._journal.append(self._encoder.encode(write))
+        try:
+            self._journal.sync()
+        except OSError as error:
+            raise StateError(
+                f"{self._journal.path}: {error.strerror}; an agent must be able to write its state"
+            ) from error
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the disk took nothing when it was asked last."""
+        return bool(self._refusal)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the journal."""
+        return self._journal.size
+
+    def write(self, write: Write, done: Done) -> None:
+        """Make a record durable; `done` is called on the loop once it is, after those of all earlier writes."""
+        self._queue.append((write, done))
+        if self._is_idle.is_set():
+            self._is_idle.clear()
+            self._next()
+
+    def _next(self) -> None:
+        """Commit all that waits. What the disk refused stands in the journal's memory: it is only asked to sync again."""
+        self._committing += self._queue
+        fresh = [write for write, _ in self._queue]
+        self._queue.clear()
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, fresh)
+        future.add_done_callback(self._committed)
+
+    def _commit(self, fresh: list[Write]) -> str:
+        """In the thread: append, sync, perhaps rewrite. What the disk says when it refuses, or ""."""
+        for write in fresh:
+            self._journal.append(self._encoder.encode(write))
+        try:
+            self._journal.sync()
+        except OSError as error:
+            return error.strerror or str(error)
+        if self._journal.size > 2 * self._needed_bytes + GROWTH_BYTES:
+            self._compact()
+        return ""
+
+    def _compact(self) -> None:
+        try:
+            self._journal.rewrite(needed(self._journal.records()))
+        except OSError:
+            return  # the old file stands; the next commit tries again
+        self._needed_bytes = self._journal.size
+
+    def _committed(self, future: asyncio.Future[str]) -> None:
+        if self._is_closed or future.cancelled():
+            return
+        refusal = future.result()
+        self._tell(refusal)
+        if refusal:
+            asyncio.get_running_loop().call_later(RETRY_S, self._again)
+            return
+        self.syncs += 1
+        done, self._committing = self._committing, []
+        self.writes += len(done)
+        for _, each in done:
+            each()
+        self._again()
+
+    def _again(self) -> None:
+        if self._is_closed:
+            return
+        if self._queue or self._committing:
+            self._next()
+        else:
+            self._is_idle.set()
+
+    def _tell(self, refusal: str) -> None:
+        if refusal and refusal != self._refusal:
+            self._notices(
+                f"{self._journal.path}: {refusal}; the agent waits with everything that depends on it, and tries again every "
+                f"{RETRY_S:.0f} s; make room, or mend the disk"
+            )
+        elif self._refusal and not refusal:
+            self._notices(f"{self._journal.path}: works again")
+        self._refusal = refusal
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until everything written so far is durable, or the time is over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_idle.wait(), timeout_s)
+
+    def close(self) -> None:
+        """Give the folder back. What was not durable is lost, as in a crash: nobody was told it was. Idempotent."""
+        self._is_closed = True
+        self._thread.shutdown(wait=True)
+        self._journal.close()
+
+
+def needed(records: Iterable[bytes]) -> list[bytes]:
+    """Those that no later one of the same key replaced, in order. O(bytes)."""
+    kept: dict[Key, list[tuple[int, bytes]]] = {}
+    for number, data in enumerate(records):
+        key, replaces = head_of(data)
+        if replaces:
+            kept.pop(key, None)
+        kept.setdefault(key, []).append((number, data))
+    return [data for _, data in sorted(each for run in kept.values() for each in run)]
