@@ -7,7 +7,7 @@ two of real ones. Rosters are taken as known: the first bundle of a roster takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 from elf.srt import messages as m
