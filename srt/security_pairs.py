@@ -1,0 +1,78 @@
+"""Pairs of keys, and signatures: Ed25519 of libsodium by PyNaCl (RFC 8032), CURVE of libzmq.
+
+A signature is made over a context and the bytes, so that what was signed as one thing can never be shown as another. Libraries
+are imported by the first use: PyNaCl takes 6 ms and 1.1 MB.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+
+
+class Pair(NamedTuple):
+    """An Ed25519 key pair. `secret` is libsodium's form, 64 bytes: seed and public key."""
+
+    public: bytes
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "Pair(…)"
+
+
+def signing_pair(seed: bytes | None = None) -> Pair:
+    """The pair of that seed, or a new one."""
+    from nacl.bindings import crypto_sign_seed_keypair
+
+    return Pair(*crypto_sign_seed_keypair(os.urandom(KEY_BYTES) if seed is None else seed))
+
+
+def seal(secret: bytes, context: bytes, data: bytes) -> bytes:
+    """A signature, 64 bytes, of `data` in that context. 25 µs."""
+    from nacl.bindings import crypto_sign
+
+    return crypto_sign(context + b"\0" + data, secret)[:SIGNATURE_BYTES]
+
+
+def is_sealed(public: bytes, context: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether the holder of `public` made that signature. 60 µs."""
+    if len(public) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
+        return False
+    from nacl.bindings import crypto_sign_open
+    from nacl.exceptions import CryptoError
+
+    try:
+        crypto_sign_open(signature + context + b"\0" + data, public)
+    except CryptoError:
+        return False
+    return True
+
+
+class CurvePair(NamedTuple):
+    """A CURVE key pair, 32 bytes each."""
+
+    public: bytes
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "CurvePair(…)"
+
+
+def curve_pair() -> CurvePair:
+    """A new one, of libzmq."""
+    import zmq
+    from zmq.utils.z85 import decode
+
+    public, secret = zmq.curve_keypair()
+    return CurvePair(decode(public), decode(secret))
+
+
+def curve_public(secret: bytes) -> bytes:
+    """The public key that belongs to a secret one."""
+    import zmq
+    from zmq.utils.z85 import decode, encode
+
+    return decode(zmq.curve_public(encode(secret)))
