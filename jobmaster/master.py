@@ -46,6 +46,7 @@ from elf.jobmaster.parking import Parking
 from elf.jobmaster.positions import Fit, Place
 from elf.jobmaster.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.publication import Publication, Ready
+from elf.jobmaster.watchers import Watchers, without_panes
 from elf.sinks.result import Window
 from elf.srt.effects import Effect, Post
 from elf.srt.ids import NodeId
@@ -64,6 +65,7 @@ from elf.srt.messages import (
     PutTell,
     Slot,
     Split,
+    Watch,
 )
 from elf.srt.parameters import Parameters
 from elf.srt.sizes import bundle_bytes
@@ -77,8 +79,8 @@ class Master:
 
     propose: puts an entry into the log and returns its index; it counts when it comes back through `committed`. room: how many
     more may be proposed now; without room bundles wait, and the rest is taken up again later. sinks: durable ones, which keep a
-    ledger. Every public method takes the node's clock and returns effects; `fence` is a higher ballot that a
-    sink told: the node must step down.
+    ledger; stores_states: they take the states of panes, not only rows. Every public method takes the node's clock and returns
+    effects; `fence` is a higher ballot that a sink told: the node must step down.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Master:
         budget: Budget,
         sinks: Sequence[NodeId] = (),
         room: Callable[[], int] = lambda: ROOM_KEPT << 16,
+        stores_states: bool = False,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -99,10 +102,17 @@ class Master:
         self.ahead = self.log.ahead
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
         self.attendance = Attendance(state, ballot, self.log, spec.source, parameters.forget_us, self._tell)
-        self.outbox = Outbox(self.job, ballot, sinks, parameters, self._again)
+        self.outbox = Outbox(self.job, ballot, sinks, parameters, self._again, with_open=not stores_states)
         self.publication = Publication(
-            state, ballot, parameters, budget, lateness_us=spec.lateness_us, keep_us=spec.keep_us
+            state,
+            ballot,
+            parameters,
+            budget,
+            lateness_us=spec.lateness_us,
+            keep_us=spec.keep_us,
+            stores_states=stores_states and bool(spec.sinks),
         )
+        self.watchers = Watchers(self.job, ballot, parameters, self._again, self.publication.newest_finals)
         self._commits: dict[NodeId, list[BundleId]] = {}
         self._out: list[Effect] = []
         self.amendments = Amendments(spec, state, ballot, self.log, self.publication, parameters.ask_us_max)
@@ -295,7 +305,7 @@ class Master:
 
     def _look_again(self, now: int) -> None:
         """There may be windows to publish at the next emit interval."""
-        soon = now + self.parameters.emit_us
+        soon = now + self._emit_us
         if self.publication.has_work and (self._emit_at is None or self._emit_at > soon):
             self._emit_at = soon
 
@@ -304,7 +314,7 @@ class Master:
         if not self.amendments.is_under_way and self.log.has_room:
             self.publication.is_told = self.outbox.is_told
             due, opened = self.publication.emit(
-                now, self.attendance.has_majority(), self.log.room() - ROOM_KEPT
+                now, self.attendance.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
             )
             for ready in opened:
                 self._publish_open(ready)
@@ -314,17 +324,29 @@ class Master:
                 self._retire()
         self._look_again(now)
 
+    @property
+    def _wants_open(self) -> bool:
+        return self.is_watched or len(self.watchers) > 0 or self.outbox.wants_open
+
+    @property
+    def _emit_us(self) -> int:
+        return self.spec.emit_us or self.parameters.emit_us
+
     def log_final(self, ready: Ready) -> None:
         """Windows*: FINAL is replicated before it is published; `committed` does that."""
         self.log.enter(ready.entry)
 
     def _publish(self, ready: Ready) -> None:
-        self.outbox.put(self.publication.as_put(self.job, ready))
+        put = self.publication.as_put(self.job, ready)
+        self.outbox.put(put)
+        self._out += self.watchers.tell(without_panes(put))
         if self.is_watched:
             self._published.append(self.publication.as_window(ready))
 
     def _publish_open(self, ready: Ready) -> None:
-        self._out += self.outbox.open(self.publication.as_put(self.job, ready))
+        put = self.publication.as_put(self.job, ready)
+        self._out += self.outbox.open(put)
+        self._out += self.watchers.tell(put)
         if self.is_watched:
             self._published.append(self.publication.as_window(ready))
 
@@ -338,6 +360,16 @@ class Master:
         before = self.publication.retire_at()
         if before is not None and before >= self.ahead.retained_us + self.spec.keep_us // 16 + 1:
             self.log.enter(Retire(before))
+
+    # ---- those who watch ----
+
+    def watch(self, message: Watch, now: int) -> list[Effect]:
+        """Somebody wants to see the windows, or still does."""
+        is_new, effects = self.watchers.watch(message, now)
+        self._out += effects
+        if is_new:
+            self.publication.tell_open()
+        return self._end(now)
 
     # ---- sinks ----
 
@@ -383,14 +415,17 @@ class Master:
             return self.ledger_told(source, message, now)
         if isinstance(message, PutTell):
             return self.put_told(source, message, now)
+        if isinstance(message, Watch):
+            return self.watch(message, now)
         return []
 
     def tick(self, now: int) -> list[Effect]:
         """What time brings: windows, parked bundles that waited too long, repetitions."""
         for parked in self.parking.expired(now):
             self._split(parked.child, parked.bundle, self.ahead.misfits(parked.bundle.contributions))
-        if self._is_time(self._emit_at, now, self.parameters.emit_us):
+        if self._is_time(self._emit_at, now, self._emit_us):
             self._emit(now)
+        self.watchers.tick(now)
         self.amendments.tick(now)
         if self._is_time(self._forget_at, now, self.attendance.silence.look_us):
             self._forget_at = now + self.attendance.silence.look_us
@@ -411,6 +446,7 @@ class Master:
             self._forget_at,
             self.parking.deadline,
             self.outbox.deadline(),
+            self.watchers.deadline,
         ]
         return min((time for time in times if time is not None), default=None)
 
@@ -420,5 +456,6 @@ class Master:
         self.log.check()
         self.parking.check()
         self.publication.check()
+        self.watchers.check()
         if self.log.is_empty:
             assert self.ahead.snapshot() == self.state.positions.snapshot()

@@ -63,8 +63,14 @@ def rows_bytes(put: Put) -> int:
     return int(put.rows.nbytes) if isinstance(put.rows, ColumnRows) else len(put.rows) * ROW_BYTES
 
 
+def put_bytes(put: Put) -> int:
+    """With the states of panes. O(columns + parts)."""
+    return rows_bytes(put) + sum(len(part) for pane in put.panes for part, _ in pane.parts)
+
+
 class Outbox:
-    """What a master has to tell its sinks. fence: the highest ballot that refused ours, or None."""
+    """What a master has to tell its sinks. fence: the highest ballot that refused ours, or None. with_open: whether sinks are
+    told open windows too; those that keep states are not."""
 
     def __init__(
         self,
@@ -73,8 +79,9 @@ class Outbox:
         sinks: Iterable[NodeId],
         parameters: Parameters,
         again: Again = lambda key, status: None,
+        with_open: bool = True,
     ) -> None:
-        self.job, self.ballot = job, ballot
+        self.job, self.ballot, self.with_open = job, ballot, with_open
         self._parameters = parameters
         self._sinks = {sink: _Sink() for sink in sinks}
         self._again = again
@@ -87,6 +94,11 @@ class Outbox:
         before = self._sinks
         self._sinks = {sink: before.get(sink) or _Sink(is_late=True) for sink in sinks}
 
+    @property
+    def wants_open(self) -> bool:
+        """Whether some sink is told open windows."""
+        return self.with_open and bool(self._sinks)
+
     def is_late(self, source: NodeId) -> bool:
         """Whether that sink came when this master served already."""
         return source in self._sinks and self._sinks[source].is_late
@@ -94,7 +106,7 @@ class Outbox:
     def put(self, put: Put) -> None:
         """A final or revised window: until it is acknowledged."""
         for sink in self._sinks.values():
-            waiting = _Waiting(put.revision, put.status, put, rows_bytes(put))
+            waiting = _Waiting(put.revision, put.status, put, put_bytes(put))
             sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
 
     def retired(self, is_past: Callable[[str, Micros], bool]) -> list[Effect]:
@@ -112,6 +124,8 @@ class Outbox:
 
     def open(self, put: Put) -> list[Effect]:
         """An open window: once, the next one mends what is lost."""
+        if not self.with_open:
+            return []
         return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
 
     def told(self, source: NodeId, message: LedgerTell) -> Sequence[tuple[WindowKey, Revision, int]] | None:

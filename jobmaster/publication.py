@@ -11,6 +11,7 @@ again. What was published before this log began (it was rebuilt) is published ag
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -20,13 +21,16 @@ import msgspec
 from elf.cbt.budget import Budget
 from elf.jobmaster.entries import Accept, Final, Revision
 from elf.jobmaster.job_state import JobState, Published, WindowKey
+from elf.jobmaster.plan import Plan
 from elf.jobmaster.schedule import plan_of
+from elf.jobmaster.state import StateMaker
+from elf.jobmaster.states_told import as_parts
 from elf.jobmaster.window_rule import Coverage, Roster
 from elf.jobmaster.windows import Publisher, lines_of, starts_of
 from elf.sinks.columns import CHUNK_ROWS
 from elf.sinks.result import Lines, Window
 from elf.srt.ids import JobId
-from elf.srt.messages import Ballot, Micros, Put
+from elf.srt.messages import Ballot, Micros, PaneParts, Put
 from elf.srt.parameters import Parameters
 
 _encoder = msgspec.msgpack.Encoder()
@@ -44,6 +48,7 @@ class Ready(msgspec.Struct, frozen=True):
     lines: Lines
     digest: int
     at: int
+    panes: tuple[PaneParts, ...] = ()
 
     @property
     def entry(self) -> Final:
@@ -71,10 +76,12 @@ class Publication:
         *,
         lateness_us: Micros,
         keep_us: Micros,
+        stores_states: bool = False,
     ) -> None:
         self.state, self.ballot, self.lateness_us, self.keep_us = state, ballot, lateness_us, keep_us
-        self._parameters, self._budget = parameters, budget
+        self._parameters, self._budget, self._stores_states = parameters, budget, stores_states
         self._publishers: dict[str, Publisher] = {}
+        self._makers: dict[str, StateMaker] = {}
         self._unfinal: dict[str, set[Micros]] = {}
         self._changed: dict[str, set[Micros]] = {}
         self._counts: dict[WindowKey, int] = {}
@@ -212,8 +219,11 @@ class Publication:
         """Whether an emit interval may have something to say."""
         return any(self._changed.values()) or any(self._unfinal.values()) or bool(self._partial)
 
-    def emit(self, now: int, has_majority: bool, finals_max: int) -> tuple[list[Ready], list[Ready]]:
-        """(windows to log as final, at most so many; windows to tell as open), in time order for each version."""
+    def emit(
+        self, now: int, has_majority: bool, finals_max: int, with_open: bool = True
+    ) -> tuple[list[Ready], list[Ready]]:
+        """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
+        `with_open` those that are open are not read: nobody wants them."""
         roster = Roster(self.state, self.lateness_us)
         due: list[Ready] = []
         opened: list[Ready] = []
@@ -227,7 +237,12 @@ class Publication:
                 ready = self._final(key, roster, now, has_majority)
                 if ready is not None:
                     due.append(ready)
-                elif key not in self.state.finals and start in self._changed[version] and self._may_open(key):
+                elif (
+                    with_open
+                    and key not in self.state.finals
+                    and start in self._changed[version]
+                    and self._may_open(key)
+                ):
                     covers = self.state.covers(*key)
                     opened.append(self._read(key, "open", roster.of_open(*covers)))
         return self._held_back(due), opened
@@ -325,7 +340,27 @@ class Publication:
             lines,
             digest_of(rows, lines),
             self.state.index,
+            self._panes(key) if status != "open" else (),
         )
+
+    def _panes(self, key: WindowKey) -> tuple[PaneParts, ...]:
+        """What a lake stores of a window: the states of panes that end with it and with no earlier one, so that each pane is
+        stored once, with the first window that is final and holds it. O(their values)."""
+        version, start = key
+        shape = self.state.shape(version)
+        if not self._stores_states or not shape.pane_us:
+            return ()
+        low, stop = start + shape.size_us - shape.slide_us, start + shape.size_us
+        panes = self.state.panes[version]
+        states = self._maker(version).states(
+            panes.pieces(low, stop, split=True), panes.lines(low, stop), "final", (0, 0, 0)
+        )
+        return tuple(as_parts(state) for state in states)
+
+    def _maker(self, version: str) -> StateMaker:
+        if version not in self._makers:
+            self._makers[version] = StateMaker(self.state.name, version, self._plan(version), self._budget)
+        return self._makers[version]
 
     def _rows(self, key: WindowKey) -> tuple[Sequence[tuple[Any, ...]], Lines]:
         version, start = key
@@ -342,9 +377,11 @@ class Publication:
 
     def _publisher(self, version: str) -> Publisher:
         if version not in self._publishers:
-            plan = next(line.plan for line in self.state.schedule if line.version == version)
-            self._publishers[version] = Publisher(self.state.name, plan_of(plan), self._budget)
+            self._publishers[version] = Publisher(self.state.name, self._plan(version), self._budget)
         return self._publishers[version]
+
+    def _plan(self, version: str) -> Plan:
+        return plan_of(next(line.plan for line in self.state.schedule if line.version == version))
 
     def committed(self, entry: Final) -> Ready | None:
         """FINAL is in the log: the rows that were read for it may be published now."""
@@ -371,7 +408,19 @@ class Publication:
             self._changed.setdefault(key[0], set()).add(key[1])
             return None
         coverage = Coverage(known.passed, known.expected)
-        return Ready(key, covers, status, known.revision, coverage, rows, lines, digest, known.at)
+        panes = self._panes(key)
+        return Ready(key, covers, status, known.revision, coverage, rows, lines, digest, known.at, panes)
+
+    def newest_finals(self, since_us: Micros, back: int) -> list[WindowKey]:
+        """Final windows that start at `since_us` or later, and so many of the newest before, in order of time. O(n log n)."""
+        finals = sorted(self.state.finals, key=lambda key: (key[1], key[0]))
+        before = bisect_left(finals, since_us, key=lambda key: key[1])
+        return finals[max(0, before - back) :]
+
+    def tell_open(self) -> None:
+        """Windows that are not final are told at the next emit interval, though they have not changed: somebody is new."""
+        for version, starts in self._unfinal.items():
+            self._changed.setdefault(version, set()).update(starts)
 
     # ---- in the words of others ----
 
@@ -392,6 +441,7 @@ class Publication:
             *ready.coverage,
             lines,
             ready.rows,
+            ready.panes,
         )
 
     def as_window(self, ready: Ready) -> Window:

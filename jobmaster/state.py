@@ -38,7 +38,7 @@ class StateMaker:
 
     def __init__(self, job: str, version: str, plan: Plan, budget: Budget) -> None:
         self.job, self.version, self.plan = job, version, plan
-        self.columns = tuple(_state_columns(plan))
+        self.columns = tuple(state_columns(plan))
         self._budget = budget
         self._encoded, self._recipe = encode(plan), recipe(plan)
 
@@ -192,7 +192,7 @@ _STORED = (FamilyKind.DISTINCT, FamilyKind.BUCKETS)
 """Families that the lake holds today; registers and exact sums have no portable form there yet."""
 
 
-def _state_columns(plan: Plan) -> Iterator[StateColumn]:
+def state_columns(plan: Plan) -> Iterator[StateColumn]:
     for key in plan.keys:
         yield StateColumn(key.name, str(key.expression.type), "key")
     for i, accumulator in enumerate(plan.accumulators):

@@ -1,0 +1,99 @@
+"""A pane's state between the master that made it and the sink that stores it: values packed, and all else left out that the sink
+knows from the job's spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+
+import zstandard
+
+from elf.errors import PeerError
+from elf.jobmaster.plan import decode
+from elf.jobmaster.recipe import recipe
+from elf.jobmaster.state import state_columns
+from elf.sinks.result import Lines, PaneState, StateColumn, StateValues
+from elf.srt.messages import PaneParts, Put
+
+PART_BYTES_MAX = 64 << 20
+"""Of a part unpacked: 16,384 groups and members of 4 KiB."""
+
+
+def as_parts(state: PaneState) -> PaneParts:
+    """Raises OSError where values cannot be read back. O(values)."""
+    values = state.values
+    assert isinstance(values, StateValues)
+    pack = zstandard.ZstdCompressor(level=1).compress
+    lines = state.lines
+    return PaneParts(
+        state.start,
+        state.end,
+        (lines.read, lines.parsed, lines.rejected, lines.late),
+        tuple((pack(part), more) for part, more in values.parts()),
+    )
+
+
+class PaneReader:
+    """Makes the states of a job version again from what a master told. Raises PeerError for a plan that is none."""
+
+    def __init__(self, job: str, version: str, plan: bytes) -> None:
+        decoded = decode(plan)
+        self._job, self._version, self._plan = job, version, plan
+        self._columns: tuple[StateColumn, ...] = tuple(state_columns(decoded))
+        self._recipe = recipe(decoded)
+
+    def states(self, put: Put) -> list[PaneState]:
+        """Of a window's panes, with its revision. Their values are unpacked when they are asked for. O(panes)."""
+        epoch, node, n = put.revision
+        return [
+            PaneState(
+                self._job,
+                self._version,
+                pane.start,
+                pane.end,
+                put.status,
+                (epoch, int.from_bytes(node), n),
+                Lines(*pane.lines),
+                self._columns,
+                PackedValues(pane.parts, len(self._columns)),
+                self._plan,
+                agents_reporting=put.agents_reporting,
+                agents_expected=put.agents_expected,
+                recipe=self._recipe,
+            )
+            for pane in put.panes
+        ]
+
+
+class PackedValues(StateValues):
+    """A pane's values as they came."""
+
+    def __init__(self, parts: tuple[tuple[bytes, bool], ...], width: int) -> None:
+        self._parts, self._width = parts, width
+
+    @property
+    def raw_bytes(self) -> int:
+        """What is held, which is what a sink counts."""
+        return sum(len(part) for part, _ in self._parts)
+
+    @property
+    def digest(self) -> bytes:
+        digest = blake2b(digest_size=8)
+        for part, more in self.parts():
+            digest.update(len(part).to_bytes(8) + bytes([more]) + part)
+        return digest.digest()
+
+    def parts(self) -> Iterator[tuple[bytes, bool]]:
+        """Raises PeerError for what cannot be unpacked, or is too large."""
+        unpack: Callable[..., bytes] = zstandard.ZstdDecompressor().decompress
+        for part, more in self._parts:
+            try:
+                size = zstandard.frame_content_size(part)
+                if not 0 <= size <= PART_BYTES_MAX:
+                    raise PeerError(f"Put: a part of {size} bytes")
+                yield unpack(part, max_output_size=PART_BYTES_MAX), more
+            except zstandard.ZstdError as error:
+                raise PeerError(f"Put: {error}") from error
+
+    def __len__(self) -> int:
+        return self._width
