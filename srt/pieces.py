@@ -30,10 +30,10 @@ class Stream:
         self._held = bytearray()
         self._length: int | None = None
 
-    def step(self, piece: bytes) -> list[bytes]:
+    def step(self, piece: bytes | memoryview) -> list[bytes]:
         """The messages that end within this piece. Raises PeerError: a length that no message of its kind has. O(bytes)."""
-        self._held += piece
         done: list[bytes] = []
+        self._held += piece if self._held else self._whole(memoryview(piece), done)
         while self._is_whole():
             assert self._length is not None
             stop = _LENGTH.size + self._length
@@ -42,23 +42,39 @@ class Stream:
             self._length = None
         return done
 
+    def _whole(self, piece: memoryview, done: list[bytes]) -> memoryview:
+        """Take the messages that lie whole in a piece, each copied once; the rest."""
+        at, end = 0, len(piece)
+        while end - at >= _LENGTH.size + HEAD_BYTES:
+            length = _length_of(piece[at:])
+            start, at = at + _LENGTH.size, at + _LENGTH.size + length
+            if at > end:
+                return piece[start - _LENGTH.size :]
+            done.append(bytes(piece[start:at]))
+        return piece[at:]
+
     def _is_whole(self) -> bool:
         """Whether the next message is there; its length is read and checked on the way."""
         held = len(self._held) - _LENGTH.size
         if self._length is None:
             if held < HEAD_BYTES:
                 return False
-            length = _LENGTH.unpack_from(self._held)[0]
-            kind = kind_of(bytes(self._held[_LENGTH.size : _LENGTH.size + HEAD_BYTES]))
-            if not HEAD_BYTES <= length <= kind.bytes_max:
-                raise PeerError(f"{kind.type.__name__}: a length of {length} bytes")
-            self._length = length
+            self._length = _length_of(self._held)
         return held >= self._length
 
     @property
     def held_bytes(self) -> int:
         """Of a message that is not whole yet."""
         return len(self._held)
+
+
+def _length_of(held: bytearray | memoryview) -> int:
+    """Of the message that begins there, whose head is there too. Raises PeerError."""
+    length: int = _LENGTH.unpack_from(held)[0]
+    kind = kind_of(bytes(held[_LENGTH.size : _LENGTH.size + HEAD_BYTES]))
+    if not HEAD_BYTES <= length <= kind.bytes_max:
+        raise PeerError(f"{kind.type.__name__}: a length of {length} bytes")
+    return length
 
 
 class LinkCodec:

@@ -1,0 +1,99 @@
+"""A zmq socket on an asyncio loop, driven by its file descriptor. Nothing here awaits, so nothing can be cancelled half way.
+
+zmq's descriptor tells edges, not levels, and any call on the socket may consume the edge for the other direction. So each turn
+reads until zmq says EAGAIN, lets the owner write until EAGAIN, and asks for the events once more before it trusts the descriptor;
+whoever sends outside of a turn calls `sent`.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Sequence
+
+import zmq
+
+TURN_BYTES = 4 << 20
+"""Read in one turn; others get theirs before the rest."""
+TURN_MESSAGES = 256
+
+
+class Driven:
+    """`receive` gets each message's frames; `write` when the socket may take more; it says whether it wants to go on."""
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        loop: AbstractEventLoop,
+        receive: Callable[[Sequence[zmq.Frame]], None],
+        write: Callable[[], bool] | None = None,
+    ) -> None:
+        self.socket, self._loop = socket, loop
+        self._receive, self._write = receive, write
+        self._fd = int(socket.get(zmq.FD))
+        self._is_due = False
+        loop.add_reader(self._fd, self.turn)
+        self.again()
+
+    def again(self) -> None:
+        """Have a turn soon, whatever the descriptor says."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn_due)
+
+    def _turn_due(self) -> None:
+        self._is_due = False
+        self.turn()
+
+    def turn(self) -> None:
+        """Read, write, and look again."""
+        if self.socket.closed:
+            return
+        if self._read():
+            self.again()
+            return
+        wants = self._write is not None and not self.socket.closed and self._write()
+        if not self.socket.closed and self._events() & (zmq.POLLIN | (zmq.POLLOUT if wants else 0)):
+            self.again()
+
+    def _read(self) -> bool:
+        """True: there may be more. Whatever `receive` raises goes to the loop's handler, and the next message is read."""
+        socket, receive = self.socket, self._receive
+        nbytes = 0
+        for _ in range(TURN_MESSAGES):
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return False
+            try:
+                receive(frames)
+            except Exception as error:
+                self._loop.call_exception_handler(
+                    {"message": "elf: a message was not taken", "exception": error}
+                )
+            if socket.closed:
+                return False
+            nbytes += len(frames[-1])
+            if nbytes > TURN_BYTES:
+                break
+        return True
+
+    def send(self, parts: Sequence[bytes]) -> bool:
+        """False: it cannot be taken now. Raises zmq.ZMQError for a ROUTER's peer that is gone."""
+        try:
+            self.socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def sent(self) -> None:
+        """After sending outside of a turn: the edge of what came meanwhile may be consumed."""
+        if not self.socket.closed and self._events() & zmq.POLLIN:
+            self.again()
+
+    def _events(self) -> int:
+        return int(self.socket.get(zmq.EVENTS))
+
+    def close(self, linger_ms: int = 0) -> None:
+        if not self.socket.closed:
+            self._loop.remove_reader(self._fd)
+            self.socket.close(linger_ms)

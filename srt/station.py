@@ -1,0 +1,131 @@
+"""What all connections of one transport share: who this node is, whom it lets in, what is counted, and to whom messages go."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic, time
+
+import msgspec
+import zmq
+
+from elf.srt import handshake
+from elf.srt.addresses import KEY_BYTES
+from elf.srt.effects import Notice
+from elf.srt.handshake import Gate, Keys, Proof
+from elf.srt.ids import NodeId
+from elf.srt.messages import Message
+from elf.srt.pieces import Stream
+from elf.srt.travel import check_datagram
+from elf.srt.whereabouts import Whereabouts
+from elf.srt.wire import LogForm, decode
+
+PACKET_BYTES_MAX = 1 << 20
+"""libzmq hangs up on anything larger before it is read: twice a stretch."""
+PACKETS_MAX = 16
+"""High-water mark of each connection, a backstop: 8 MiB each way."""
+BUFFER_BYTES = 1 << 20
+"""Of the kernel, each way: what a probe waits behind is bounded, and 10 Gbit/s within a datacenter still fills the line."""
+HEARTBEAT_MS = 5_000
+SILENCE_MS = 15_000
+HANDSHAKE_S = 5
+NOTICE_S = 60
+NOTICES_MAX = 1_024
+
+
+class Counters(msgspec.Struct):
+    """Since the start. refused, dropped: by reason; what was refused came from outside, what was dropped was to go there."""
+
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    connections_in: int = 0
+    connections_out: int = 0
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
+    dropped: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+class Station:
+    """See the module. `advertised`: the address that proofs tell."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        keys: Keys | None,
+        key: bytes,
+        *,
+        deliver: Callable[[NodeId, Message], None],
+        notice: Callable[[Notice], None],
+        log: LogForm | None,
+    ) -> None:
+        self.gate, self.keys, self.key, self.log = gate, keys, key, log
+        self.counters = Counters()
+        self.whereabouts = Whereabouts()
+        self.advertised = ""
+        self.context = zmq.Context(1)
+        self.context.set(zmq.MAX_SOCKETS, 4_096)
+        self.loop: AbstractEventLoop
+        self._deliver, self._notice = deliver, notice
+        self._told: dict[tuple[str, bytes], float] = {}  # (reason, about whom) -> when; oldest first
+
+    def proof(self) -> bytes:
+        """This node's first packet."""
+        certificate = self.keys.proof if self.keys is not None else b""
+        return handshake.pack(handshake.PROOF, Proof(self.gate.life, self.advertised, self.key, certificate))
+
+    def socket(self, kind: int) -> zmq.Socket[bytes]:
+        """With every bound set."""
+        socket: zmq.Socket[bytes] = self.context.socket(kind)
+        for option, value in _OPTIONS:
+            socket.set(option, value)
+        if self.keys is not None:
+            assert len(self.keys.curve_secret) == KEY_BYTES
+            socket.set(zmq.CURVE_PUBLICKEY, self.keys.curve_public)
+            socket.set(zmq.CURVE_SECRETKEY, self.keys.curve_secret)
+        return socket
+
+    def take(self, source: NodeId, stream: Stream, packet: memoryview) -> None:
+        """Deliver the messages that a stretch completes. Raises PeerError: the connection is of no further use."""
+        counters = self.counters
+        counters.bytes_in += len(packet)
+        deliver, log = self._deliver, self.log
+        for data in stream.step(packet[handshake.HEAD_BYTES :]):
+            message = decode(data, log)
+            check_datagram(message, source)
+            self.whereabouts.hear(message)
+            counters.messages_in += 1
+            deliver(source, message)
+
+    def refuse(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
+        """Count it, and say so once per reason, peer and interval. `about`: node or host."""
+        self.counters.refused[reason] += 1
+        key, now = (reason, about), monotonic()
+        last = self._told.get(key)
+        if last is not None and now - last < NOTICE_S:
+            return
+        self._told.pop(key, None)
+        if len(self._told) >= NOTICES_MAX:
+            del self._told[next(iter(self._told))]
+        self._told[key] = now
+        self._notice(Notice(reason, text, node))
+
+    @staticmethod
+    def wall_s() -> float:
+        return time()
+
+
+_OPTIONS: tuple[tuple[int, int], ...] = (
+    (zmq.LINGER, 0),
+    (zmq.IPV6, 1),
+    (zmq.SNDHWM, PACKETS_MAX),
+    (zmq.RCVHWM, PACKETS_MAX),
+    (zmq.SNDBUF, BUFFER_BYTES),
+    (zmq.RCVBUF, BUFFER_BYTES),
+    (zmq.MAXMSGSIZE, PACKET_BYTES_MAX),
+    (zmq.HANDSHAKE_IVL, HANDSHAKE_S * 1_000),
+    (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
+    (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
+    (zmq.HEARTBEAT_TTL, SILENCE_MS),
+)

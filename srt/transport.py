@@ -1,0 +1,263 @@
+"""Messages between nodes over TCP: ZeroMQ's sockets, encrypted, each neighbour known by its key.
+
+    send -> encode -> outbox of the neighbour -> (end of the loop's turn) stretch -> DEALER ==CURVE==> ROUTER -> decode -> deliver
+
+The contract is that of the simulator's network: a message may be lost, and is dropped rather than waited for where a bound is
+reached (what must arrive goes over links, which send again); it is never changed, and it names who sent it truly. `send` never
+blocks. Everything is bounded: per neighbour its queue, in all the neighbours, the connections, those that have not proven who
+they are, packets, and what a message may take before it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
+from time import monotonic
+
+from elf.errors import ConfigError, PeerError
+from elf.srt import messages as m
+from elf.srt.addresses import Address, key_text, parse_address
+from elf.srt.effects import Notice
+from elf.srt.entrance import Entrance
+from elf.srt.handshake import Gate, Keys, Proof, Trust
+from elf.srt.ids import NodeId, node_id, short
+from elf.srt.messages import Contact, Message
+from elf.srt.outward import Outward, State
+from elf.srt.parameters import Parameters
+from elf.srt.station import HANDSHAKE_S, Counters, Station
+from elf.srt.whereabouts import address_for
+from elf.srt.wire import LogForm, encode
+
+NEIGHBOURS_MAX = 512
+"""Connections that this node opens; the one that was used least lately gives way. Leaf set, table and trees need about 100."""
+TICK_S = 1.0
+RECHECK_TICKS = 30
+"""An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
+_BULK = frozenset((m.Frame, m.Put, m.GossipItems, m.Welcome, m.LedgerTell))
+
+
+class Transport:
+    """One node's way to all others. `keys` and `trust`: both, or None for loopback without security, where `key` alone is told.
+
+    listen: "host:port", port 0 is any. advertise: "host:port" under which others reach it; "" is what is listened on.
+    """
+
+    def __init__(
+        self,
+        me: NodeId,
+        life: int,
+        parameters: Parameters,
+        *,
+        keys: Keys | None,
+        trust: Trust | None,
+        key: bytes,
+        listen: str,
+        advertise: str = "",
+        address_of: Callable[[NodeId], str | None],
+        deliver: Callable[[NodeId, Message], None],
+        notice: Callable[[Notice], None],
+        log: LogForm | None = None,
+    ) -> None:
+        self._listen = parse_address(listen)
+        if keys is None and not self._listen.is_loopback:
+            raise ConfigError(
+                f"listen: {listen} is not a loopback address; without keys nothing else is served"
+            )
+        if me != node_id(key) or (keys is not None and keys.curve_public != key):
+            raise ConfigError("key: the node's id is not that of its key")
+        self.id, self._key, self._advertise = me, key, advertise
+        self._station = Station(Gate(key, life, trust), keys, key, deliver=deliver, notice=notice, log=log)
+        self._address_of = address_of
+        self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
+        self._congested_bytes = parameters.link_bytes_max // 2
+        self._entrance = Entrance(self._station, self._queue_bytes_max)
+        self._peers: dict[NodeId, Outward] = {}  # least lately used first, roughly
+        self._strangers: dict[str, Outward] = {}  # asked by host:port, not known yet
+        self._due: dict[Outward, None] = {}  # have something to send at the end of this turn
+        self._is_due = self._is_closed = False
+        self._ticks = 0
+        self._timer: TimerHandle | None = None
+        self._loop: AbstractEventLoop
+        self.port = 0
+
+    # What the host calls.
+
+    def start(self) -> None:
+        """Listen. Needs a running loop. Raises ConfigError."""
+        self._loop = self._station.loop = asyncio.get_running_loop()
+        self.port = self._entrance.open(self._listen)
+        self._station.advertised = self.address
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    @property
+    def address(self) -> str:
+        """ "host:port/KEY", for this node's `Contact`; after `start`."""
+        endpoint = self._advertise or f"{self._listen.endpoint.rpartition(':')[0]}:{self.port}"
+        return f"{endpoint}/{key_text(self._key)}"
+
+    def send(self, to: NodeId, message: Message) -> None:
+        """Never blocks; what cannot be sent now is dropped and counted. O(bytes)."""
+        counters = self._station.counters
+        if self._is_closed:
+            return
+        try:
+            encoded = encode(message, self._station.log)
+        except ValueError as error:
+            self._station.refuse("not encoded", f"a message to {short(to)} was not sent: {error}", to, to)
+            return
+        counters.messages_out += 1
+        is_urgent = type(message) not in _BULK
+        outward = self._outward(to)
+        reason = "no address" if outward is None else outward.send(encoded, is_urgent=is_urgent)
+        if not reason:
+            assert outward is not None
+            self._due[outward] = None
+        elif reason in ("no address", "unreachable"):
+            reason = self._entrance.send(to, encoded, is_urgent=is_urgent) and reason
+        if reason:
+            counters.dropped[reason] += 1
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._flush)
+
+    def has_room(self, to: NodeId) -> bool:
+        """Whether what is posted now travels soon: less than half a link's window waits here."""
+        outward = self._peers.get(to)
+        return outward is None or outward.outbox.nbytes < self._congested_bytes
+
+    async def ask(self, address: str) -> Contact:
+        """Who is at that address? Its connection stays open. Raises PeerError: nobody, or somebody else."""
+        wanted = parse_address(address)
+        self._check_reach(wanted)
+        if wanted.id is not None:
+            outward = self._peers.get(wanted.id)
+            if outward is None or outward.address != wanted:
+                outward = self._open(wanted.id, wanted)
+        else:
+            outward = self._strangers.get(wanted.endpoint)
+            if outward is None:
+                outward = self._strangers[wanted.endpoint] = self._outward_to(None, wanted)
+        future = self._loop.create_future()
+        outward.asked.append(future)
+        proof = outward.proof if outward.state is State.OPEN else None
+        if proof is None:
+            if outward.state is State.CLOSED and not outward.open():
+                raise PeerError(f"{wanted.endpoint}: it could not be reached a moment ago")
+            proof = await asyncio.wait_for(future, HANDSHAKE_S + 2 * TICK_S)
+        assert proof is not None
+        return Contact(node_id(proof.key), proof.life, str(Address(wanted.endpoint, proof.key)))
+
+    def recheck(self) -> None:
+        """Certificates have been revoked: let go of whom they were for."""
+        self._entrance.recheck()
+        station = self._station
+        for outward in list(self._peers.values()):
+            if outward.state is State.OPEN and outward.proof is not None:
+                try:
+                    station.gate.vouched(outward.proof, station.wall_s())
+                except PeerError as error:
+                    outward.fail("proof", str(error))
+
+    @property
+    def counters(self) -> Counters:
+        """As they stand."""
+        counters = self._station.counters
+        counters.connections_out = sum(peer.state is State.OPEN for peer in self._peers.values())
+        return counters
+
+    @property
+    def queued_bytes(self) -> dict[NodeId, int]:
+        """What waits here for each neighbour for which something waits."""
+        return {node: peer.outbox.nbytes for node, peer in self._peers.items() if peer.outbox.nbytes}
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Let go of everything. `linger_ms`: what was sent before may take so long to leave; this call may, too."""
+        if self._is_closed:
+            return
+        self._flush()
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for outward in (*self._peers.values(), *self._strangers.values()):
+            outward.close(linger_ms)
+        self._entrance.close()
+        self._station.context.term()
+
+    # Neighbours.
+
+    def _outward(self, to: NodeId) -> Outward | None:
+        """The connection to that node, at the address that it has now."""
+        station = self._station
+        text = self._address_of(to) or station.whereabouts.of(to)
+        known = self._peers.get(to)
+        if known is not None and (text is None or str(known.address) == text):
+            return known
+        address = address_for(to, text, needs_key=station.keys is not None)
+        if address is None or (station.keys is None and not address.is_loopback):
+            return known
+        return self._open(to, address)
+
+    def _open(self, to: NodeId, address: Address) -> Outward:
+        former = self._peers.pop(to, None)
+        if former is not None:
+            former.close()
+        if len(self._peers) >= NEIGHBOURS_MAX:
+            self._let_go()
+        outward = self._peers[to] = self._outward_to(to, address)
+        return outward
+
+    def _outward_to(self, node: NodeId | None, address: Address) -> Outward:
+        return Outward(self._station, node, address, self._queue_bytes_max, self._found)
+
+    def _let_go(self) -> None:
+        """Of the neighbour that was spoken to least lately."""
+        node = min(self._peers, key=lambda node: self._peers[node].used_s)
+        self._peers.pop(node).close()
+
+    def _found(self, outward: Outward, proof: Proof) -> None:
+        """A neighbour has proven who it is."""
+        assert outward.node is not None
+        self._station.whereabouts.learn(outward.node, proof.life, proof.address)
+        endpoint = outward.address.endpoint
+        if self._strangers.get(endpoint) is not outward:
+            return
+        del self._strangers[endpoint]
+        outward.address = Address(endpoint, proof.key)
+        former = self._peers.pop(outward.node, None)
+        if former is not None:
+            former.close()
+        self._peers[outward.node] = outward
+
+    def _check_reach(self, address: Address) -> None:
+        if self._station.keys is None and not address.is_loopback:
+            raise PeerError(
+                f"{address.endpoint}: without keys only loopback addresses are spoken to; issue keys"
+            )
+        if self._station.keys is not None and address.key is None:
+            raise PeerError(
+                f"{address.endpoint}: the key is missing; a seed is host:port/KEY, as `elf keys show` prints it"
+            )
+
+    # Turns and time.
+
+    def _flush(self) -> None:
+        self._is_due = False
+        due, self._due = self._due, {}
+        for outward in due:
+            outward.flush()
+        self._entrance.flush()
+
+    def _tick(self) -> None:
+        now = monotonic()
+        for outward in list(self._peers.values()):
+            outward.tick(now)
+        for endpoint, outward in list(self._strangers.items()):
+            outward.tick(now)
+            if outward.state is State.CLOSED:
+                del self._strangers[endpoint]
+        self._entrance.tick(now)
+        self._ticks += 1
+        if self._ticks % RECHECK_TICKS == 0:
+            self.recheck()
+        self._timer = self._loop.call_later(TICK_S, self._tick)
