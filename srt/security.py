@@ -13,6 +13,8 @@ Secrets are in `Keys` and `Authority` only, and in none of what these show of th
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -40,8 +42,8 @@ PROOF_BYTES_MAX = 512
 SKEW_S = 3600
 """How far clocks of hosts may be apart before a certificate or a signature seems to be of the future."""
 DAY_S = 86_400
-PROOFS_MAX = 1_024
-"""Checked proofs that are remembered, the last ones: half a megabyte at most."""
+KNOWN_MAX = 4_096
+"""Signatures of which is remembered what they are worth, the last ones: 16 bytes each in a dict, half a megabyte."""
 
 Role = Literal["agent", "operator", "reader"]
 ROLES: tuple[Role, ...] = ("agent", "operator", "reader")
@@ -143,6 +145,12 @@ class Keys:
 
 def read_proof(authority: bytes, proof: bytes) -> Certificate:
     """The certificate in a proof that this authority signed, whatever its term. Raises TrustError. 60 µs."""
+    return _read(proof, authority, is_sealed)
+
+
+def _read(
+    proof: bytes, authority: bytes, is_sealed: Callable[[bytes, bytes, bytes, bytes], bool]
+) -> Certificate:
     certificate = parse_proof(proof)
     signature, body = _parts(proof)
     if not is_sealed(authority, b"elf certificate", body, signature):
@@ -177,27 +185,27 @@ def _parts(proof: bytes) -> tuple[bytes, bytes]:
 class Trust:
     """What one node believes of others: the authority's public key, and what was taken back so far.
 
-    `revoked`: serials; it only grows, and with it `changes`, which who keeps connections looks at.
+    `revoked`: serials. It only grows: who keeps connections looks at its length, and checks the peers again.
     """
 
     def __init__(self, authority: bytes) -> None:
         self.authority = authority
         self.revoked: set[bytes] = set()
-        self._proofs: dict[bytes, Certificate] = {}
+        self._known: dict[bytes, bool] = {}
 
-    @property
-    def changes(self) -> int:
-        """How many revocations are known: when it has grown, check the peers again."""
-        return len(self.revoked)
+    def is_sealed(self, public: bytes, context: bytes, data: bytes, signature: bytes) -> bool:
+        """As the function of that name, which is asked once: a peer that repeats itself costs 3 µs a time."""
+        asked = blake2b(public + signature + context + b"\0" + data, digest_size=16).digest()
+        known = self._known.get(asked)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+            known = self._known[asked] = is_sealed(public, context, data, signature)
+        return known
 
     def read(self, proof: bytes) -> Certificate:
         """The certificate, if the authority signed it and has not taken it back; its term is not looked at. Raises TrustError."""
-        certificate = self._proofs.get(proof)
-        if certificate is None:
-            certificate = read_proof(self.authority, proof)
-            if len(self._proofs) >= PROOFS_MAX:
-                del self._proofs[next(iter(self._proofs))]
-            self._proofs[bytes(proof)] = certificate
+        certificate = _read(proof, self.authority, self.is_sealed)
         if certificate.serial in self.revoked:
             raise TrustError(
                 "revoked", f"the certificate of {certificate.name!r} was revoked; issue new keys to its host"
@@ -205,7 +213,7 @@ class Trust:
         return certificate
 
     def check(self, proof: bytes, now_s: int) -> Certificate:
-        """The certificate, if it holds now. Raises TrustError. 60 µs, and 1 µs when seen lately."""
+        """The certificate, if it holds now. Raises TrustError. 60 µs, and 6 µs when seen lately."""
         certificate = self.read(proof)
         check_term(certificate, now_s)
         return certificate

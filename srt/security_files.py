@@ -8,7 +8,6 @@ error: whatever is wrong with a file, its bytes may be a secret.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import stat
 import tomllib
@@ -16,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elf.errors import ConfigError, PeerError
+from elf.errors import ConfigError
+from elf.srt.addresses import key_text
 from elf.srt.ids import short
 from elf.srt.security import Authority, Certificate, Keys, TrustError, moment
 from elf.srt.security_pairs import KEY_BYTES
@@ -26,25 +26,6 @@ FILE_BYTES_MAX = 64 << 10
 REVOCATIONS_BYTES_MAX = 4 << 20
 KEYS_FORMAT = "elf keys 1"
 AUTHORITY_FORMAT = "elf authority 1"
-
-
-def key_text(key: bytes) -> str:
-    """A public key as it stands in addresses: 52 letters and digits, lower-case base32 without padding."""
-    return base64.b32encode(key).decode().rstrip("=").lower()
-
-
-def key_of(text: str) -> bytes:
-    """The other way. Raises PeerError."""
-    if len(text) == 52 and text.isascii() and text == text.lower():
-        try:
-            key = base64.b32decode(text.upper() + "====")
-            if key_text(key) == text:
-                return key
-        except binascii.Error:
-            pass
-    raise PeerError(
-        "a public key is 52 small letters and digits after the /; copy the line that `elf keys show` prints"
-    )
 
 
 def seed_line(address: str, certificate: Certificate) -> str:
