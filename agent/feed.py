@@ -52,6 +52,19 @@ class Totals(msgspec.Struct):
     def rejected(self) -> int:
         return sum(self.rejects.values())
 
+    def count(self, batch: Batch, block: Block) -> None:
+        """A block's lines."""
+        self.lines += batch.lines + block.too_long
+        self.parsed += batch.rows
+        self.invalid_utf8 += batch.invalid_utf8
+        self.rejects.update(batch.rejects)
+        if block.too_long:
+            self.rejects[Reason.TOO_LONG] += block.too_long
+        if self.rejects and not self.rejected_in:
+            self.rejected_in = block.path
+        if len(self.samples) < SAMPLES_MAX:
+            self.samples += batch.samples[: SAMPLES_MAX - len(self.samples)]
+
 
 class Feed:
     """Feeds the workers of the jobs on one source.
@@ -112,8 +125,8 @@ class Feed:
         batch = parser.parse(block.data)
         state.header = parser.header
         if now_us is not None:
-            batch = _without_future(batch, now_us + FUTURE_US)
-        self._count(batch, block)
+            batch = without_future(batch, now_us + FUTURE_US)
+        self.totals.count(batch, block)
         if self._bounds is not None:
             batch = _within(batch, self._bounds)
         rejected_at = self._pending_from(state, batch, block.too_long)
@@ -123,9 +136,7 @@ class Feed:
             try:
                 _count_rejects(worker, state, _retained(rejected_at, retained, late_us), block.too_long)
                 before = _retained(state.last_time, retained, late_us)
-                worker.add(
-                    _complete(batch, worker), pane_before=before, retained_us=retained, late_us=late_us
-                )
+                worker.add(complete(batch, worker), pane_before=before, retained_us=retained, late_us=late_us)
             except OSError:
                 raise
             except Exception as error:
@@ -164,26 +175,13 @@ class Feed:
         if block.first or block.file not in self.files:
             self.files[block.file] = ParseState()
             if block.start and format.header:
-                self.files[block.file].header = _last_header(self._head(block))
+                self.files[block.file].header = last_header(self._head(block))
             self._current = None
         state = self.files[block.file]
         if self._current != block.file:
             parser.begin(state.header)
             self._current = block.file
         return state
-
-    def _count(self, batch: Batch, block: Block) -> None:
-        totals, too_long = self.totals, block.too_long
-        totals.lines += batch.lines + too_long
-        totals.parsed += batch.rows
-        totals.invalid_utf8 += batch.invalid_utf8
-        totals.rejects.update(batch.rejects)
-        if too_long:
-            totals.rejects[Reason.TOO_LONG] += too_long
-        if totals.rejects and not totals.rejected_in:
-            totals.rejected_in = block.path
-        if len(totals.samples) < SAMPLES_MAX:
-            totals.samples += batch.samples[: SAMPLES_MAX - len(totals.samples)]
 
     @staticmethod
     def _pending_from(state: ParseState, batch: Batch, too_long: int) -> int | None:
@@ -220,7 +218,7 @@ def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int
     return late_us
 
 
-def _last_header(head: bytes) -> bytes:
+def last_header(head: bytes) -> bytes:
     found = [line for line in head.splitlines() if line.startswith(b"#Fields:")]
     return found[-1] if found else b""
 
@@ -229,7 +227,7 @@ def _first_time(batch: Batch) -> int | None:
     return int(batch.columns["time"].values[0]) if batch.rows and "time" in batch.columns else None
 
 
-def _without_future(batch: Batch, limit_us: int) -> Batch:
+def without_future(batch: Batch, limit_us: int) -> Batch:
     """Reject the rows past `limit_us`."""
     if not batch.rows:
         return batch
@@ -237,7 +235,7 @@ def _without_future(batch: Batch, limit_us: int) -> Batch:
     if times.max() <= limit_us:
         return batch
     future = times > limit_us
-    kept = _select(batch, ~future)
+    kept = select(batch, ~future)
     at = np.concatenate([kept.reject_rows, (np.cumsum(~future)[future]).astype(np.int32)])
     rejects = Counter(batch.rejects)
     rejects[Reason.FUTURE] += int(future.sum())
@@ -260,10 +258,10 @@ def _within(batch: Batch, bounds: tuple[int | None, int | None]) -> Batch:
         keep &= times >= since
     if until is not None:
         keep &= times < until
-    return batch if keep.all() else _select(batch, keep)
+    return batch if keep.all() else select(batch, keep)
 
 
-def _select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
+def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
     rows = np.flatnonzero(keep)
     columns = {name: vector.take(rows) for name, vector in batch.columns.items()}
     before = np.concatenate([[0], np.cumsum(keep)])  # kept rows before each old row
@@ -272,7 +270,7 @@ def _select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
     )
 
 
-def _complete(batch: Batch, worker: Worker) -> Batch:
+def complete(batch: Batch, worker: Worker) -> Batch:
     """Columns that this file's format cannot fill are NULL, when another file's can."""
     missing = [column for column in worker.plan.columns if column.name not in batch.columns]
     if not missing:

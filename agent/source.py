@@ -21,7 +21,7 @@ No clocks and no sleeping: `now` is seconds on any clock that does not go back, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -148,6 +148,31 @@ class Source:
             if stop := data.rfind(b"\n") + 1:
                 return data[:stop]
         return b""
+
+    def files(self) -> Mapping[int, Followed]:
+        """The files that it knows, by generation: to be looked at."""
+        return self._known.files
+
+    def pass_over(self, before_ns: int) -> list[Followed]:
+        """Do not read rotated files last written before then and of which nothing was read. These are they. O(n)."""
+        passed = []
+        for file in self._known.files.values():
+            untouched = not (file.state.offset or file.state.done or file.denied)
+            if (
+                untouched
+                and file.inode not in self._known.writable
+                and file.mtime_ns < before_ns
+                and file.size
+            ):
+                try:
+                    with reading(file.path) as content:
+                        file.close()
+                        file.take_as_read(content, file.size, unseen=True)
+                except (OSError, SourceError) as error:
+                    self._known.deny(file, error)
+                else:
+                    passed.append(file)
+        return passed
 
     def close(self) -> None:
         """Close every descriptor. Idempotent."""

@@ -1,0 +1,567 @@
+"""A source's real log files as the mesh asks for them: each `Read` of a job is answered by a `Cut`.
+
+**Goal.** Of whatever is cut and accepted, the sum is one pass over all lines: bit-identical rows wherever cuts fall, whatever is
+done to the files, across restarts, and however often something is read again.
+
+**How.** One `Source` follows the files and reads each byte once: the *front*. What a block gives is parsed once and goes to every
+job that stands at its start, which is all of them as a rule; each gathers rows until its own next `Read` cuts them. A job that
+does not stand at the front (it reads again what was not committed, or came later) has the lines between read beside it
+(`Rescan`), up to the front and never past it, and has joined the others when it is there. A `Read` that does not go on where the
+last cut ended begins anew: what was gathered is thrown away. So the front may be anywhere: it only
+decides what costs less.
+
+**Order.** What a job must read again before what is new; rotated files before live ones.
+
+**What no reader can mend.** See `agent/source.py`. Where a position cannot be found any more the file is closed with a gap.
+
+No clock: `clock_us` is the agent's calendar, `now_s` any clock that does not go back. One read at a time, in any thread:
+the kernels release the GIL.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+
+import msgspec
+
+from elf.agent.batch import Batch
+from elf.agent.blocks import BLOCK_BYTES, LINE_MAX, Block
+from elf.agent.feed import FUTURE_US, ParseState, Totals
+from elf.agent.fields import Format
+from elf.agent.follow import Followed
+from elf.agent.format_choice import FormatChoice
+from elf.agent.mesh.file_notes import FileNote, Notes, first_line
+from elf.agent.mesh.job_rows import Before
+from elf.agent.mesh.line_parsing import Parsing, advance
+from elf.agent.mesh.reading import Place, Reading
+from elf.agent.mesh.rescan import Rescan, open_known
+from elf.agent.recognise import exactly
+from elf.agent.source import GRACE_S, Source
+from elf.cbt.budget import Budget
+from elf.errors import SourceError
+from elf.srt.effects import Read
+from elf.srt.events import Cut
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import CLOSED, FIRST, GAP, Micros, Schedule
+
+CUT_BYTES = 8 << 20
+"""One cut takes no more: 8 blocks, some 10 ms of a kernel and as many of grouping."""
+SCAN_S = 0.02
+"""Reads of several jobs at one flush look at the folders once."""
+QUIET_S = 5.0
+"""A source that has given no line for so long is idle."""
+SAVE_S = 5.0
+ABSENT_S = 10.0
+"""A job that has not read for so long is not read for; later it reads again by itself."""
+RESCANS_MAX = 4
+"""Files that are open for reading again, a buffer of 256 KiB each."""
+HEAD_BYTES = 64 << 10
+SHARE = 4
+"""One part in so many of the budget is for what is gathered between cuts."""
+
+
+class Counters(msgspec.Struct):
+    """Since the start. scans: blocks parsed; front_bytes: read once for all jobs; again_bytes: read for one that was behind."""
+
+    scans: int = 0
+    front_bytes: int = 0
+    again_bytes: int = 0
+    cuts: int = 0
+    gaps: int = 0
+    overflows: int = 0
+
+
+class MeshSource:
+    """One source of one agent. `state_dir`: where its positions and notes are kept, in a file of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        patterns: Sequence[str],
+        format: str,
+        timezone: str,
+        worker: NodeId,
+        budget: Budget,
+        state_dir: Path,
+        *,
+        agent: str = "",
+        idle_grace_us: Micros = 5_000_000,
+        line_max: int = LINE_MAX,
+        block_bytes: int = BLOCK_BYTES,
+        cut_bytes: int = CUT_BYTES,
+        grace_s: float = GRACE_S,
+        strings_max: int = 8 << 20,
+    ) -> None:
+        """`agent`: its name, for the column of that name. Raises FormatError, UsageError for a zone that is unknown."""
+        self.name, self.counters, self.totals = name, Counters(), Totals()
+        self._worker, self._budget = worker, budget
+        self._idle_grace_us, self._cut_bytes, self._grace_s = idle_grace_us, cut_bytes, grace_s
+        self._line_max, self._block_bytes = line_max, block_bytes
+        self._memory_max = budget.cap_bytes // SHARE
+        self._said: list[str] = []
+        self._notes = Notes(state_dir / f"source-{name}", self._said.append)
+        self._source = Source(
+            name,
+            patterns,
+            state=self._notes.source,
+            start="beginning",
+            line_max=line_max,
+            block_bytes=block_bytes,
+            grace_s=grace_s,
+        )
+        self.formats = FormatChoice(
+            format, self._said.append, lenient=True, head=lambda block: self._source.head(block.file)
+        )
+        self._parsing = Parsing(timezone, agent, line_max, strings_max)
+        self._readings: dict[tuple[JobId, int], Reading] = {}
+        self._front: dict[int, ParseState] = {}
+        self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
+        self._missing: dict[int, float] = {}
+        self._time_max = self._notes.time_max
+        self._clock_us: Micros = 0
+        self._scan_clock_us: Micros = 0
+        self._now_s = 0.0
+        self._scan_s: float | None = None
+        self._line_s = 0.0
+        self._save_s = 0.0
+        self._is_dirty = False
+        self._lost_bytes = 0
+        self._lock = Lock()
+
+    # What the host sees.
+
+    def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
+        """The answer. Takes at most some tens of milliseconds; may be called in a thread, one call at a time."""
+        with self._lock:
+            self._look(read, clock_us, now_s)
+            reading = self._resume(read, schedule)
+            at_end = self._fill(reading)
+            cut = self._cut(read, reading, at_end)
+            if self._is_dirty or now_s - self._save_s >= SAVE_S:
+                self._save()
+            return cut
+
+    def fileno(self) -> int:
+        """See `Source.fileno`."""
+        return self._source.fileno()
+
+    @property
+    def poll_s(self) -> float:
+        return self._source.poll_s
+
+    def wake(self) -> bool:
+        """See `Source.wake`."""
+        return self._source.wake()
+
+    def lag_bytes(self) -> dict[str, int]:
+        """See `Source.lag_bytes`: what no job has been given."""
+        return self._source.lag_bytes()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        held = sum(reading.rows.nbytes for reading in self._readings.values())
+        buffers = self._block_bytes + len(self._rescans) * (self._line_max + 1)
+        return held + buffers + self._parsing.nbytes
+
+    def account(self) -> None:
+        """Tell the budget what is held, in the budget's thread and not during a read. Raises OSError."""
+        self._budget.reserve(f"source {self.name}", self.nbytes)
+
+    def forget(self, job: JobId) -> None:
+        """The job has ended."""
+        with self._lock:
+            for key in [key for key in self._readings if key[0] == job]:
+                del self._readings[key]
+
+    def take_notices(self) -> list[str]:
+        """What there is to be said, a line each."""
+        notices = [*self._said, *self._source.notices, *self.formats.take_found()]
+        self._said.clear()
+        self._source.notices.clear()
+        return notices
+
+    def close(self) -> None:
+        """Save, and close every file. Idempotent."""
+        with self._lock:
+            if self._scan_s is not None:
+                self._save()
+            for scan in self._rescans.values():
+                scan.close()
+            self._rescans.clear()
+            self._source.close()
+            self._budget.reserve(f"source {self.name}", 0)
+
+    # Files.
+
+    def _look(self, read: Read, clock_us: Micros, now_s: float) -> None:
+        """Find out what files there are."""
+        self._clock_us, self._now_s = clock_us, now_s
+        if self._scan_s is not None and now_s - self._scan_s < SCAN_S:
+            return
+        is_first = self._scan_s is None
+        self._scan_s, self._scan_clock_us = now_s, clock_us
+        self._source.scan(now_s)
+        if is_first:
+            self._line_s = self._save_s = now_s
+            if self._notes.source is None:
+                for file in self._source.pass_over((read.since_us - FUTURE_US) * 1000):
+                    note = self._notes.of(file.state.generation)
+                    note.over_us = file.mtime_ns // 1000 + FUTURE_US
+        files = self._source.files()
+        for generation in files:
+            self._identify(generation)
+        self._notes.forget(set(files))
+        self._front = {generation: state for generation, state in self._front.items() if generation in files}
+
+    def _identify(self, generation: int) -> FileNote:
+        """The note of a file, with its identity if there is a line to make it of."""
+        note = self._notes.of(generation)
+        file = self._source.files()[generation]
+        if not note.fingerprint and (file.size or file.state.offset) and not file.denied:
+            try:
+                content = open_known(file)
+            except (OSError, SourceError):
+                return note
+            try:
+                head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
+            except OSError:
+                head = b""
+            finally:
+                os.close(content.descriptor)
+            line = first_line(head, file.state.done or len(head) == HEAD_BYTES)
+            if line is not None:
+                self._notes.identify(note, line)
+                self._is_dirty = True
+        return note
+
+    @staticmethod
+    def _front_of(file: Followed) -> int | None:
+        """How far the source has read a file; None if it passed it over and does not know its length."""
+        return None if file.state.done and file.packed and not file.state.offset else file.state.offset
+
+    def _save(self) -> None:
+        self._notes.save(self._source.positions(), self._time_max)
+        self._save_s, self._is_dirty = self._now_s, False
+
+    # Jobs.
+
+    def _resume(self, read: Read, schedule: Schedule) -> Reading:
+        """The reading that this goes on, or a new one, standing in every file that is known."""
+        key = (read.job, read.lane)
+        reading = self._readings.get(key)
+        if reading is None or not reading.goes_on(read, schedule):
+            reading = self._readings[key] = Reading(read, schedule, self._worker)
+            if not reading.rows.columns <= self._parsing.columns:
+                self._settle()
+                self._parsing.ask(reading.rows.columns)
+        reading.read_s = self._now_s
+        self._readings = {
+            key: each for key, each in self._readings.items() if self._now_s - each.read_s < ABSENT_S
+        }
+        for generation, file in self._source.files().items():
+            self._meet(reading, self._notes.of(generation), file)
+        return reading
+
+    def _meet(self, reading: Reading, note: FileNote, file: Followed) -> None:
+        """Stand in that file, if it is not yet."""
+        if not note.fingerprint:
+            return
+        place = reading.places.get(note.generation)
+        front = self._front_of(file)
+        if place is None:
+            reading.meet(note, front, file.state.done)
+            return
+        if not place.over or reading.lane or file.inode is None:
+            return
+        if front is not None and front > place.offset and place.end_of_part is None:
+            self._notes.go_on(note, place.offset)  # it was closed, and has grown
+            self._is_dirty = True
+        if place.end_of_part is not None:
+            reading.go_on(place, note)
+
+    def _settle(self) -> None:
+        for reading in self._readings.values():
+            reading.rows.settle()
+
+    # Reading.
+
+    def _fill(self, reading: Reading) -> bool:
+        """Read for this job until there is no more, or enough; whether there is no more."""
+        left = self._cut_bytes
+        stuck: set[int] = set()
+        while left > 0:
+            place = self._next_behind(reading, stuck)
+            block = None
+            if place is not None:
+                block = self._read_again(reading, place)
+                if block is None:
+                    stuck.add(place.note.generation)
+                    continue
+            elif reading.lane and not self._waits_for_front(reading):
+                return True
+            else:
+                block = self._read_front()
+                if block is None:
+                    return True
+            left -= max(block.end - block.start, 1)
+            if not self._has_memory(reading):
+                return False
+        return False
+
+    def _stop_of(self, place: Place) -> int | None:
+        """Up to where lines can be had for it; None: to the end of the file on disk, wherever that is."""
+        file = self._source.files().get(place.note.generation)
+        front = place.length if file is None else self._front_of(file)
+        if front is None:
+            front = place.length
+        ends = [end for end in (front, place.stop, place.end_of_part) if end is not None]
+        return min(ends) if front is not None else None
+
+    def _next_behind(self, reading: Reading, stuck: set[int]) -> Place | None:
+        for place in reading.standing():
+            if place.note.generation in stuck:
+                continue
+            stop = self._stop_of(place)
+            if stop is None or place.offset < stop:
+                return place
+        return None
+
+    def _waits_for_front(self, reading: Reading) -> bool:
+        return any(place.stop is not None and place.offset < place.stop for place in reading.standing())
+
+    def _read_front(self) -> Block | None:
+        """The next block of all, to every job that stands there."""
+        block = self._source.read(self._now_s)
+        if block is None:
+            return None
+        generation = block.file.generation
+        note, file = self._identify(generation), self._source.files()[generation]
+        if block.last:
+            note.lost |= self._source.lost_bytes > self._lost_bytes
+            self._lost_bytes = self._source.lost_bytes
+            self.formats.forget(block.file)
+        if block.end == block.start:
+            return block
+        self._line_s = self._now_s
+        state = self._front.get(generation)
+        if state is None:
+            state = self._front[generation] = self._state_before(file, block)
+        batch = self._give(block, state, self._live_at(note, file, block))
+        self._count(batch, block)
+        if batch.rows:
+            latest = int(batch.columns["time"].values.max())
+            note.read_to(block.start, latest)
+            self._time_max = latest if self._time_max is None else max(self._time_max, latest)
+        return block
+
+    def _state_before(self, file: Followed, block: Block) -> ParseState:
+        """How the front's file stands at a block that is the first since the start."""
+        format = self.formats.of(block)
+        if not block.start:
+            return ParseState(format)
+        try:
+            scan = self._open(file, block.start)
+        except (OSError, SourceError):
+            return ParseState(format)
+        try:
+            return self._state_at(scan, format)
+        finally:
+            scan.close()
+
+    def _state_at(self, scan: Rescan, format: Format) -> ParseState:
+        return self._parsing.state_at(scan, format, self._clock_us, lambda: self._open(scan.file, 0))
+
+    def _open(self, file: Followed, offset: int) -> Rescan:
+        return Rescan(file, offset, self._block_bytes, self._line_max)
+
+    def _read_again(self, reading: Reading, place: Place) -> Block | None:
+        """Its next block there, to every job that stands there; None if there is none (now)."""
+        generation = place.note.generation
+        file, stop = self._source.files().get(generation), self._stop_of(place)
+        if file is None or file.denied:
+            return None
+        scan = None
+        try:
+            scan = self._rescans.pop((generation, place.offset), None) or self._reopen(file, place.offset)
+            block = scan.next(stop)
+            if block is not None and (file.content is None or file.intact()):
+                note = place.note
+                takers = [(reading, place)] if reading.lane else self._live_at(note, file, block)
+                assert scan.state is not None
+                self._give(block, scan.state, takers)
+                self.counters.again_bytes += block.end - block.start
+                self._keep_open(generation, scan, stop)
+                return block
+        except FileNotFoundError:
+            pass  # the next look tells where it is
+        except (OSError, SourceError) as error:
+            self._said.append(
+                f"{self.name}: {file.path}: {error}; not reading it again from byte {place.offset} on"
+            )
+        if scan is not None:
+            scan.close()
+            if stop is None:
+                place.length = place.offset
+        return None
+
+    def _reopen(self, file: Followed, offset: int) -> Rescan:
+        scan = self._open(file, offset)
+        try:
+            nothing = Block(file.key, file.path, offset, offset, b"", 0, offset == 0, False)
+            scan.state = self._state_at(scan, self.formats.of(nothing))
+        except BaseException:
+            scan.close()
+            raise
+        return scan
+
+    def _keep_open(self, generation: int, scan: Rescan, stop: int | None) -> None:
+        """For the next block, unless that is the front's."""
+        before = self._rescans.pop((generation, scan.offset), None)
+        if before is not None:
+            before.close()
+        if scan.offset == stop:
+            scan.close()
+            return
+        self._rescans[generation, scan.offset] = scan
+        while len(self._rescans) > RESCANS_MAX:
+            self._rescans.pop(next(iter(self._rescans))).close()
+
+    def _live_at(self, note: FileNote, file: Followed, block: Block) -> list[tuple[Reading, Place]]:
+        """The live readings that stand where the block begins."""
+        found = []
+        for reading in self._readings.values():
+            if reading.lane:
+                continue
+            self._meet(reading, note, file)
+            place = reading.places.get(note.generation)
+            if place is None or place.over:
+                continue
+            self._turn(reading, place)
+            end = place.end_of_part
+            if place.offset == block.start and (end is None or block.end <= end):
+                found.append((reading, place))
+        return found
+
+    def _give(self, block: Block, state: ParseState, takers: Sequence[tuple[Reading, Place]]) -> Batch:
+        """One parse for all of them."""
+        before = Before(state.last_time, state.pending_rejects)
+        format = self.formats.of(block)
+        batch = self._parsing.parse(block, format, state, self._clock_us, self._settle)
+        self.counters.scans += 1
+        for reading, place in takers:
+            reading.take(place, block, batch, before)
+        advance(state, batch, block.too_long)
+        return batch
+
+    def _count(self, batch: Batch, block: Block) -> None:
+        self.counters.front_bytes += block.end - block.start
+        self.totals.count(batch, block)
+
+    def _has_memory(self, reading: Reading) -> bool:
+        """Whether this job may gather more. Others give way: they read again, later."""
+        held = {key: each.rows.nbytes for key, each in self._readings.items()}
+        while sum(held.values()) > self._memory_max and len(held) > 1:
+            others = {key: size for key, size in held.items() if self._readings[key] is not reading}
+            largest = max(others, key=lambda key: others[key])
+            del self._readings[largest], held[largest]
+        return sum(held.values()) <= self._memory_max
+
+    # Answering.
+
+    def _turn(self, reading: Reading, place: Place) -> None:
+        """Where a part of a file is over and another follows, go on in that one."""
+        end = place.end_of_part
+        while not reading.lane and end is not None and place.offset >= end:
+            reading.close(place, GAP if place.offset > end else 0)
+            reading.go_on(place, place.note)
+            end = place.end_of_part
+
+    def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
+        waits = [place for place in reading.standing() if not self._settled(reading, place, at_end)]
+        is_missing = self._tell_missing(reading)
+        caught_up = at_end and not waits and not is_missing
+        watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
+        reading.watermark_us = watermark_us
+        overflows, reading.rows.overflows = reading.rows.overflows, 0
+        parts = reading.rows.cut()
+        spans = reading.take_spans()
+        gaps = tuple(slot for slot, span in spans.items() if span[2] & GAP)
+        self.counters.cuts += 1
+        self.counters.gaps += len(gaps)
+        self.counters.overflows += overflows
+        return Cut(read.job, read.request, read.schedule, spans, watermark_us, parts, caught_up, gaps)
+
+    def _settled(self, reading: Reading, place: Place, at_end: bool) -> bool:
+        """Whether nothing is waited for there now. Closes the file if this is its end, or if the rest cannot come."""
+        self._turn(reading, place)
+        if place.stop is not None and place.offset >= place.stop:
+            reading.close(place, 0)
+            return True
+        file = self._source.files().get(place.note.generation)
+        if file is None or (file.inode is None and file.content is None and file.state.done):
+            is_whole = file is not None and place.offset == self._front_of(file) and place.stop is None
+            reading.close(place, 0 if is_whole and not place.note.lost else GAP)
+            return True
+        front = self._front_of(file)
+        front = place.length if front is None else front
+        if file.denied or (front == place.offset and not file.state.done and place.stop is None):
+            return True
+        if front == place.offset and file.state.done:
+            reading.close(place, GAP if place.note.lost or place.stop is not None else 0)
+            return True
+        if at_end and front is not None and place.offset >= front and not file.is_lost:
+            self._shrank(reading, place, file, front)
+            return True
+        return False
+
+    def _shrank(self, reading: Reading, place: Place, file: Followed, front: int) -> None:
+        """The file is shorter than the place: what was there is lost, and what comes at its end is another part of it."""
+        if not (reading.lane or file.state.done or front in place.note.bases):
+            self._notes.go_on(place.note, front)
+            self._is_dirty = True
+            self._turn(reading, place)
+        else:
+            reading.close(place, GAP)
+
+    def _tell_missing(self, reading: Reading) -> bool:
+        """Files with a position that are not among those known: waited for, then given up. Whether there are any."""
+        is_missing = False
+        wanted = dict.fromkeys(reading.ends, 0)
+        wanted.update({slot: at.offset for slot, at in reading.given.items() if slot[1] and not at.closed})
+        for slot, offset in wanted.items():
+            if slot[1] in self._notes.by_identity:
+                self._missing.pop(slot[1], None)
+                continue
+            told = reading.given.get(slot)
+            if told is not None and told.closed:
+                continue
+            since = self._missing.setdefault(slot[1], self._now_s)
+            flags = 0 if told is not None else FIRST
+            if self._now_s - since >= self._grace_s:
+                reading.spans[slot] = offset, offset, flags | GAP | CLOSED
+            else:
+                is_missing = True
+                if told is not None:
+                    reading.spans[slot] = offset, offset, 0
+        return is_missing
+
+    def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
+        """The latest event time, held back by files of which more is to be read; of an idle source the clock as it was before
+        it was read to its end, less the grace. It does not fall."""
+        latest = self._time_max if caught_up else reading.latest_us
+        unread = () if at_end else self._source.unread()
+        for generation, place in reading.places.items():
+            if not place.over and (generation in unread or not self._is_at_front(place)):
+                latest = min(latest or 0, place.last_us or 0)
+        is_quiet = self._scan_s is not None and self._scan_s - self._line_s >= QUIET_S
+        if caught_up and is_quiet and self._source.complete_until is not None:
+            latest = max(latest or 0, self._scan_clock_us - self._idle_grace_us)
+        return max(reading.watermark_us, min(latest or 0, self._clock_us))
+
+    def _is_at_front(self, place: Place) -> bool:
+        file = self._source.files().get(place.note.generation)
+        return file is None or place.offset == self._front_of(file)

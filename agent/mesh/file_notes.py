@@ -1,0 +1,173 @@
+"""What is remembered of each file of a source besides how far it was read: its identity, and where event time reached what.
+
+An identity must be the same after a restart, and after the agent has lost its own disk, so it comes from the file: a hash of its
+first line. Of files that begin alike the second and further ones are counted. It is never given to another file, so a file that
+was closed and grows all the same goes on under another one, made of the place where it was closed.
+
+`low(P)` is where the running maximum of event time first reached P. Marks say it thinly: the place given lies before it, by as
+much as was read between two marks.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from elf.agent.source import SourceState
+
+LINE_BYTES = 1024
+"""A first line counts up to here."""
+MARKS_MAX = 512
+"""Marks of one file, 16 bytes each. When there are more, every second one goes: of 1 GB there is one each 2 to 4 MB."""
+MARK_BYTES = 64 << 10
+BEGUN_MAX = 10_000
+"""First lines whose number of files is remembered, 12 bytes each."""
+MAGIC = b"elf-notes-1 "
+
+
+class FileNote(msgspec.Struct, array_like=True):
+    """generation: what the `Source` calls it. fingerprint: of its first line; 0 until there is one. ordinal: how many other files
+    have begun like that. bases: where it begins, and where it went on after it had been closed. highest_us: of the event times
+    read; marks: (offset, highest before it). lost: it went before its end was read. over_us: nothing in it is past this (a file
+    that was not read, because it was last written before what was asked for)."""
+
+    generation: int
+    fingerprint: int = 0
+    ordinal: int = 0
+    bases: list[int] = msgspec.field(default_factory=lambda: [0])
+    highest_us: int | None = None
+    marks: list[tuple[int, int]] = []
+    lost: bool = False
+    over_us: int | None = None
+
+    def identity(self, part: int = 0) -> int:
+        """Of what begins at `bases[part]`: 63 bits, not 0."""
+        text = b"%d %d %d" % (self.fingerprint, self.ordinal, self.bases[part])
+        return int.from_bytes(blake2b(text, digest_size=8).digest()) >> 1 or 1
+
+    def low(self, event_us: int, front: int) -> int:
+        """A place before which every line is older than that; lines up to `front` were read. O(log marks)."""
+        if self.highest_us is None:
+            return 0
+        if self.highest_us < event_us:
+            return front
+        below = [offset for offset, highest in self.marks if highest < event_us]
+        return below[-1] if below else 0
+
+    def read_to(self, start: int, latest_us: int) -> None:
+        """A block that began at `start` and has `latest_us` as its highest event time was read."""
+        if self.highest_us is not None:
+            offset, highest = self.marks[-1] if self.marks else (-MARK_BYTES, None)
+            if start - offset >= MARK_BYTES and (highest is None or self.highest_us > highest):
+                self.marks.append((start, self.highest_us))
+                if len(self.marks) > MARKS_MAX:
+                    del self.marks[::2]
+        if self.highest_us is None or latest_us > self.highest_us:
+            self.highest_us = latest_us
+
+
+class Saved(msgspec.Struct, array_like=True):
+    """What `Notes.save` writes. begun: first lines, and how many files began so."""
+
+    source: SourceState
+    notes: list[FileNote]
+    begun: dict[int, int]
+    time_max: int | None = None
+
+
+def first_line(head: bytes, whole: bool) -> bytes | None:
+    """What a file is told by: its first line that is not a comment, without its end. None while there is none.
+
+    whole: `head` is all there will be, or as much as is looked at.
+    """
+    at = 0
+    while (newline := head.find(b"\n", at)) >= 0:
+        if head[at : at + 1] != b"#":
+            return head[at : min(newline, at + LINE_BYTES)]
+        at = newline + 1
+    return (head[at : at + LINE_BYTES] or head[:LINE_BYTES]) if whole and head else None
+
+
+class Notes:
+    """The notes of one source, by generation, and the file that keeps them."""
+
+    def __init__(self, path: Path, notice: Callable[[str], None]) -> None:
+        self._path, self._notice = path, notice
+        saved = self._load()
+        self.source = saved.source if saved else None
+        """Where the source stood when it was saved; None at the very first start."""
+        self.time_max = saved.time_max if saved else None
+        self._begun = saved.begun if saved else {}
+        self.files = {note.generation: note for note in saved.notes} if saved else {}
+        self.by_identity: dict[int, tuple[FileNote, int]] = {}
+        for note in self.files.values():
+            self._index(note)
+
+    def _index(self, note: FileNote) -> None:
+        if note.fingerprint:
+            for part in range(len(note.bases)):
+                self.by_identity[note.identity(part)] = note, part
+
+    def of(self, generation: int) -> FileNote:
+        """The note of that file; a new one if there is none."""
+        note = self.files.get(generation)
+        if note is None:
+            note = self.files[generation] = FileNote(generation)
+        return note
+
+    def identify(self, note: FileNote, line: bytes) -> None:
+        """Its first line is known. O(1)."""
+        fingerprint = int.from_bytes(blake2b(line, digest_size=8).digest()) >> 1 or 1
+        note.fingerprint = fingerprint
+        note.ordinal = self._begun.pop(fingerprint, 0)
+        self._begun[fingerprint] = note.ordinal + 1
+        if len(self._begun) > BEGUN_MAX:
+            del self._begun[next(iter(self._begun))]
+        self._index(note)
+
+    def go_on(self, note: FileNote, base: int) -> None:
+        """It was closed at `base`, and has grown."""
+        note.bases.append(base)
+        self._index(note)
+
+    def forget(self, generations: set[int]) -> None:
+        """All but these are gone for good."""
+        for generation in self.files.keys() - generations:
+            note = self.files.pop(generation)
+            for part in range(len(note.bases)):
+                self.by_identity.pop(note.identity(part), None)
+
+    def save(self, source: SourceState, time_max: int | None) -> None:
+        """Write all of it, in place of what was there. What a crash takes of it is found out again from the files."""
+        data = msgspec.msgpack.encode(Saved(source, list(self.files.values()), self._begun, time_max))
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_bytes(MAGIC + zlib.crc32(data).to_bytes(4) + data)
+            os.replace(new, self._path)
+        except OSError as error:
+            self._notice(f"{self._path}: {error.strerror or error}; positions are not saved")
+
+    def _load(self) -> Saved | None:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._notice(f"{self._path}: {error.strerror or error}; files are looked at anew")
+            return None
+        data = content[len(MAGIC) + 4 :]
+        if (
+            content[: len(MAGIC)] == MAGIC
+            and zlib.crc32(data).to_bytes(4) == content[len(MAGIC) : -len(data) or None]
+        ):
+            try:
+                return msgspec.msgpack.decode(data, type=Saved)
+            except msgspec.MsgspecError:
+                pass
+        self._notice(f"{self._path}: damaged; files are looked at anew")
+        return None

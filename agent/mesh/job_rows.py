@@ -1,0 +1,110 @@
+"""Rows of one job from parsed lines: a line belongs to the version of the schedule that is in force at its event time.
+
+A rejected line has the time of the line before it in its file; at a file's start, of the first that has one. So rows depend on
+the lines alone, and not on where reading was cut.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.agent.batch import Batch
+from elf.agent.feed import complete, select
+from elf.agent.worker import Worker
+from elf.cbt.rows import Op
+from elf.jobmaster.lanes import LINE_OPS, family_ops, group_ops
+from elf.jobmaster.plan import Plan
+from elf.jobmaster.schedule import AFTER_ALL, plan_of
+from elf.srt.messages import Micros, Schedule
+from elf.srt.partial import Part, merge_parts
+
+
+class Before(msgspec.Struct, frozen=True):
+    """How a file stood before a block. last_time: of its last line that has one. rejects: that wait for the first of these."""
+
+    last_time: Micros | None = None
+    rejects: int = 0
+
+
+def ops_of(plan: Plan) -> tuple[tuple[Op, ...], ...]:
+    """Of each tree of the plan."""
+    return (group_ops(plan), LINE_OPS, *(family_ops(family) for family in plan.families))
+
+
+class JobRows:
+    """Rows at or past `since_us` since the last cut, by version."""
+
+    def __init__(self, schedule: Schedule, since_us: Micros) -> None:
+        self.schedule, self.since_us = schedule, since_us
+        self.overflows = 0
+        self._workers = {line.version: Worker(plan_of(line.plan)) for line in schedule}
+        self._ops = {version: ops_of(worker.plan) for version, worker in self._workers.items()}
+        self._settled: list[dict[str, Part]] = []
+        stops = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
+        self._reach = [
+            (max(line.from_us, since_us), stop, self._workers[line.version])
+            for line, stop in zip(schedule, stops, strict=True)
+        ]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """What the parser must fill."""
+        asked = {column.name for worker in self._workers.values() for column in worker.plan.columns}
+        return frozenset(asked | {"time"})
+
+    @property
+    def nbytes(self) -> int:
+        """Of memory, fronts and what is settled."""
+        held = sum(part.nbytes for parts in self._settled for part in parts.values())
+        return held + sum(worker.nbytes for worker in self._workers.values())
+
+    def add(self, batch: Batch, before: Before, too_long: int) -> None:
+        """Take a block's lines; `too_long` of them came before it and were skipped. O(rows)."""
+        times = batch.columns["time"].values if batch.rows else np.empty(0, dtype=np.int64)
+        first = before.last_time if before.last_time is not None else int(times[0]) if len(times) else None
+        if first is None:
+            return
+        held = before.rejects + too_long
+        for low, stop, worker in self._reach:
+            if held and low <= first < stop:
+                worker.count_rejects_at(first, held)
+            mine = _between(batch, times, first, low, stop)
+            if mine is not None:
+                worker.add(complete(mine, worker), pane_before=before.last_time)
+
+    def settle(self) -> None:
+        """Before the dictionaries are emptied."""
+        self._settled += self._deltas()
+        for worker in self._workers.values():
+            worker.forget()
+
+    def cut(self) -> dict[str, Part]:
+        """All rows since the last cut."""
+        deltas, self._settled = self._settled + self._deltas(), []
+        return merge_parts(deltas)
+
+    def _deltas(self) -> list[dict[str, Part]]:
+        deltas = []
+        for version, worker in self._workers.items():
+            for delta in worker.cut():
+                self.overflows += delta.overflows
+                deltas.append({version: Part(self._ops[version], tuple(delta.rows))})
+        return deltas
+
+
+def _between(
+    batch: Batch, times: NDArray[np.int64], first: Micros, low: Micros, stop: Micros
+) -> Batch | None:
+    """The lines of [low, stop), rejected ones too; None if there are none."""
+    rows = (times >= low) & (times < stop)
+    at = batch.reject_rows
+    when = np.where(at > 0, times[np.maximum(at, 1) - 1], first) if len(times) else np.full(len(at), first)
+    rejects = (when >= low) & (when < stop)
+    if rows.all() and rejects.all():
+        return batch if len(rows) or len(rejects) else None
+    if not (rows.any() or rejects.any()):
+        return None
+    kept = select(batch, rows)
+    return msgspec.structs.replace(kept, reject_rows=kept.reject_rows[rejects])

@@ -1,0 +1,139 @@
+"""Where one job stands in the files of a source, live or in a lane, and what it has been given since its last cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from elf.agent.batch import Batch
+from elf.agent.blocks import Block
+from elf.agent.mesh.file_notes import FileNote
+from elf.agent.mesh.job_rows import Before, JobRows
+from elf.srt.effects import Read
+from elf.srt.ids import NodeId
+from elf.srt.messages import CLOSED, FIRST, Micros, Position, Schedule, Slot, Span
+
+
+class Place(msgspec.Struct):
+    """In one file. part: see `FileNote.bases`. stop: where a lane ends in it. length: of a file that the source did not read,
+    once known. last_us: time of the last line given. over: closed, and told so."""
+
+    note: FileNote
+    part: int
+    slot: Slot
+    offset: int
+    stop: int | None = None
+    length: int | None = None
+    last_us: Micros | None = None
+    over: bool = False
+
+    @property
+    def end_of_part(self) -> int | None:
+        """Where the file had been closed once, if it went on."""
+        bases = self.note.bases
+        return bases[self.part + 1] if self.part + 1 < len(bases) else None
+
+
+class Reading:
+    """One job's reading. A `Read` that goes on where the last cut ended finds what came meanwhile; any other begins anew."""
+
+    def __init__(self, read: Read, schedule: Schedule, worker: NodeId) -> None:
+        self.lane, self.ends, self.since_us = read.lane, read.ends, read.since_us
+        self.given = dict(read.positions)
+        self.rows = JobRows(schedule, read.since_us)
+        self.places: dict[int, Place] = {}
+        self.spans: dict[Slot, Span] = {}
+        self.latest_us: Micros | None = None
+        self.watermark_us: Micros = 0
+        self.read_s = 0.0
+        self._worker = worker
+
+    def goes_on(self, read: Read, schedule: Schedule) -> bool:
+        """Whether that is the next read of this one; then it is taken as that. O(files)."""
+        if (read.since_us, schedule, read.ends) != (self.since_us, self.rows.schedule, self.ends):
+            return False
+        if any(self.given.get(slot) != position for slot, position in read.positions.items()):
+            return False
+        if not all(position.closed or slot in read.positions for slot, position in self.given.items()):
+            return False
+        self.given = dict(read.positions)
+        return True
+
+    def meet(self, note: FileNote, front: int | None, is_done: bool) -> None:
+        """Take a place in a file that it has none in. front: how far the source has read it; None: not at all."""
+        for part, base in enumerate(note.bases):
+            slot = (self._worker, note.identity(part), self.lane)
+            given = self.given.get(slot)
+            if (self.lane and slot not in self.ends) or (given is not None and given.closed):
+                continue
+            stop = self.ends.get(slot)
+            if given is not None:
+                self._stand(note, part, slot, given.offset, 0, stop)
+                return
+            low = self._low(note, front, part)
+            if low is None or (is_done and not self.lane and low == front):
+                continue
+            self._stand(
+                note, part, slot, max(low, base) if stop is None else min(max(low, base), stop), FIRST, stop
+            )
+            return
+        place = Place(
+            note, len(note.bases) - 1, (self._worker, note.identity(len(note.bases) - 1), self.lane), 0
+        )
+        told = self.given.get(place.slot)
+        place.offset = told.offset if told is not None else front or 0
+        place.over = True
+        self.places[note.generation] = place
+
+    def _low(self, note: FileNote, front: int | None, part: int) -> int | None:
+        """Where what is asked for begins in that part; None if it is not in it."""
+        if note.over_us is not None and note.over_us < self.since_us:
+            return None
+        low = note.low(self.since_us, front or 0)
+        return None if part + 1 < len(note.bases) and low >= note.bases[part + 1] else low
+
+    def _stand(
+        self, note: FileNote, part: int, slot: Slot, offset: int, flags: int, stop: int | None
+    ) -> None:
+        self.places[note.generation] = Place(note, part, slot, offset, stop)
+        self.spans[slot] = offset, offset, flags
+
+    def take(self, place: Place, block: Block, batch: Batch, before: Before) -> None:
+        """The next block of a file in which it stands at its start."""
+        self.rows.add(batch, before, block.too_long)
+        start, _, flags = self.spans[place.slot]
+        self.spans[place.slot] = start, block.end, flags
+        place.offset = block.end
+        if batch.rows:
+            times = batch.columns["time"].values
+            place.last_us, latest = int(times[-1]), int(times.max())
+            self.latest_us = latest if self.latest_us is None else max(self.latest_us, latest)
+
+    def close(self, place: Place, flags: int) -> None:
+        """Nothing more comes of this part of a file; if it has another one, that begins."""
+        start, end, before = self.spans[place.slot]
+        self.spans[place.slot] = start, end, before | flags | CLOSED
+        place.over = True
+
+    def go_on(self, place: Place, note: FileNote) -> None:
+        """In the next part of a file."""
+        place.part += 1
+        place.over = False
+        place.offset = note.bases[place.part]
+        place.slot = (self._worker, note.identity(place.part), self.lane)
+        self.spans[place.slot] = place.offset, place.offset, FIRST
+
+    def take_spans(self) -> dict[Slot, Span]:
+        """Of the cut. The next one begins where they end."""
+        spans, self.spans = self.spans, {}
+        for slot, (_, end, flags) in spans.items():
+            closed = bool(flags & CLOSED)
+            self.given[slot] = Position(end, closed)
+            if not closed:
+                self.spans[slot] = end, end, 0
+        return spans
+
+    def standing(self) -> Sequence[Place]:
+        """Its places in files that are not over."""
+        return [place for place in self.places.values() if not place.over]

@@ -1,0 +1,96 @@
+"""Reading a file again, beside the `Source` that follows it: from any place where a line begins up to what the source has read.
+
+The blocks are cut like the source's own, so that lines are the same lines whoever reads them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from elf.agent.blocks import Block, Cutter
+from elf.agent.content import Content, Plain, open_content
+from elf.agent.feed import ParseState
+from elf.agent.follow import Followed
+
+SKIP_BYTES = 256 << 10
+
+
+def open_known(file: Followed) -> Content:
+    """The content of a file that the source knows, from its start. Raises FileNotFoundError where it is not (now), OSError,
+    SourceError."""
+    if isinstance(file.content, Plain):
+        return open_content(os.dup(file.content.descriptor))
+    if file.inode is None:
+        raise FileNotFoundError(file.path)
+    content = open_content(file.path)
+    status = os.fstat(content.descriptor)
+    if (status.st_dev, status.st_ino) != file.inode:
+        os.close(content.descriptor)
+        raise FileNotFoundError(file.path)  # renamed since it was looked at
+    return content
+
+
+class Rescan:
+    """Blocks of one file from `offset` on. `state`: what parsing needs to go on at `offset`; the caller sets it.
+
+    Holds one buffer and one descriptor. Raises OSError, SourceError.
+    """
+
+    def __init__(self, file: Followed, offset: int, block_bytes: int, line_max: int) -> None:
+        self.file, self.offset = file, offset
+        self.state: ParseState | None = None
+        self._content = open_known(file)
+        self._cutter = Cutter(min(block_bytes, line_max + 1), line_max)
+        self._read = 0  # bytes of the content that were taken
+        try:
+            self._skip(offset)
+        except BaseException:
+            self.close()
+            raise
+
+    def _skip(self, offset: int) -> None:
+        if isinstance(self._content, Plain):
+            self._content.raw.offset = self._read = offset
+            return
+        view = memoryview(bytearray(SKIP_BYTES))
+        while self._read < offset:
+            got = self._content.readinto(view[: offset - self._read])
+            if not got:
+                raise FileNotFoundError(self.file.path)
+            self._read += got
+
+    def tail(self, size: int) -> bytes | None:
+        """Up to `size` bytes before `offset`; None where that cannot be told without reading from the start."""
+        if not isinstance(self._content, Plain):
+            return None
+        start = max(self.offset - size, 0)
+        return os.pread(self._content.descriptor, self.offset - start, start)
+
+    def next(self, stop: int | None) -> Block | None:
+        """The next lines before `stop`, where a line begins or the file ends (None: its end on disk), or None."""
+        while True:
+            data = self._cutter.cut()
+            if len(data):
+                return self._block(data)
+            if stop is not None and self._read >= stop:
+                break
+            got = self._cutter.fill(lambda view: self._fill(view, stop))
+            if not got:
+                if stop is None:
+                    break
+                return None  # shorter than it was: the next scan tells what became of it
+        data = self._cutter.rest()
+        return self._block(data) if len(data) or self._cutter.too_long else None
+
+    def _fill(self, view: memoryview, stop: int | None) -> int:
+        got = self._content.readinto(view if stop is None else view[: stop - self._read])
+        self._read += got
+        return got
+
+    def _block(self, data: memoryview) -> Block:
+        too_long, skipped = self._cutter.take_skipped()
+        start, self.offset = self.offset, self.offset + skipped + len(data)
+        return Block(self.file.key, self.file.path, start, self.offset, data, too_long, start == 0, False)
+
+    def close(self) -> None:
+        os.close(self._content.descriptor)
