@@ -24,9 +24,9 @@ from elf.jobmaster.job_log import Promise
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_item, ballot_of, decode_agent, decode_job
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.master import Master
-from elf.jobmaster.succession import Serve, Succession
+from elf.jobmaster.succession import Role, Serve, Succession
 from elf.srt import messages as m
-from elf.srt.effects import Effect, Write
+from elf.srt.effects import Effect, Send, Write
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import Ballot, Item, Message, Micros
@@ -63,6 +63,7 @@ class JobSeat:
         budget: Budget,
         sink_of: SinkOf,
         has_credit: Callable[[NodeId], bool],
+        stores_states: bool = False,
         former: JobSeat | None = None,
     ) -> None:
         self.job: JobId = spec.id
@@ -73,7 +74,8 @@ class JobSeat:
         if works:
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
         self._life, self._rng, self._has_credit = life, rng, has_credit
-        self._parameters, self._sink_of = parameters, sink_of
+        self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
+        self._served: list[NodeId] = []  # the sinks that the master knows
         self.master: Master | None = None
         self._make()
         if former is not None:
@@ -134,6 +136,11 @@ class JobSeat:
         return self.worker.until_us if self.worker is not None else 0
 
     @property
+    def is_replica(self) -> bool:
+        """Whether it holds another master's log."""
+        return self.succession.role is Role.REPLICA
+
+    @property
     def has_ended(self) -> bool:
         """Whether this node's worker has nothing more to say."""
         return self.worker is None or self.worker.state is State.ENDED
@@ -152,7 +159,9 @@ class JobSeat:
             return self._stop(now)
         if is_new and self.master is not None:
             effects += self.master.spec_changed(self.spec, now)
-            effects += self.master.serve_sinks(self._sinks(), now)
+        if self.master is not None and (sinks := self._sinks()) != self._served:
+            self._served = sinks
+            effects += self.master.serve_sinks(sinks, now)
         ballot = self._directory.get("ballot", self.job)
         if ballot is not None:
             effects += self._heard_ballot(ballot_of(ballot), now)
@@ -283,6 +292,15 @@ class JobSeat:
     def _on_hello(self, source: NodeId, message: m.Hello, now: int) -> list[Effect]:
         return self.master.hello(message, now) if self.master is not None else []
 
+    def _on_watch(self, source: NodeId, message: m.Watch, now: int) -> list[Effect]:
+        return self.master.watch(message, now) if self.master is not None else []
+
+    def _on_tree_ask(self, source: NodeId, message: m.TreeAsk, now: int) -> list[Effect]:
+        tree = self.tree
+        is_master = self.master is not None
+        tell = m.TreeTell(self.job, message.number, is_master, tree.parent or b"", tuple(tree.children))
+        return [Send(source, tell)]
+
     def _on_goodbye(self, source: NodeId, message: m.Goodbye, now: int) -> list[Effect]:
         return self.master.goodbye(message, now) if self.master is not None else []
 
@@ -336,6 +354,7 @@ class JobSeat:
 
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
         assert isinstance(serve.state, JobState)
+        self._served = self._sinks()
         self.master = Master(
             self.spec,
             serve.state,
@@ -343,8 +362,9 @@ class JobSeat:
             self._parameters,
             self._propose,
             self._budget,
-            self._sinks(),
+            self._served,
             room=lambda: self.succession.room,
+            stores_states=self._stores_states,
         )
         self._gather()
         self._items.append(ballot_item(self.job, serve.ballot))
@@ -374,4 +394,6 @@ _STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]]
     m.Farewell: JobSeat._on_worker,
     m.Hello: JobSeat._on_hello,
     m.Goodbye: JobSeat._on_goodbye,
+    m.Watch: JobSeat._on_watch,
+    m.TreeAsk: JobSeat._on_tree_ask,
 }

@@ -12,7 +12,7 @@ disk does not exist before, so neither a retransmission nor an overtaking messag
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.job_seat import JobSeat, SinkOf
@@ -40,6 +40,8 @@ EARLY_MAX = 1_000
 
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
+_FOR_OPERATORS = (m.Shown, m.WatchTell, m.TreeTell, m.StatusTell)
+"""What somebody at this host asked for."""
 
 
 class Departure:
@@ -75,6 +77,7 @@ class MeshNode:
         *,
         budget: Budget,
         sink_of: SinkOf,
+        stores_states: bool = False,
     ) -> None:
         self.id, self.name, self.parameters, self.sources = me.id, name, parameters, tuple(sources)
         self.life = me.incarnation
@@ -82,6 +85,10 @@ class MeshNode:
         self.directory = Directory(parameters, lambda item: True, rng)
         self.links: dict[NodeId, Link] = {}
         self.seats: dict[JobId, JobSeat] = {}
+        self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
+        """Takes what is for an operator at this host; it must not call back."""
+        self.describe: Callable[[m.StatusTell], m.StatusTell] = lambda tell: tell
+        """Adds what only the surroundings know: memory, lag, version, problems."""
         self.has_left = False
         """The mesh knows that this node leaves: the process may end."""
         self._departure: Departure | None = None
@@ -90,6 +97,7 @@ class MeshNode:
         self._rng = rng
         self._timers = Timers()
         self._budget, self._sink_of = budget, sink_of
+        self._stores_states = stores_states  # sinks of this mesh take the states of panes
         # Per write that is not durable: whose, and what waits.
         self._behind: deque[tuple[object, list[Effect]]] = deque()
         self._waiting: dict[object, list[Effect]] = {}  # owner -> what waits behind its last write
@@ -190,6 +198,12 @@ class MeshNode:
         self._directory_changed(now, out)
         return self._end(now, out)
 
+    def carry(self, effects: Sequence[Effect], now: int) -> list[Outer]:
+        """What somebody at this host wants sent or routed."""
+        out: list[Outer] = []
+        self._do(effects, now, out)
+        return self._end(now, out)
+
     def leave(self, now: int) -> list[Outer]:
         """Leave the mesh for good: workers say goodbye once their last line is committed; `has_left` tells when all is done."""
         out: list[Outer] = []
@@ -218,8 +232,25 @@ class MeshNode:
                 self._overlay_changed(now, out)
             else:
                 self._directory_changed(now, out)
+        elif kind in _FOR_OPERATORS:
+            self.listener(source, message)
+        elif kind is m.StatusAsk:
+            self._do([Send(source, self.status(message.number, now))], now, out)  # type: ignore[attr-defined]
         else:
             self._to_seat(source, message, now, out)
+
+    def status(self, number: int, now: int) -> m.StatusTell:
+        """How this node is. O(jobs)."""
+        seats = [seat for seat in self.seats.values() if not seat.is_stopped]
+        tell = m.StatusTell(
+            number,
+            now,
+            masters=sum(seat.master is not None for seat in seats),
+            replicas=sum(seat.is_replica for seat in seats),
+            reducers=sum(bool(seat.tree.children) for seat in seats),
+            workers=sum(seat.worker is not None for seat in seats),
+        )
+        return self.describe(tell)
 
     def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
         link = self._link(source, now)
@@ -422,6 +453,7 @@ class MeshNode:
                 works=spec.source in self.sources,
                 budget=self._budget,
                 sink_of=self._sink_of,
+                stores_states=self._stores_states,
                 has_credit=self._has_credit,
                 former=former,
             )
