@@ -16,7 +16,9 @@ A bucket is an immutable sorted tuple of items with its digest, the exclusive or
 hold the same items share the same `Bucket` objects (`_pool`): ten thousand simulated nodes with ten thousand adverts cost as much
 as one.
 
-Invariants: `check`. Nothing is ever removed: an ended job or a departed agent is an item that says so.
+Invariants: `check`. An ended job or a departed agent is an item that says so. Only what was signed under a certificate that was
+revoked since is removed (`drop`), at every node, and refused wherever it comes from: so all come to hold the same, whatever the
+order.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ BODY_BYTES_MAX = 1 << 20
 ITEMS_MAX = 300_000  # 100,000 agents, their predecessors, and jobs: 60 MB
 MESSAGE_BYTES_MAX = 64 << 10  # items of one message: a datagram's worth that a slow link takes in 10 ms
 RUMORS_MAX = 32  # with more news than that, comparing digests is cheaper
+REFUSED_MAX = (
+    64  # items of a message that are not believed, 10 ms of checking signatures: the rest is not looked at
+)
 ANSWER_BYTES_MAX = 512 << 10  # items of one answer: all of 3,000 agents; more take several periods
 
 
@@ -104,6 +109,8 @@ class Directory:
         self._rumors: dict[Key, Item] = {}
         self._unwritten: dict[Key, Item] = {}
         self._written = 0
+        self._has_dropped = False  # the disk holds what this no longer does
+        self._refused = 0
         self._gossip_due: int | None = None
         self._rumor_due: int | None = None
         self._now = 0
@@ -151,9 +158,32 @@ class Directory:
         for record in records:
             self._written += len(record)
             for place, items in self._by_bucket(record).items():
-                self._merge(place, tuple(items))
+                self._merge(place, tuple(items), len(items))
         self._rumors.clear()
         self._unwritten.clear()
+
+    def drop(self, is_out: Callable[[Item], bool]) -> list[Item]:
+        """Remove items; those that were. They are not among the changes. O(items held)."""
+        dropped: list[Item] = []
+        for place, bucket in enumerate(self._buckets):
+            out = [item for item in bucket.items if is_out(item)]
+            if out:
+                self._buckets[place] = self._without(bucket, out)
+                dropped += out
+        self._count -= len(dropped)
+        self._has_dropped |= bool(dropped)
+        for item in dropped:
+            for news in (self._changed, self._rumors, self._unwritten):
+                news.pop((item.kind, item.name), None)
+        return dropped
+
+    def _without(self, bucket: Bucket, out: list[Item]) -> Bucket:
+        digest = bucket.digest
+        for item in out:
+            digest ^= item_digest(item)
+        self._root ^= bucket.digest ^ digest
+        gone = {(item.kind, item.name) for item in out}
+        return Bucket(tuple(item for item in bucket.items if (item.kind, item.name) not in gone), digest)
 
     def _place(self, kind: str, name: bytes) -> int:
         return crc32(name, crc32(kind.encode())) % len(self._buckets)
@@ -170,17 +200,24 @@ class Directory:
             return item.stamp > held.stamp
         return item.body != held.body and body_digest(item) > body_digest(held)
 
-    def _merge(self, place: int, items: tuple[Item, ...]) -> list[Item]:
+    def _merge(self, place: int, items: tuple[Item, ...], refused_max: int = REFUSED_MAX) -> list[Item]:
         """Keep what is newer; the items that were. O(bucket + items)."""
         bucket = self._buckets[place]
         if items is bucket.items:
             return []
         fresh = [item for item in items if self._is_fresh(bucket, item) and self._is_wellformed(place, item)]
         accepted: dict[Key, Item] = {}
+        self._refused = 0
         for item in fresh:
             held = accepted.get((item.kind, item.name))
-            if (held is None or self._is_newer(item, held)) and self._verify(item):
+            if held is not None and not self._is_newer(item, held):
+                continue
+            if self._verify(item):
                 accepted[item.kind, item.name] = item
+                continue
+            self._refused += 1
+            if self._refused > refused_max:
+                break
         if accepted:
             self._replace(place, bucket, accepted)
         return list(accepted.values())
@@ -220,7 +257,9 @@ class Directory:
     @property
     def deadline(self) -> int | None:
         """0: at once."""
-        if self._gossip_due is None or self._unwritten or (self._rumors and self._rumor_due is None):
+        if self._gossip_due is None or self._unwritten or self._has_dropped:
+            return 0
+        if self._rumors and self._rumor_due is None:
             return 0
         return self._gossip_due if self._rumor_due is None else min(self._gossip_due, self._rumor_due)
 
@@ -277,10 +316,14 @@ class Directory:
         if not 0 <= message.bucket < len(self._buckets):
             return []
         self._merge(message.bucket, message.items)
+        effects: list[Effect] = []
+        if self._refused:
+            text = f"{self._refused} items from a neighbour are not signed as they must be; see its keys and its clock"
+            effects.append(Notice("unbelieved items", text, source))
         if not message.reply:
-            return []
+            return effects
         newer = self._unknown_to(message.bucket, message.items)
-        return [Send(source, GossipItems(message.bucket, piece)) for piece in _pieces(newer)]
+        return effects + [Send(source, GossipItems(message.bucket, piece)) for piece in _pieces(newer)]
 
     def _unknown_to(self, place: int, theirs: tuple[Item, ...]) -> tuple[Item, ...]:
         """Of my bucket, what somebody who holds `theirs` lacks."""
@@ -333,12 +376,13 @@ class Directory:
 
     def _write(self) -> list[Effect]:
         """New items are appended; once there are three times as many records as items, all is written anew."""
-        if not self._unwritten:
+        if not self._unwritten and not self._has_dropped:
             return []
         record, replace = tuple(self._unwritten.values()), False
         self._unwritten.clear()
         self._written += len(record)
-        if self._written > 3 * self._count + 64:
+        if self._has_dropped or self._written > 3 * self._count + 64:
+            self._has_dropped = False
             record, replace = tuple(item for bucket in self._buckets for item in bucket.items), True
             self._written = len(record)
         return [Write(("directory", b""), record, replace)]

@@ -6,6 +6,7 @@ Whether the signer may say it is another question (`Directory.verify`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Literal, TypeVar
 
@@ -92,6 +93,17 @@ _jobs = msgspec.msgpack.Decoder(JobSpec)
 _agents = msgspec.msgpack.Decoder(AgentAdvert)
 
 
+def is_readable(item: Item) -> bool:
+    """Whether what others will decode can be decoded. O(bytes)."""
+    reader = _READERS.get(item.kind)
+    try:
+        if reader is not None:
+            reader(item)
+    except PeerError:
+        return False
+    return True
+
+
 @lru_cache(maxsize=16)
 def decode_job(item: Item) -> JobSpec:
     """The job of a "job" item. Raises PeerError if the bytes are no job, or another one than the key and stamp say.
@@ -142,3 +154,10 @@ def ballot_of(item: Item) -> Ballot:
         raise PeerError("directory: a ballot item without a ballot; it is ignored")
     epoch, high, low = item.stamp
     return epoch, high.to_bytes(8) + low.to_bytes(8)
+
+
+_READERS: dict[str, Callable[[Item], object]] = {
+    "job": decode_job,
+    "agent": decode_agent,
+    "ballot": ballot_of,
+}
