@@ -73,11 +73,16 @@ def version_of(window: str, number: int) -> Version:
 
 
 def simulate(
-    scenario: s.Scenario, *, every: int = EVERY, prepare: Callable[[Run], None] | None = None
+    scenario: s.Scenario,
+    *,
+    every: int = EVERY,
+    prepare: Callable[[Run], None] | None = None,
+    coded: bool = False,
 ) -> Outcome:
-    """Run a scenario to its end, or to the first violation. `prepare` may add observers before anything happens."""
+    """Run a scenario to its end, or to the first violation. `prepare` may add observers before anything happens. coded: messages
+    travel as bytes, which takes twice as long."""
     begun = process_time()
-    run = Run(scenario, every)
+    run = Run(scenario, every, coded=coded)
     if prepare is not None:
         prepare(run)
     violation = ""
@@ -93,9 +98,9 @@ def simulate(
 class Run:
     """One simulation. `world` and `oracle` are for observers."""
 
-    def __init__(self, scenario: s.Scenario, every: int = EVERY) -> None:
+    def __init__(self, scenario: s.Scenario, every: int = EVERY, *, coded: bool = False) -> None:
         self.scenario = scenario
-        self.world = World(scenario.seed, scenario.parameters, scenario.weather)
+        self.world = World(scenario.seed, scenario.parameters, scenario.weather, coded=coded)
         self.invariants = Invariants(self.world, every)
         self.world.inspect = self.invariants.touched
         self.hosts: list[Actor] = []

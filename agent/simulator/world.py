@@ -20,6 +20,7 @@ from elf.agent.simulator.sources import VirtualSource
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import JobSpec
+from elf.jobmaster.log_codec import LOG
 from elf.jobmaster.schedule import plan_of
 from elf.sinks.ledger import Ledger
 from elf.srt.effects import Notice, Read, Send, Write
@@ -27,6 +28,8 @@ from elf.srt.ids import JobId, NodeId, node_id
 from elf.srt.messages import Contact, Line, Message
 from elf.srt.parameters import Parameters
 from elf.srt.routing import warm_tables
+from elf.srt.travel import check_datagram
+from elf.srt.wire import decode, encode
 
 EPOCH_US = 1_700_000_000_000_000
 """Event time of the virtual moment 0: in November 2023."""
@@ -71,10 +74,16 @@ class Actor:
 
 
 class World:
-    """A mesh and what happens to it. `run_until` moves time; everything else happens at the present moment."""
+    """A mesh and what happens to it. `run_until` moves time; everything else happens at the present moment.
 
-    def __init__(self, seed: int, parameters: Parameters, weather: Weather | None = None) -> None:
+    coded: messages travel as bytes, as on a real network; what a node gets from another is then never the same object.
+    """
+
+    def __init__(
+        self, seed: int, parameters: Parameters, weather: Weather | None = None, *, coded: bool = False
+    ) -> None:
         self.seed, self.parameters = seed, parameters
+        self._coded = LOG if coded else None
         self.now_us = 0
         self.rng = Random(seed)
         self.network = Network(Random(seed + 1), weather or Weather())
@@ -137,6 +146,7 @@ class World:
             sources,
             budget=self._budget,
             sink_of=self._sink_names.get,
+            coded=self._coded,
         )
         return actor.node
 
@@ -200,7 +210,8 @@ class World:
         for observer in self.observers:
             observer(self.now_us, what, who, about)
 
-    def _deliver(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
+    def _deliver(self, to: NodeId, sent: tuple[NodeId, Message | bytes]) -> None:
+        letter = self._read(sent)
         actor = self.actors.get(to)
         if actor is None:
             self._to_sink(to, letter)
@@ -276,8 +287,19 @@ class World:
                 self._push(wake, self._wake, actor, wake)
 
     def _transmit(self, source: NodeId, to: NodeId, message: Message) -> None:
+        letter: tuple[NodeId, Message | bytes] = source, message
+        if self._coded is not None:
+            letter = source, encode(message, self._coded)
         for delay in self.network.delays(source, to):
-            self._push(self.now_us + delay, self._deliver, to, (source, message))
+            self._push(self.now_us + delay, self._deliver, to, letter)
+
+    def _read(self, letter: tuple[NodeId, Message | bytes]) -> tuple[NodeId, Message]:
+        """As the receiver's transport does."""
+        source, message = letter
+        if isinstance(message, bytes):
+            message = decode(message, self._coded)
+            check_datagram(message, source)
+        return source, message
 
     def _row_maker(self, line: Line) -> RowMaker:
         maker = self._rows.get(line.version)
