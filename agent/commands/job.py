@@ -177,6 +177,7 @@ def _signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
                 f"to {what} a job of this mesh it must be signed; name an operator's key bundle with --keys FILE or ELF_KEYS"
             )
         return spec.item()
-    from elf.srt.security import Keys, sign_item
+    from elf.srt.security import Keys
+    from elf.srt.security_items import sign_item
 
     return sign_item(Keys.load(keys), spec.item())
