@@ -16,6 +16,10 @@ def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
     """Serve until SIGTERM (exit code 0: that is how an agent ends) or Ctrl-C (130). Raises `ElfError`."""
     settings = config.load(path, environ=os.environ, flags=flags)
     check_formats(settings)  # queries are compiled by `serve`, in a child process, to stay small
+    if settings.mesh is not None:
+        from elf.agent.mesh.process import serve_mesh
+
+        return serve_mesh(settings, notices(quiet))
     from elf.agent.node import serve
 
     with stop_on_signals() as stop:

@@ -33,8 +33,8 @@ class SinkSection(msgspec.Struct, frozen=True):
 class MeshSection(msgspec.Struct, frozen=True):
     """What makes an agent part of a mesh.
 
-    listen: port 0 takes a free one. advertise: where others find it; with port 0 the port that was taken. cpu_max: cores of which reading may use so much, or
-    None. bundle: its keys, None with security "none". metrics: where Prometheus asks, or None.
+    listen: port 0 takes a free one. advertise: where others find it; with port 0 the port that was taken. cpu_max: cores of which
+    reading may use so much, or None. bundle: its keys, None with security "none". metrics: where Prometheus asks, or None.
     """
 
     listen: Address

@@ -1,0 +1,368 @@
+"""A mesh agent's process: what a `MeshNode` asks for is done here, on one event loop, and what happens is told to the node.
+
+Send   -> transport                      datagram   -> receive
+Write  -> store, in its own thread       on disk    -> durable, in the order of the writes
+Read   -> a source's thread              rows       -> cut
+Notice -> the log, once in a while       deadline   -> tick
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from elf.agent.allocator import resident_bytes
+from elf.agent.config import Config
+from elf.agent.mesh.clock import Clock
+from elf.agent.mesh.control import SOCKET, ControlServer
+from elf.agent.mesh.cuts import MeshSource
+from elf.agent.mesh.desk import Desk
+from elf.agent.mesh.identity import own_key
+from elf.agent.mesh.seeds import Seeds
+from elf.agent.mesh.share import CpuShare
+from elf.agent.mesh.store import Store
+from elf.agent.mesh.told import Told
+from elf.agent.mesh_node import MeshNode, Outer
+from elf.cbt.budget import Budget
+from elf.errors import ConfigError, StateError
+from elf.jobmaster.job_spec import decode_agent
+from elf.jobmaster.log_codec import LOG
+from elf.srt.effects import Notice, Read, Send, Write
+from elf.srt.events import Cut
+from elf.srt.ids import NodeId, node_id, short
+from elf.srt.messages import Contact, Item, Message
+from elf.srt.security import Keys, Trust
+from elf.srt.security_items import Notary
+from elf.srt.transport import Transport
+
+SLEEP_S_MAX = 1.0
+"""A timer sleeps no longer, so that a clock that was set is noticed."""
+READ_RETRY_S = 5.0
+DRAIN_S = 0.5
+"""For what the disk was given."""
+GOODBYE_MS = 300
+"""For the last words on their way out."""
+LEAVE_S_MAX = 60.0
+"""Who leaves for good waits so long for the mesh to have every line of its logs."""
+
+
+class Host:
+    """One agent in a mesh. `run` it once. All but reading and writing happens on the loop."""
+
+    def __init__(
+        self, config: Config, keys: Keys | None, trust: Trust | None, notices: Callable[[str], None]
+    ) -> None:
+        assert config.mesh is not None
+        self.config, self.mesh = config, config.mesh
+        self.keys, self.trust = keys, trust
+        self.notary: Notary | None = None
+        self.notices = notices
+        self.started_s = time.time()
+        self.told = Told(notices, self._name_of)
+        self.clock = Clock()
+        self.sources: dict[str, MeshSource] = {}
+        self.node: MeshNode
+        self.transport: Transport
+        self.store: Store
+        self.seeds: Seeds
+        self._loop: asyncio.AbstractEventLoop
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._share: CpuShare | None = None
+        if self.mesh.cpu_max is not None:
+            self._share = CpuShare(self.mesh.cpu_max, time.process_time(), time.monotonic())
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_s = 0.0
+        self._revoked = 0
+        self._is_started = self._is_over = False
+        self._left = asyncio.Event()
+
+    # From start to stop.
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Join the mesh, and serve until `stop` is set or the node has left for good.
+
+        Raises ConfigError for what is wrong in the file or in the keys, StateError when `state_dir` cannot be used.
+        """
+        self._loop = asyncio.get_running_loop()
+        folder = self.config.agent.state_dir
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(
+                f"{folder}: {error.strerror}; name another state_dir, or make it writable"
+            ) from error
+        self.store, records = Store.open(folder, self.notices)
+        try:
+            life = self._begin_life(records.get(("node", b""), [0])[-1])
+            await self._begin(life, records)
+            await self._serve(stop)
+        finally:
+            self._is_over = True
+            self.store.close()
+            for thread in self._threads.values():
+                thread.shutdown(wait=False, cancel_futures=True)
+            for source in self.sources.values():
+                source.close()
+
+    def _begin_life(self, last: int) -> int:
+        """On disk before anybody hears of it. Above the clock's seconds too: a lost disk does not bring an old life back."""
+        life = max(last + 1, int(time.time()))
+        self.store.begin(Write(("node", b""), life, replace=True))
+        return life
+
+    async def _begin(self, life: int, records: dict[tuple[str, bytes], list[Any]]) -> None:
+        key = self.keys.curve_public if self.keys is not None else own_key(self.config.agent.state_dir)
+        me = node_id(key)
+        self.transport = Transport(
+            me,
+            life,
+            self.mesh.parameters,
+            keys=self.keys,
+            trust=self.trust,
+            key=key,
+            listen=str(self.mesh.listen),
+            advertise="" if self.mesh.advertise.port == 0 else self.mesh.advertise.endpoint,
+            address_of=self._address_of,
+            deliver=self._deliver,
+            notice=self._notice,
+            log=LOG,
+        )
+        self.transport.start()
+        contact = Contact(me, life, self.transport.address)
+        budget = Budget(self.config.agent.memory_max, self.config.agent.state_dir, resident_bytes)
+        self._open_sources(me, budget)
+        self.node = MeshNode(
+            contact,
+            self.config.agent.name,
+            self.mesh.parameters,
+            Random(os.urandom(16)),
+            tuple(self.sources),
+            budget=budget,
+            sink_of=self._sink_of,
+            sinks=[sink.name for sink in self.mesh.sinks],
+            coded=LOG,
+            has_room=self.transport.has_room,
+            **self._notary(),
+        )
+        self.seeds = Seeds(self.mesh.seeds, me, self.transport.ask, self._found_seed)
+        await self.seeds.first()
+        self._is_started = True
+        self.perform(self.node.start(self.clock_us(), records, self.seeds.contacts()))
+
+    def _notary(self) -> dict[str, Any]:
+        """Who signs and checks items of the directory; without keys all are believed."""
+        if self.keys is None or self.trust is None:
+            return {}
+        self.notary = Notary(self.keys, self.trust, time.time)
+        return {
+            "sign": self.notary.sign,
+            "verify": self.notary.verify,
+            "is_revoked": self.notary.is_revoked,
+        }
+
+    def _found_seed(self) -> None:
+        """A seed has answered that was not there when this node began."""
+        self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
+
+    def _open_sources(self, me: NodeId, budget: Budget) -> None:
+        for section in self.config.sources:
+            self.sources[section.name] = MeshSource(
+                section.name,
+                section.paths,
+                section.format,
+                section.timezone,
+                me,
+                budget,
+                self.config.agent.state_dir,
+                agent=self.config.agent.name,
+                idle_grace_us=self.mesh.parameters.idle_grace_us,
+            )
+            self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        control = ControlServer(self.config.agent.state_dir / SOCKET, Desk(self).serve)
+        try:
+            await control.start()
+        except OSError as error:
+            raise StateError(
+                f"{control.path}: {error.strerror}; commands could not reach this agent"
+            ) from error
+        try:
+            waits = [asyncio.create_task(event.wait()) for event in (stop, self._left)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        finally:
+            await control.close()
+            await self._end()
+
+    async def _end(self) -> None:
+        """Neighbours hear that this life is over, so that they need not find out; what the disk was given is there."""
+        if not self.node.has_left:
+            self.perform(self.node.rest(self.clock_us()))
+        self._is_over = True
+        self.seeds.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.store.drain(DRAIN_S)
+        self.transport.close(GOODBYE_MS)
+
+    async def leave(self) -> bool:
+        """Leave the mesh for good, once it has every line that is logged by now. Whether it has, within `LEAVE_S_MAX`."""
+        self.perform(self.node.leave(self.clock_us()))
+        try:
+            await asyncio.wait_for(self._left.wait(), LEAVE_S_MAX)
+        except TimeoutError:
+            return False
+        return True
+
+    # What commands need.
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the mesh has keys, so that a job must be signed by an operator."""
+        return self.keys is not None
+
+    def clock_us(self) -> int:
+        """The node's clock."""
+        return self.clock.now_us()
+
+    def submit(self, item: Item) -> None:
+        """Put an item into the directory, and perform what follows."""
+        self.perform(self.node.put(item, self.clock_us()))
+
+    # What the node asks for.
+
+    def perform(self, effects: Sequence[Outer]) -> None:
+        """Do what a call of the node gave, from first to last."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self.transport.send(effect.to, effect.message)  # type: ignore[union-attr]
+            elif kind is Write:
+                self.store.write(effect, self._durable)  # type: ignore[arg-type]
+            elif kind is Read:
+                self._read(effect)  # type: ignore[arg-type]
+            else:
+                assert isinstance(effect, Notice)
+                self._notice(effect)
+        if self.node.has_left:
+            self._left.set()
+        if self.trust is not None and len(self.trust.revoked) != self._revoked:
+            self._revoked = len(self.trust.revoked)
+            self.transport.recheck()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        deadline = self.node.deadline
+        if deadline is None or self._is_over:
+            return
+        delay = min(max(0.0, (deadline - self.clock_us()) / 1e6), SLEEP_S_MAX)
+        at = self._loop.time() + delay
+        if self._timer is not None:
+            if self._wake_s <= at:
+                return
+            self._timer.cancel()
+        self._timer, self._wake_s = self._loop.call_at(at, self._wake), at
+
+    def _wake(self) -> None:
+        self._timer = None
+        if self._is_over:
+            return
+        if self.clock.stepped_back():
+            self.perform(self.node.clock_stepped(self.clock_us()))
+        else:
+            self.perform(self.node.tick(self.clock_us()))
+
+    def _deliver(self, source: NodeId, message: Message) -> None:
+        if self._is_started and not self._is_over:
+            self.perform(self.node.receive(source, message, self.clock_us()))
+
+    def _durable(self) -> None:
+        if not self._is_over:
+            self.perform(self.node.durable(self.clock_us()))
+
+    def _notice(self, notice: Notice) -> None:
+        self.told.take(notice, time.monotonic())
+
+    # Reading.
+
+    def _read(self, read: Read) -> None:
+        """In the source's thread, when the process may use the processor."""
+        delay = self._share.wait_s(time.process_time(), time.monotonic()) if self._share is not None else 0.0
+        if delay:
+            self._loop.call_later(delay, self._read_now, read)
+        else:
+            self._read_now(read)
+
+    def _read_now(self, read: Read) -> None:
+        seat = self.node.seats.get(read.job)
+        if self._is_over or seat is None or seat.worker is None:
+            return
+        name = seat.spec.source
+        future = self._loop.run_in_executor(
+            self._threads[name],
+            self.sources[name].read,
+            read,
+            seat.worker.schedule,
+            self.clock_us(),
+            time.monotonic(),
+        )
+        future.add_done_callback(lambda done: self._cut(read, done))
+
+    def _cut(self, read: Read, done: asyncio.Future[Cut]) -> None:
+        if self._is_over or done.cancelled():
+            return
+        error = done.exception()
+        source = self.sources[self.node.seats[read.job].spec.source]
+        for text in source.take_notices():
+            self.notices(text)
+        with suppress(OSError):  # nothing can be spilled now; the store says why
+            source.account()
+        if error is None:
+            self.perform(self.node.cut(done.result(), self.clock_us()))
+            return
+        traceback.print_exception(error)
+        self._notice(
+            Notice(
+                "read", f"reading failed ({error}), of which the traceback stands above; it is tried again"
+            )
+        )
+        self._loop.call_later(READ_RETRY_S, self._read, read)
+
+    # Who is who.
+
+    def _address_of(self, node: NodeId) -> str | None:
+        """By the overlay, else by the agent's own advert."""
+        address = self.node.overlay.address_of(node)
+        if address is not None:
+            return address
+        item = self.node.directory.get("agent", node)
+        return (decode_agent(item).address or None) if item is not None else None
+
+    def _name_of(self, node: NodeId) -> str:
+        item = self.node.directory.get("agent", node) if hasattr(self, "node") else None
+        return f"{decode_agent(item).name} ({short(node)})" if item is not None else short(node)
+
+    def _sink_of(self, name: str) -> NodeId | None:
+        """The lowest node that serves the sink."""
+        adverts = ((item.name, decode_agent(item)) for item in self.node.directory.items("agent"))
+        return min(
+            (node for node, advert in adverts if name in advert.sinks and not advert.until_us), default=None
+        )
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError for what can be seen before the loop runs."""
+    assert config.mesh is not None
+    if config.mesh.bundle is not None and not config.mesh.bundle.exists():
+        raise ConfigError(
+            f"{config.path}: [keys] bundle: there is no {config.mesh.bundle}; elf keys issue makes one"
+        )

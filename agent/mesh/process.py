@@ -1,0 +1,53 @@
+"""The process of a mesh agent: one event loop, keys before it, signals around it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import uvloop
+
+from elf.agent.allocator import stay_small
+from elf.agent.config import Config
+from elf.agent.mesh.host import Host
+from elf.srt.security import Keys, Trust
+
+
+def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
+    """Run one agent of a mesh until told to stop. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C.
+
+    The first signal ends it in good order, a second one at once. Raises ConfigError, StateError.
+    """
+    stay_small()
+    keys = _keys(config)
+    host = Host(config, keys, Trust(keys.authority) if keys is not None else None, notices)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(host))
+
+
+async def _run(host: Host) -> int:
+    stop, exit_code = asyncio.Event(), 0
+    loop = asyncio.get_running_loop()
+
+    def ask(number: int) -> None:
+        nonlocal exit_code
+        exit_code = 130 if number == signal.SIGINT else 0
+        stop.set()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask, number)
+    await host.run(stop)
+    return exit_code
+
+
+def _keys(config: Config) -> Keys | None:
+    assert config.mesh is not None
+    if config.mesh.bundle is None or config.mesh.security == "none":
+        return None
+    from elf.srt.security_files import load_keys
+
+    return load_keys(config.mesh.bundle)
