@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING, Any
 from elf.agent.job_seat import JobSeat, SinkOf
 from elf.agent.timers import Timers
 from elf.cbt.budget import Budget
+from elf.errors import PeerError
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, decode_job
 from elf.srt import messages as m
+from elf.srt.coded_links import CodedLinks
 from elf.srt.effects import Effect, Notice, Post, Read, Route, Send, Write
 from elf.srt.events import Cut
-from elf.srt.ids import JobId, NodeId
+from elf.srt.ids import JobId, NodeId, short
 from elf.srt.link import Link
 from elf.srt.messages import Contact, Item, Message, Routed
 from elf.srt.overlay import Overlay
 from elf.srt.parameters import Parameters
+from elf.srt.wire import LogForm
 
 if TYPE_CHECKING:
     from random import Random
@@ -64,7 +67,9 @@ class Departure:
 class MeshNode:
     """One agent's part in the mesh.
 
-    `sources`: names of the sources it reads. `now` is always this node's own clock, in microseconds.
+    `sources`: names of the sources it reads. `now` is always this node's own clock, in microseconds. coded: links carry bytes,
+    with a log's entries and states in this form; without it, messages as they are, among nodes of one process. `has_room`: what
+    is sent to a node now travels soon.
     """
 
     def __init__(
@@ -78,12 +83,16 @@ class MeshNode:
         budget: Budget,
         sink_of: SinkOf,
         stores_states: bool = False,
+        coded: LogForm | None = None,
+        has_room: Callable[[NodeId], bool] = lambda peer: True,
     ) -> None:
         self.id, self.name, self.parameters, self.sources = me.id, name, parameters, tuple(sources)
         self.life = me.incarnation
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: True, rng)
         self.links: dict[NodeId, Link] = {}
+        self._coded = None if coded is None else CodedLinks(parameters.frame_bytes_max, coded)
+        self._has_room = has_room
         self.seats: dict[JobId, JobSeat] = {}
         self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for an operator at this host; it must not call back."""
@@ -261,6 +270,8 @@ class MeshNode:
         self._timers.watch(link)
         if link.restarts != restarts:
             self._link_lost(source, now, out)
+        if self._coded is not None:
+            messages = self._decoded(self._coded, link, messages, now, out)
         for message in messages:
             seat = self.seats.get(message.job)  # type: ignore[attr-defined]
             if seat is not None:
@@ -273,8 +284,23 @@ class MeshNode:
             link.hang_up()
             self._link_lost(source, now, out)
 
+    def _decoded(
+        self, coded: CodedLinks, link: Link, pieces: Sequence[Message], now: int, out: list[Outer]
+    ) -> list[Message]:
+        """What the pieces hold. If that is nothing, the link begins anew: what the neighbour keeps comes again."""
+        try:
+            return [message for piece in pieces for message in coded.take(link.peer, piece)]
+        except PeerError as error:
+            text = f"{short(link.peer)}: {error}; the link begins anew"
+            out.append(Notice("undecodable", text, link.peer))
+            link.hang_up()
+            self._link_lost(link.peer, now, out)
+            return []
+
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
         """What was on its way to and from that neighbour is gone."""
+        if self._coded is not None:
+            self._coded.forget(peer)
         self._early = [each for each in self._early if each[0] != peer]
         for seat in self.seats.values():
             self._do(seat.link_reset(peer, now), now, out, seat)
@@ -370,8 +396,16 @@ class MeshNode:
             self._here.append((self.id, post.message))
             return
         link = self._link(post.to, now)
-        self._do(link.post(post.message, now), now, out)
+        for message in (post.message,) if self._coded is None else self._pieces(self._coded, post, out):
+            self._do(link.post(message, now), now, out)
         self._timers.watch(link)
+
+    def _pieces(self, coded: CodedLinks, post: Post, out: list[Outer]) -> Sequence[Message]:
+        try:
+            return coded.pieces(post.to, post.message)
+        except ValueError as error:
+            out.append(Notice("not encoded", f"a message to {short(post.to)} was not sent: {error}", post.to))
+            return ()
 
     def _end(self, now: int, out: list[Outer]) -> list[Outer]:
         """Deliver what this node sent to itself, until it is quiet."""
@@ -473,7 +507,7 @@ class MeshNode:
 
     def _has_credit(self, peer: NodeId) -> bool:
         link = self.links.get(peer)
-        return link is None or link.has_credit
+        return (link is None or link.has_credit) and self._has_room(peer)
 
     def _seat_changed(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         while effects := seat.settle(now):

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import asdict, replace
+
 from elf.agent.job_seat import JobSeat
 from elf.agent.simulator.oracle import Violation
 from elf.agent.simulator.world import Actor, World
@@ -65,7 +67,7 @@ class Invariants:
     def _is_alike(self, place: tuple[JobId, Ballot, int, NodeId], known: Any, entry: Any) -> bool:
         """Entries that travelled as bytes are other objects everywhere."""
         if self._alike.get(place) is not entry:
-            if LOG.pack_entry(known, RosterEncoder()) != LOG.pack_entry(entry, RosterEncoder()):
+            if _ordered(known) != _ordered(entry):
                 return False
             self._alike[place] = entry
         return True
@@ -150,3 +152,10 @@ def where(error: BaseException) -> str:
         at = at.tb_next
     place = f"{at.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{at.tb_lineno}" if at is not None else "?"
     return f"{type(error).__name__} at {place} {error}".strip()
+
+
+def _ordered(entry: Any) -> bytes:
+    """An entry as bytes, whatever the order in which its contributions were told."""
+    maps = {name: value for name, value in asdict(entry).items() if isinstance(value, dict)}
+    ordered = replace(entry, **{name: dict(sorted(value.items())) for name, value in maps.items()})
+    return LOG.pack_entry(ordered, RosterEncoder())
