@@ -6,6 +6,7 @@ on Ctrl-C. Everything beyond typer is imported by the command that needs it, so 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -34,6 +35,10 @@ mesh_app = typer.Typer(help="The mesh, as the agent on this host sees it.", no_a
 app.add_typer(mesh_app, name="mesh")
 job_app = typer.Typer(help="Jobs of the mesh: start, stop, list, watch.", no_args_is_help=True)
 app.add_typer(job_app, name="job")
+keys_app = typer.Typer(
+    help="Keys of a mesh: make its authority, issue, renew, revoke, show.", no_args_is_help=True
+)
+app.add_typer(keys_app, name="keys")
 
 
 class Color(StrEnum):
@@ -456,6 +461,94 @@ def job_watch(
     from elf.agent.commands.watch import watch_command
 
     raise typer.Exit(watch_command(name, windows, output.value if output else None, agent))
+
+
+class KeyRole(StrEnum):
+    agent = "agent"
+    operator = "operator"
+    reader = "reader"
+
+
+AuthorityDir = Annotated[
+    Path,
+    typer.Option("--dir", metavar="DIR", envvar="ELF_AUTHORITY", help="The authority's folder."),
+]
+Days = Annotated[int, typer.Option("--days", min=1, max=36_500, metavar="N", help="How long they hold.")]
+AUTHORITY = Path("elf-authority")
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+@keys_app.command("init")
+def keys_init(folder: AuthorityDir = AUTHORITY) -> None:
+    """Make a mesh authority: a folder from which keys are issued."""
+    from elf.agent.commands.keys import init_command
+
+    _say(init_command(folder))
+
+
+@keys_app.command("issue")
+def keys_issue(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the host or the person they are for.")],
+    role: Annotated[KeyRole, typer.Option(help="What they are for.")],
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where others will reach the agent; for the seed line.")
+    ] = "",
+    days: Days = 365,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="The bundle.", show_default="NAME.keys"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    folder: AuthorityDir = AUTHORITY,
+) -> None:
+    """Make keys for an agent, an operator (who may sign jobs) or a reader, in one file."""
+    from elf.agent.commands.keys import issue_command
+
+    _say(issue_command(folder, name, role.value, address, days, out, force))
+
+
+@keys_app.command("renew")
+def keys_renew(
+    bundle: Annotated[Path, typer.Argument(metavar="FILE", help="A bundle; it is replaced.")],
+    days: Days = 365,
+    folder: AuthorityDir = AUTHORITY,
+) -> None:
+    """Make a bundle hold longer: the same keys, so the same agent."""
+    from elf.agent.commands.keys import renew_command
+
+    _say(renew_command(folder, bundle, days))
+
+
+@keys_app.command("revoke")
+def keys_revoke(
+    who: Annotated[
+        str, typer.Argument(metavar="WHO", help="A name, a serial, or a file of revocations to pass on.")
+    ],
+    folder: AuthorityDir = AUTHORITY,
+    agent: Agent = None,
+    config: ConfigFile = Path(CONFIG),
+) -> None:
+    """Take keys back, for good, and tell the mesh through the agent on this host."""
+    from elf.agent.commands.keys import local_agent, revoke_command
+
+    _say(revoke_command(folder, who, local_agent(agent, config, os.environ)))
+
+
+@keys_app.command("show")
+def keys_show(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A bundle, a file of revocations, or an authority's folder."),
+    ],
+) -> None:
+    """Show what keys say of their holder, and the line to name an agent by as a seed. No secrets."""
+    from elf.agent.commands.keys import show_command
+
+    _say(show_command(path))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

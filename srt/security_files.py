@@ -11,21 +11,28 @@ import base64
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elf.errors import ConfigError
+import msgspec
+
+from elf.errors import ConfigError, PeerError
 from elf.srt.addresses import key_text
 from elf.srt.ids import short
+from elf.srt.messages import Item
 from elf.srt.security import Authority, Certificate, Keys, TrustError, moment
+from elf.srt.security_items import Revocation
 from elf.srt.security_pairs import KEY_BYTES
+from elf.srt.typed import parse
 
 FILE_BYTES_MAX = 64 << 10
-"""Of keys; a file of revocations has one of 400 bytes each, and may hold 10,000."""
+"""Of keys, which take 1 KiB."""
 REVOCATIONS_BYTES_MAX = 4 << 20
+"""400 bytes each: 10,000."""
 KEYS_FORMAT = "elf keys 1"
 AUTHORITY_FORMAT = "elf authority 1"
+REVOCATIONS_FORMAT = "elf revocations 1"
 
 
 def seed_line(address: str, certificate: Certificate) -> str:
@@ -39,7 +46,10 @@ def seed_line(address: str, certificate: Certificate) -> str:
 def load_keys(path: str | os.PathLike[str]) -> Keys:
     """Read a bundle. Raises ConfigError: unreadable, not a bundle, or open to others."""
     where = os.fspath(path)
-    return decode_keys(_read_private(where, "keys"), where)
+    data, mode = _read(where, "keys")
+    keys = decode_keys(data, where)
+    _check_mode(where, mode)
+    return keys
 
 
 def decode_keys(data: bytes, where: str) -> Keys:
@@ -96,13 +106,14 @@ def encode_keys(keys: Keys) -> str:
 def load_authority(path: str | os.PathLike[str]) -> Authority:
     """Read an authority's secret. Raises ConfigError like `load_keys`."""
     where = os.fspath(path)
-    data = _read_private(where, "the authority's secret")
+    data, mode = _read(where, "the authority's secret")
     table = _table(data, where, AUTHORITY_FORMAT, "an authority's secret", "`elf keys init` makes one")
     seed = _bytes(table, "seed", where)
     if len(seed) != KEY_BYTES:
         raise ConfigError(
             f"{where}: the key has the wrong length; take the whole file that `elf keys init` made"
         )
+    _check_mode(where, mode)
     return Authority(seed)
 
 
@@ -113,6 +124,50 @@ def encode_authority(authority: Authority) -> str:
         f'# authority: {key_text(authority.public)}\nformat = "{AUTHORITY_FORMAT}"\n\n# SECRET from here on.\n'
         f'seed = "{_b64(authority.seed)}"\n'
     )
+
+
+# Revocations. Public.
+
+
+def encode_revocations(items: Sequence[Item]) -> str:
+    """The text of a file that `decode_revocations` reads."""
+    parts = [f'# Certificates that a mesh authority took back. Public.\nformat = "{REVOCATIONS_FORMAT}"\n']
+    for item in items:
+        about = parse(item.body, Revocation)
+        parts.append(
+            f"\n# {about.name}, serial {item.name.hex()}, {moment(about.revoked_s)}\n[[revoked]]\n"
+            f'item = "{_b64(msgspec.msgpack.encode(item))}"\n'
+        )
+    return "".join(parts)
+
+
+def load_revocations(path: str | os.PathLike[str]) -> list[Item]:
+    """Read such a file. Who believes them checks the signatures. Raises ConfigError."""
+    where = os.fspath(path)
+    try:
+        with open(where, "rb") as file:
+            data = file.read(REVOCATIONS_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{where}: revocations cannot be read: {error.strerror}; see its path") from None
+    return decode_revocations(data, where)
+
+
+def decode_revocations(data: bytes, where: str) -> list[Item]:
+    """Items of kind "revoked", whoever signed them. Raises ConfigError."""
+    what, hint = "a list of revocations", "`elf keys revoke` makes one"
+    table = _table(data, where, REVOCATIONS_FORMAT, what, hint, REVOCATIONS_BYTES_MAX)
+    listed = table.get("revoked", [])
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise ConfigError(f"{where}: the list of revocations is damaged; take the whole file that elf made")
+    try:
+        items = [parse(_bytes(each, "item", where), Item) for each in listed]
+        for item in items:
+            parse(item.body, Revocation)
+    except PeerError as error:
+        raise ConfigError(f"{where}: a revocation cannot be read ({error}); take the whole file") from None
+    if any(item.kind != "revoked" for item in items):
+        raise ConfigError(f"{where}: there is more than revocations in it; take the file that elf made")
+    return items
 
 
 # Files.
@@ -146,24 +201,28 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _read_private(where: str, what: str) -> bytes:
-    """A file that its owner alone may read, or its group. Raises ConfigError."""
+def _read(where: str, what: str) -> tuple[bytes, int]:
+    """A file's bytes, as many as may be, and its mode. Raises ConfigError."""
     try:
         with open(where, "rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            data = file.read(FILE_BYTES_MAX + 1)
+            return file.read(FILE_BYTES_MAX + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise ConfigError(
             f"{where}: {what} cannot be read: {error.strerror}; see its path and owner"
         ) from None
+
+
+def _check_mode(where: str, mode: int) -> None:
+    """A file with secrets is read by its owner alone, or by a group that somebody made for that. Raises ConfigError."""
     if mode & 0o037:
-        raise ConfigError(f"{where}: others may read or change {what} (mode {mode:04o}); chmod 600 it")
-    return data
+        raise ConfigError(f"{where}: others may read or change these secrets (mode {mode:04o}); chmod 600 it")
 
 
-def _table(data: bytes, where: str, form: str, what: str, hint: str) -> dict[str, Any]:
+def _table(
+    data: bytes, where: str, form: str, what: str, hint: str, bytes_max: int = FILE_BYTES_MAX
+) -> dict[str, Any]:
     try:
-        if len(data) > FILE_BYTES_MAX:
+        if len(data) > bytes_max:
             raise ValueError
         table = tomllib.loads(data.decode())
     except (

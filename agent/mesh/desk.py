@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, Protocol
 
 from elf.agent.mesh import words as w
+from elf.agent.mesh.names import unknown_job
+from elf.agent.mesh.status import (
+    MEMBERS_MAX,
+    TREE_MAX,
+    name_of,
+    sinks_of,
+    status_of,
+    tree_of,
+    whom_to_ask,
+)
+from elf.agent.mesh.survey import WAIT_US, Survey
+from elf.agent.mesh.windows import Watcher
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
-from elf.srt.ids import NodeId, job_id
-from elf.srt.messages import Item
+from elf.srt.effects import Effect, Route
+from elf.srt.ids import JobId, NodeId, job_id
+from elf.srt.messages import Item, Message, StatusAsk, StatusTell, TreeAsk, TreeTell
+from elf.srt.wire import encode
 
 NAMES_TOLD_MAX = 1_000
+MASTER_US_MAX = 5_000_000
+"""A job whose master has died has another one by then."""
+LOOK_S = 1.0
+"""A job that was stopped is noticed so soon by who watches it."""
 
 
 class Host(Protocol):
@@ -35,12 +56,38 @@ class Host(Protocol):
     def perform(self, effects: Sequence[Outer]) -> None:
         """Perform what a call of the node gave."""
 
+    def describe(self, tell: StatusTell) -> StatusTell:
+        """Add what only the process knows."""
+
+
+class Asking(Protocol):
+    """A core that asks other agents."""
+
+    def step(self, source: NodeId, message: Any, now: int) -> None: ...
+
+    def tick(self, now: int) -> list[Effect]: ...
+
+    @property
+    def deadline(self) -> int | None: ...
+
+
+class Talk:
+    """A core, and whether it was told something since its last turn."""
+
+    def __init__(self, core: Asking) -> None:
+        self.core, self.news = core, asyncio.Event()
+
 
 class Desk:
     """Answers requests, on the loop of its host."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._talks: dict[int, Talk] = {}
+        # In each life others, so that what an earlier one asked for is not taken for an answer.
+        self._numbers = count(host.node.life << 16)
+        host.node.listener = self._hear
+        host.node.describe = host.describe
 
     async def serve(self, request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
         """The answers of one request. Raises ElfError."""
@@ -50,8 +97,13 @@ class Desk:
             yield self._put_job(request.item)
         elif isinstance(request, w.JobList):
             yield w.Jobs(tuple(self._lines()))
+        elif isinstance(request, w.MeshStatus):
+            yield await self._status()
+        elif isinstance(request, w.MeshTree):
+            yield w.Tree(await self._tree(request.job))
         else:
-            yield w.Failed("this agent cannot do that")
+            async for answer in self._watch(request.name):
+                yield answer
 
     # Jobs.
 
@@ -60,7 +112,7 @@ class Desk:
         adverts = [advert for _, advert in self.adverts()]
         return w.JobHeld(
             item,
-            tuple(sorted(spec.name for spec in self.jobs() if not spec.stopped)[:NAMES_TOLD_MAX]),
+            self._running(),
             tuple(sorted({source for advert in adverts for source in advert.sources})),
             tuple(sorted({sink for advert in adverts for sink in sinks_of(advert)})),
             self._host.clock_us(),
@@ -112,7 +164,102 @@ class Desk:
             sum(spec.source in advert.sources and not advert.until_us for advert in adverts.values()),
         )
 
+    # Windows.
+
+    async def _watch(self, name: str) -> AsyncGenerator[w.Answer, None]:
+        """Until the job is stopped."""
+        job, told = self._spec(name).id, set[str]()
+        number = next(self._numbers)
+        watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters)
+        with self._talking(number, watcher) as talk:
+            while not self._spec(name).stopped:
+                await self._turn(talk)
+                if watcher.is_refused:
+                    raise ElfError(f"too many watch job {name!r} already; end one of them")
+                for put in watcher.take():
+                    if put.version not in told and (plans := self._plans(job)):
+                        told |= plans.keys()
+                        yield w.Versions(plans)
+                    if put.version in told:
+                        yield w.Told(encode(put))
+        yield w.Done(f"job {name} was stopped")
+
+    def _plans(self, job: JobId) -> dict[str, bytes]:
+        item = self._directory.get("job", job)
+        return {} if item is None else {each.digest: each.plan for each in decode_job(item).versions}
+
+    # The mesh.
+
+    async def _status(self) -> w.Status:
+        node, adverts = self._host.node, dict(self.adverts())
+        number = next(self._numbers)
+        survey: Survey[StatusTell] = Survey(StatusAsk(number), whom_to_ask(node, adverts), MEMBERS_MAX)
+        await self._ask_all(number, survey)
+        return status_of(node, adverts, survey)
+
+    async def _tree(self, name: str) -> w.TreeNode:
+        job = self._spec(name).id
+        root = await self._master(job)
+        if root is None:
+            raise ElfError(f"no agent serves job {name!r} at the moment; try again in a few seconds")
+        number = next(self._numbers)
+        survey: Survey[TreeTell] = Survey(TreeAsk(job, number), [root], TREE_MAX, lambda told: told.children)
+        await self._ask_all(number, survey)
+        return tree_of(root, dict(self.adverts()), survey)
+
+    async def _master(self, job: JobId) -> NodeId | None:
+        """Who serves a job, by the overlay's routes; None if nobody does for `MASTER_US_MAX`."""
+        number = next(self._numbers)
+        search = Search(job, number, self._host.clock_us())
+        with self._talking(number, search) as talk:
+            while search.found is None and not search.is_over(self._host.clock_us()):
+                await self._turn(talk)
+        return search.found
+
+    # Cores that ask.
+
+    def _hear(self, source: NodeId, message: Message) -> None:
+        talk = self._talks.get(message.number)  # type: ignore[attr-defined]
+        if talk is not None:
+            talk.core.step(source, message, self._host.clock_us())
+            talk.news.set()
+
+    @contextmanager
+    def _talking(self, number: int, core: Asking) -> Iterator[Talk]:
+        talk = self._talks[number] = Talk(core)
+        try:
+            yield talk
+        finally:
+            del self._talks[number]
+
+    async def _ask_all(self, number: int, survey: Survey[Any]) -> None:
+        with self._talking(number, survey) as talk:
+            while not survey.is_done:
+                await self._turn(talk)
+
+    async def _turn(self, talk: Talk) -> None:
+        """Let a core do what is due, and wait until it is told something, or has more to do."""
+        now = self._host.clock_us()
+        effects = talk.core.tick(now)
+        if effects:
+            self._host.perform(self._host.node.carry(effects, now))
+        deadline = talk.core.deadline
+        wait_s = LOOK_S if deadline is None else min(max(0.0, (deadline - now) / 1e6), LOOK_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(talk.news.wait(), wait_s)
+        talk.news.clear()
+
     # The directory.
+
+    def _spec(self, name: str) -> JobSpec:
+        """Raises UsageError."""
+        item = self._directory.get("job", job_id(name))
+        if item is None:
+            raise unknown_job(name, self._running())
+        return decode_job(item)
+
+    def _running(self) -> tuple[str, ...]:
+        return tuple(sorted(spec.name for spec in self.jobs() if not spec.stopped)[:NAMES_TOLD_MAX])
 
     @property
     def _directory(self) -> Directory:
@@ -127,11 +274,27 @@ class Desk:
         return [(item.name, decode_agent(item)) for item in self._directory.items("agent")]
 
 
-def sinks_of(advert: AgentAdvert) -> tuple[str, ...]:
-    """Sinks that it serves, unless it has left."""
-    return () if advert.until_us else advert.sinks
+class Search:
+    """Looks for the master of a job: a question that the overlay routes to it, again until somebody who serves answers."""
 
+    def __init__(self, job: JobId, number: int, now: int) -> None:
+        self.found: NodeId | None = None
+        self._ask, self._begun = TreeAsk(job, number), now
+        self._due: int | None = None
 
-def name_of(node: NodeId, advert: AgentAdvert | None) -> str:
-    """What people call an agent: by its id where nobody told its name."""
-    return advert.name if advert is not None else node.hex()[:12]
+    def step(self, source: NodeId, message: Any, now: int) -> None:
+        if isinstance(message, TreeTell) and message.serving:
+            self.found = source
+
+    def tick(self, now: int) -> list[Effect]:
+        if self._due is not None and now < self._due <= now + WAIT_US:
+            return []
+        self._due = now + WAIT_US
+        return [Route(self._ask.job, self._ask)]
+
+    @property
+    def deadline(self) -> int | None:
+        return self._due
+
+    def is_over(self, now: int) -> bool:
+        return not self._begun <= now < self._begun + MASTER_US_MAX

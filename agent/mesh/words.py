@@ -48,6 +48,12 @@ class JobWatch(Request, frozen=True, tag=True):
     name: Name
 
 
+class Revoke(Request, frozen=True, tag=True):
+    """Certificates that the mesh's authority took back: items of kind "revoked". Answer: `Done`."""
+
+    items: tuple[Item, ...]
+
+
 class MeshStatus(Request, frozen=True, tag=True):
     """Answer: `Status`."""
 
@@ -140,8 +146,9 @@ class Tree(Answer, frozen=True, tag=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """An agent. state: "alive", "suspect", "silent" (known, and did not answer) or "left". Figures are None where it did not
-    answer. skew_us: its clock less the asking agent's, give or take half of round_trip_us. roles: role -> number of jobs."""
+    """An agent. state: "alive"; "suspect": it does not answer, and may still be a member; "dead": it does not answer, and is none
+    as far as this agent knows; "left". Figures are None where it did not answer. skew_us: its clock less the asking agent's,
+    give or take half of round_trip_us. roles: role -> number of jobs."""
 
     name: str
     id: str
@@ -169,7 +176,7 @@ class Status(Answer, frozen=True, tag=True):
     not_asked: int = 0
 
 
-AnyRequest = JobGet | JobPut | JobList | JobWatch | MeshStatus | MeshTree
+AnyRequest = JobGet | JobPut | JobList | JobWatch | Revoke | MeshStatus | MeshTree
 AnyAnswer = Done | Failed | JobHeld | Jobs | Versions | Told | Tree | Status
 
 _encoder = msgspec.msgpack.Encoder()
@@ -185,9 +192,11 @@ def frame(word: Request | Answer) -> bytes:
 
 def request_of(body: bytes) -> AnyRequest:
     """Raises msgspec.MsgspecError."""
-    return _requests.decode(body)
+    request: AnyRequest = _requests.decode(body)
+    return request
 
 
 def answer_of(body: bytes) -> AnyAnswer:
     """Raises msgspec.MsgspecError."""
-    return _answers.decode(body)
+    answer: AnyAnswer = _answers.decode(body)
+    return answer

@@ -1,0 +1,151 @@
+"""`elf keys`: a mesh's authority and the keys it issues. Secrets go into files, and are never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+
+from elf.agent.authority_folder import REVOKED, SECRET, AuthorityFolder, listing
+from elf.errors import ConfigError, ElfError, PeerError, UsageError
+from elf.srt.addresses import key_text, parse_address
+from elf.srt.messages import Item
+from elf.srt.security import Keys, Role, TrustError, check_term
+from elf.srt.security_files import REVOCATIONS_FORMAT, keys_lines, load_revocations
+
+
+def init_command(folder: Path) -> list[str]:
+    """Make an authority; what to say. Raises ElfError, OSError."""
+    made = AuthorityFolder.make(folder)
+    return [
+        f"authority: {key_text(made.authority.public)}",
+        f"{folder / SECRET}: whoever reads it can let anybody into the mesh; keep a copy, and keep it off the mesh's hosts",
+        f"next: elf keys issue NAME --role agent --address HOST:PORT --dir {folder}",
+    ]
+
+
+def issue_command(
+    folder: Path, name: str, role: Role, address: str, days: int, out: Path | None, force: bool
+) -> list[str]:
+    """Make keys, and write the bundle; what to say. Raises ElfError, OSError."""
+    path = out or Path(f"{name}.keys")
+    _check_address(address, role)
+    if path.exists() and not force:
+        raise UsageError(f"{path}: is there already; name another file with -o, or overwrite it with --force")
+    keys = _open(folder).issue(name, role, int(time()), days, address)
+    try:
+        keys.save(path, replace=force)
+    except OSError as error:
+        raise ElfError(
+            f"{path}: the keys cannot be written ({error.strerror}) and are lost; elf keys revoke {name} before you try again"
+        ) from error
+    return [
+        *keys_lines(keys),
+        f"written to {path}: copy it to where {name} runs, mode 0600, and nowhere else",
+    ]
+
+
+def renew_command(folder: Path, bundle: Path, days: int) -> list[str]:
+    """Give a bundle a new certificate of the same keys; what to say. Raises ElfError, OSError."""
+    keys = _open(folder).renew(_keys(bundle), int(time()), days)
+    keys.save(bundle, replace=True)
+    return [*keys_lines(keys), f"written to {bundle}; an agent reads it when it starts"]
+
+
+def revoke_command(folder: Path, who: str, agent: Path | None) -> list[str]:
+    """Take keys back, or hand on a file of revocations, and tell the agent on this host; what to say. Raises ElfError, OSError.
+
+    agent: its control socket, None where nothing was named and there is none.
+    """
+    lines: list[str] = []
+    path = Path(who)
+    if path.is_file() and _is_revocations(path):
+        items = _revocations(path)
+    else:
+        items = _open(folder).revoke(who, int(time()))
+        path = folder / REVOKED
+        lines.append(f"{who} is revoked; written to {path}")
+    if agent is None:
+        lines.append(
+            f"the mesh does not know yet: on any host of it, elf keys revoke {path.name} --agent PATH"
+        )
+        return lines
+    return [*lines, _tell(items, agent)]
+
+
+def show_command(path: Path) -> list[str]:
+    """What anybody may know of a bundle, of a file of revocations or of an authority's folder. Raises ElfError, OSError."""
+    if path.is_dir():
+        return list(listing(_open(path), int(time())))
+    if _is_revocations(path):
+        return [f"revoked: {item.name.hex()}" for item in _revocations(path)]
+    keys = _keys(path)
+    try:
+        check_term(keys.certificate, int(time()))
+    except TrustError as error:
+        return [*keys_lines(keys), f"not valid now: {error}"]
+    return keys_lines(keys)
+
+
+def _open(folder: Path) -> AuthorityFolder:
+    """Raises UsageError: the folder is an argument."""
+    try:
+        return AuthorityFolder(folder)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def _keys(bundle: Path) -> Keys:
+    """Raises UsageError."""
+    try:
+        return Keys.load(bundle)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def _revocations(path: Path) -> list[Item]:
+    """Raises UsageError."""
+    try:
+        return load_revocations(path)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def _is_revocations(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(1_000)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; see its path and owner") from None
+    return f'format = "{REVOCATIONS_FORMAT}"'.encode() in head
+
+
+def _check_address(address: str, role: Role) -> None:
+    if not address:
+        return
+    if role != "agent":
+        raise UsageError(f"--address: nobody connects to a {role}; leave it out")
+    try:
+        if parse_address(address).key is None and parse_address(address).port:
+            return
+    except PeerError:
+        pass
+    raise UsageError(f"--address: {address!r} is not where others reach an agent; give HOST:PORT")
+
+
+def _tell(items: list[Item], agent: Path) -> str:
+    """Hand revocations to the agent on this host. Raises ElfError."""
+    from elf.agent.mesh.control import Control
+    from elf.agent.mesh.words import Revoke
+
+    with Control(agent) as control:
+        control.one(Revoke(tuple(items)))
+    return f"the agent at {agent} has taken {len(items)} revocation{'s'[: len(items) != 1]}, and spreads them"
+
+
+def local_agent(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path | None:
+    """The control socket of the agent on this host: the one that was named, else one that is there."""
+    from elf.agent.mesh.control import socket_path
+
+    path = socket_path(given, config, environ)
+    return path if given is not None or path.exists() else None
