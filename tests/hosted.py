@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from elf.agent.mesh.control import ControlServer
 from elf.agent.mesh.desk import Desk
 from elf.agent.mesh_node import MeshNode, Outer
-from elf.agent.simulator.scenario import Traffic
-from elf.agent.simulator.sources import VirtualSource
+from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.world import EPOCH_US, Actor, World
 from elf.srt.ids import job_id, node_id
-from elf.srt.messages import Contact, Item
+from elf.srt.messages import Contact, Item, StatusTell
 from elf.srt.parameters import Parameters
 
 SECOND = 1_000_000
@@ -43,6 +44,9 @@ class Hosted:
 
     def submit(self, item: Item) -> None:
         self.perform(self.node.put(item, self.clock_us()))
+
+    def describe(self, tell: StatusTell) -> StatusTell:
+        return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)
 
     def perform(self, effects: Sequence[Outer]) -> None:
         self.world._perform(self.actor, effects)

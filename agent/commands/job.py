@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
@@ -12,12 +11,12 @@ import msgspec
 from elf.agent import units
 from elf.agent.mesh import words as w
 from elf.agent.mesh.control import Control, socket_path
+from elf.agent.mesh.names import meant, unknown_job
 from elf.errors import UsageError
 from elf.jobmaster.job_spec import JobSpec, Version, decode_job
 from elf.srt.messages import Item
 
 CONFIG = Path("/etc/elf/elf.toml")
-NAMES_SHOWN_MAX = 8
 
 
 class NewJob(msgspec.Struct, frozen=True):
@@ -62,7 +61,7 @@ def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
     with connect(agent) as control:
         held = _held(control, name)
     if held.item is None:
-        raise unknown(name, held.names)
+        raise unknown_job(name, held.names)
     former = decode_job(held.item)
     if former.stopped:
         return f"job {name} was stopped before; nothing was changed"
@@ -79,14 +78,6 @@ def list_command(output: str | None, agent: Path | None) -> str:
         answer = control.one(w.JobList())
     assert isinstance(answer, w.Jobs)
     return job_table(answer.jobs) if is_table(output) else as_json(answer.jobs)
-
-
-def unknown(name: str, names: Sequence[str]) -> UsageError:
-    """There is no such job: which may have been meant."""
-    close = get_close_matches(name, names, n=1)
-    shown = ", ".join(names[:NAMES_SHOWN_MAX]) + (", …" if len(names) > NAMES_SHOWN_MAX else "")
-    known = f"did you mean {close[0]}?" if close else f"jobs are {shown}" if names else "no job runs"
-    return UsageError(f"no job is called {name!r}; {known}")
 
 
 def _held(control: Control, name: str) -> w.JobHeld:
@@ -157,15 +148,7 @@ def _check_names(new: NewJob, held: w.JobHeld) -> None:
 
 
 def _nobody(what: str, flag: str, name: str, known: Sequence[str]) -> UsageError:
-    close = get_close_matches(name, known, n=1)
-    names = ", ".join(known[:NAMES_SHOWN_MAX])
-    way = (
-        f"did you mean {close[0]}?"
-        if close
-        else f"there are {names}"
-        if known
-        else f"add a [[{what}]] to one"
-    )
+    way = meant(name, known, f"add a [[{what}]] to one")
     return UsageError(f"{flag}: no agent of the mesh has a {what} {name!r}; {way}")
 
 

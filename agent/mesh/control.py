@@ -179,6 +179,15 @@ class Control:
     def __exit__(self, *about: object) -> None:
         self.close()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether some of an answer is here already."""
+        self._socket.setblocking(False)
+        try:
+            return bool(self._stream.peek(1))
+        finally:
+            self._socket.setblocking(True)
+
     def fileno(self) -> int:
         """Readable when there may be an answer."""
         return self._socket.fileno()

@@ -97,6 +97,8 @@ class Desk:
             yield self._put_job(request.item)
         elif isinstance(request, w.JobList):
             yield w.Jobs(tuple(self._lines()))
+        elif isinstance(request, w.Revoke):
+            yield self._revoke(request.items)
         elif isinstance(request, w.MeshStatus):
             yield await self._status()
         elif isinstance(request, w.MeshTree):
@@ -137,6 +139,17 @@ class Desk:
             f"the mesh does not take job {spec.name!r}: it must be signed with an operator's key that its authority has issued "
             "and not revoked; give the bundle with --keys FILE or ELF_KEYS"
         )
+
+    def _revoke(self, items: Sequence[Item]) -> w.Done:
+        """Raises UsageError for what the mesh's authority has not signed."""
+        for item in items:
+            self._host.submit(item)
+            held = self._directory.get(item.kind, item.name)
+            if item.kind != "revoked" or held is None or held.body != item.body:
+                raise UsageError(
+                    "the mesh does not take this revocation: it must be signed by its authority's key"
+                )
+        return w.Done()
 
     def _lines(self) -> list[w.JobLine]:
         adverts = dict(self.adverts())

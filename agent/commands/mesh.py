@@ -1,0 +1,26 @@
+"""`elf mesh …`: the mesh as the agent on this host sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elf.agent.commands.job import connect
+from elf.agent.commands.mesh_text import as_json, is_table, status_table, tree_dot, tree_text
+from elf.agent.mesh import words as w
+
+
+def status_command(output: str | None, agent: Path | None) -> str:
+    """All members, as text. Raises `ElfError`."""
+    with connect(agent) as control:
+        answer = control.one(w.MeshStatus())
+    assert isinstance(answer, w.Status)
+    return status_table(answer) if is_table(output) else as_json(answer)
+
+
+def tree_command(job: str, output: str, agent: Path | None) -> str:
+    """A job's tree, as text. Raises `ElfError`."""
+    with connect(agent) as control:
+        answer = control.one(w.MeshTree(job))
+    assert isinstance(answer, w.Tree)
+    forms = {"tree": tree_text, "json": as_json, "dot": tree_dot}
+    return forms[output](answer.root)

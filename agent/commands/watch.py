@@ -1,0 +1,97 @@
+"""`elf job watch`: a job's windows, as its master publishes them."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+from elf.agent.commands.job import connect
+from elf.agent.commands.signals import Stop, stop_on_signals
+from elf.agent.commands.streams import say
+from elf.agent.mesh import words as w
+from elf.agent.mesh.control import Control
+from elf.errors import PeerError
+from elf.jobmaster.plan import Plan, decode
+from elf.sinks.result import ColumnInfo, Lines, Sink, Window
+from elf.sinks.terminal import new_console
+from elf.srt import wire
+from elf.srt.messages import Put
+
+WAKE_S = 0.2
+"""Ctrl-C is heard so soon."""
+
+
+def watch_command(name: str, windows: int | None, output: str | None, agent: Path | None) -> int:
+    """Print windows until `windows` of them are final, the job is stopped, or a signal comes.
+
+    Raises `ElfError`, `StreamClosed`.
+    """
+    with stop_on_signals() as stop, connect(agent) as control:
+        sink = new_console(output or "auto", meta=True)
+        try:
+            _follow(_windows(control, name, stop), sink, windows)
+        finally:
+            sink.close()
+    return stop.exit_code
+
+
+def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | None) -> None:
+    """Windows are counted once, when they are final; those of a query without `window`, which never are, each time."""
+    finals: set[tuple[str, int | None]] = set()
+    told = 0
+    for window in windows:
+        if window is None:
+            sink.flush()
+        elif isinstance(window, str):
+            sink.flush()
+            say(window)
+        else:
+            sink.put(window)
+            if window.start is None:
+                told += 1
+            elif window.status != "open":
+                finals.add((window.version, window.start))
+        if count is not None and told + len(finals) >= count:
+            return
+
+
+def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
+    """Windows; None when no more has come yet; at the end of the job, what is to be said."""
+    plans: dict[str, Plan] = {}
+    answers = control.ask(w.JobWatch(name))
+    for answer in answers:
+        if isinstance(answer, w.Versions):
+            plans.update((version, decode(plan)) for version, plan in answer.plans.items())
+        elif isinstance(answer, w.Told):
+            yield _window(name, answer, plans)
+        elif isinstance(answer, w.Done):
+            yield answer.text
+            return
+        if not control.has_more:
+            yield None
+            while not control.has_more and not select.select([control], [], [], WAKE_S)[0]:
+                if stop.event.is_set():
+                    return
+
+
+def _window(name: str, told: w.Told, plans: dict[str, Plan]) -> Window:
+    put = wire.decode(told.put)
+    if not isinstance(put, Put):
+        raise PeerError("the agent told something else than a window")
+    plan = plans[put.version]
+    epoch, node, n = put.revision
+    is_bounded = plan.window is not None
+    return Window(
+        name,
+        put.version,
+        put.start if is_bounded else None,
+        put.end if is_bounded else None,
+        put.status,
+        (epoch, int.from_bytes(node), n),
+        Lines(*put.lines),
+        tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select),
+        put.rows,
+        agents_reporting=put.agents_reporting,
+        agents_expected=put.agents_expected,
+    )

@@ -1,0 +1,171 @@
+"""Following a job's windows from any agent: each that its master publishes comes once, whole, in the order of its revisions.
+
+The machine in one sentence: a Watch goes to the job's master, by the overlay's routes, again each `period_us`; what comes back
+is taken if its revision is higher than what was taken of that window, and handed on when somebody asks.
+
+    event                                | then
+    -------------------------------------+-------------------------------------------------------------------------
+    time                                 | Watch: up to which place all was handed on, and which places never came
+    Shown of a higher ballot             | another master serves: places begin anew
+    Shown, WatchTell of a lower one      | dropped: that master serves no more
+    Shown, a place left out              | the places between are missing; the next Watch says so
+    WatchTell: told more than came       | the same
+    WatchTell that knows what is missing | they are not said again
+    WatchTell: refused                   | `is_refused`
+
+A master that takes over does not know who watches: the next Watch, which the routes lead to it, names the oldest window that is
+not final here, so that nothing final is left out. `seen` counts what was handed on, not what came: whoever does not read stops
+the flow at its master, which then tells final windows only, and later.
+
+Invariants (`check`): what waits is in order of places, none of them handed on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec.structs import replace
+
+from elf.srt.effects import Effect, Route
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import NO_BALLOT, Ballot, Message, Micros, Put, Revision, Shown, Watch, WatchTell
+from elf.srt.parameters import Parameters
+
+NEVER: Micros = (1 << 63) - 1
+BACK = 5
+"""Final windows told at the beginning: what `tail` does with lines."""
+KNOWN_MAX = 4_000
+"""Windows whose revision is remembered: ten hours of ten seconds. Older ones are forgotten, and could come twice."""
+MISSING_MAX = 64
+SLACK = 4
+"""So many windows handed on, or their bytes, are told at once instead of with the next period."""
+
+WindowKey = tuple[str, Micros]
+
+
+class Watcher:
+    """One watch of a job. `number` tells those of one node apart."""
+
+    def __init__(self, job: JobId, me: NodeId, number: int, parameters: Parameters) -> None:
+        self.job, self.number = job, number
+        self.ballot: Ballot = NO_BALLOT
+        self.is_refused = False
+        """The master has too many watchers."""
+        self._me, self.period_us = me, parameters.emit_us
+        self._due: int | None = None  # None: at once
+        self._known: dict[WindowKey, tuple[Revision, bool]] = {}  # and whether it is final
+        self._waiting: deque[tuple[int, Put]] = deque()
+        self._highest = 0  # place that came
+        self._seen = 0  # place up to which all is handed on
+        self._told = 0  # what the last Watch said of that
+        self._missing: list[int] = []
+
+    def step(self, source: NodeId, message: Message, now: int) -> None:
+        """A message to this node; those of other watches are left alone."""
+        if isinstance(message, Shown) and message.number == self.number and message.job == self.job:
+            self._on_shown(message)
+        elif isinstance(message, WatchTell) and message.number == self.number and message.job == self.job:
+            self._on_tell(message)
+
+    def take(self) -> list[Put]:
+        """Windows that came, once each. Who takes them is ready for more."""
+        taken = [put for _, put in self._waiting]
+        self._waiting.clear()
+        self._seen = self._highest
+        if self._seen - self._told >= SLACK:
+            self._due = None
+        return taken
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._waiting)
+
+    def tick(self, now: int) -> list[Effect]:
+        """Say that somebody watches."""
+        if self._due is not None and self._due > now + self.period_us:
+            self._due = now + self.period_us  # the clock went back
+        if self._due is not None and now < self._due:
+            return []
+        self._due, self._told = now + self.period_us, self._seen
+        back = 0 if self.ballot != NO_BALLOT else BACK
+        watch = Watch(
+            self.job,
+            self._me,
+            self.number,
+            self._since_us(),
+            back,
+            self.ballot,
+            self._seen,
+            tuple(self._missing),
+        )
+        return [Route(self.job, watch)]
+
+    @property
+    def deadline(self) -> int:
+        """0: at once."""
+        return 0 if self._due is None else self._due
+
+    def _since_us(self) -> Micros:
+        """Start of the oldest window that is not final here, else the end of what is known."""
+        unfinal = [start for (_, start), (_, is_final) in self._known.items() if not is_final]
+        if unfinal:
+            return min(unfinal)
+        return max((start + 1 for _, start in self._known), default=NEVER)
+
+    def _is_others(self, ballot: Ballot) -> bool:
+        """Rule 7*: ballots are compared in order, and what a lower one says does not count."""
+        return ballot < self.ballot
+
+    def _begin(self, ballot: Ballot) -> None:
+        if ballot > self.ballot:
+            self.ballot = ballot
+            self._highest = self._seen = self._told = 0
+            self._missing.clear()
+            self._waiting = deque((0, put) for _, put in self._waiting)
+
+    def _on_shown(self, shown: Shown) -> None:
+        put = shown.put
+        assert isinstance(put, Put)
+        if self._is_others(put.ballot):
+            return
+        self._begin(put.ballot)
+        if shown.place in self._missing:
+            self._missing.remove(shown.place)
+        self._miss(shown.place - 1)
+        self._highest = max(self._highest, shown.place)
+        key = (put.version, put.start)
+        known, was_final = self._known.get(key, ((0, b"", 0), False))
+        if put.revision <= known:
+            return
+        if was_final and put.status == "final":
+            put = replace(put, status="revised")
+        self._known[key] = (put.revision, was_final or put.status != "open")
+        self._waiting.append((shown.place, put))
+        self._forget()
+
+    def _miss(self, until: int) -> None:
+        """Places after the highest that came, up to this one, never did; of very many only the last are asked for."""
+        self._missing += range(max(self._highest + 1, until + 1 - MISSING_MAX), until + 1)
+        self._missing = self._missing[-MISSING_MAX:]
+
+    def _forget(self) -> None:
+        if len(self._known) > KNOWN_MAX:
+            for key in sorted(self._known, key=lambda key: key[1])[: KNOWN_MAX // 4]:
+                del self._known[key]
+
+    def _on_tell(self, tell: WatchTell) -> None:
+        if self._is_others(tell.ballot):
+            return
+        self.is_refused = tell.refused
+        self._begin(tell.ballot)
+        self._missing = [place for place in self._missing if place > tell.seen]
+        if tell.last > self._highest:
+            self._miss(tell.last)
+            self._highest = tell.last
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        assert self._told <= self._seen <= self._highest
+        assert len(self._missing) <= MISSING_MAX
+        assert all(0 < place <= self._highest for place in self._missing)
+        assert len(self._known) <= KNOWN_MAX
