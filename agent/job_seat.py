@@ -155,7 +155,7 @@ class JobSeat:
         is_new = item is not None and item.body != self.spec.encode()
         if item is not None and is_new:
             self.spec = decode_job(item)
-        if self.spec.stopped:
+        if item is None or self.spec.stopped:  # None: whoever signed it may not any more
             return self._stop(now)
         if is_new and self.master is not None:
             effects += self.master.spec_changed(self.spec, now)

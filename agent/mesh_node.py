@@ -20,7 +20,7 @@ from elf.agent.timers import Timers
 from elf.cbt.budget import Budget
 from elf.errors import PeerError
 from elf.jobmaster.directory import Directory
-from elf.jobmaster.job_spec import AgentAdvert, JobSpec, decode_job
+from elf.jobmaster.job_spec import AgentAdvert, JobSpec, decode_job, is_readable
 from elf.srt import messages as m
 from elf.srt.coded_links import CodedLinks
 from elf.srt.effects import Effect, Notice, Post, Read, Route, Send, Write
@@ -70,6 +70,8 @@ class MeshNode:
     `sources`: names of the sources it reads. `now` is always this node's own clock, in microseconds. coded: links carry bytes,
     with a log's entries and states in this form; without it, messages as they are, among nodes of one process. `has_room`: what
     is sent to a node now travels soon.
+    `sign` puts this node's name to what it tells the directory, `verify` decides whether to believe others there, `is_revoked`
+    whether to go on believing them (`elf.srt.security_items.Notary`); without these all are believed.
     """
 
     def __init__(
@@ -83,13 +85,17 @@ class MeshNode:
         budget: Budget,
         sink_of: SinkOf,
         stores_states: bool = False,
+        sign: Callable[[Item], Item] = lambda item: item,
+        verify: Callable[[Item], bool] = lambda item: True,
+        is_revoked: Callable[[Item], bool] = lambda item: False,
         coded: LogForm | None = None,
         has_room: Callable[[NodeId], bool] = lambda peer: True,
     ) -> None:
         self.id, self.name, self.parameters, self.sources = me.id, name, parameters, tuple(sources)
         self.life = me.incarnation
         self.overlay = Overlay(me, parameters, rng)
-        self.directory = Directory(parameters, lambda item: True, rng)
+        self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
+        self._sign, self._is_revoked = sign, is_revoked
         self.links: dict[NodeId, Link] = {}
         self._coded = None if coded is None else CodedLinks(parameters.frame_bytes_max, coded)
         self._has_room = has_room
@@ -131,6 +137,7 @@ class MeshNode:
             self.directory.share(known)
         else:
             self.directory.restore(records.get(("directory", b""), ()))
+            self.directory.drop(self._is_revoked)
             self.directory.put(self.advert(now), now)
         if warm:
             self.overlay.warm(warm, now)
@@ -145,7 +152,7 @@ class MeshNode:
 
     def advert(self, now: int) -> Item:
         """What this node tells everybody of itself."""
-        return AgentAdvert(self.name, self.sources, self.life, now).item(self.id)
+        return self._sign(AgentAdvert(self.name, self.sources, self.life, now).item(self.id))
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
         """A datagram came."""
@@ -423,7 +430,7 @@ class MeshNode:
             self._timers.watch(departure)
             until = max((now, *(seat.until_us for seat in self.seats.values())))
             advert = AgentAdvert(self.name, self.sources, self.life, now, until)
-            self.directory.put(advert.item(self.id), now)
+            self.directory.put(self._sign(advert.item(self.id)), now)
             self._timers.watch(self.directory)
         if departure.is_over:
             self.has_left = True
@@ -459,6 +466,8 @@ class MeshNode:
 
     def _directory_changed(self, now: int, out: list[Outer]) -> None:
         changed = {item.kind for item in self.directory.take_changes()}
+        if "revoked" in changed:
+            changed |= self._drop_revoked(out)
         if "job" in changed:
             self._open_seats(now, out, {})
         if changed & {"job", "agent", "ballot"}:
@@ -466,6 +475,14 @@ class MeshNode:
                 self._do(seat.directory_changed(now), now, out, seat)
                 self._seat_changed(seat, now, out)
         self._timers.watch(self.directory)
+
+    def _drop_revoked(self, out: list[Outer]) -> set[str]:
+        """Forget what was said under certificates that are revoked; the kinds of it. Jobs among it end. O(items)."""
+        dropped = self.directory.drop(self._is_revoked)
+        if any(item.kind == "agent" and item.name == self.id for item in dropped):
+            text = "the certificate of this agent was revoked: nobody talks to it any more; give it new keys, or stop it"
+            out.append(Notice("revoked", text))
+        return {item.kind for item in dropped}
 
     def _open_seats(
         self, now: int, out: list[Outer], records: Mapping[tuple[str, bytes], Sequence[Any]]
@@ -513,7 +530,7 @@ class MeshNode:
         while effects := seat.settle(now):
             self._do(effects, now, out, seat)
         for item in seat.take_items():
-            self.directory.put(item, now)
+            self.directory.put(self._sign(item), now)
             self._timers.watch(self.directory)
         parent = seat.tree.parent
         if parent != self._watched.get(seat.job):
