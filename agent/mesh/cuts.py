@@ -217,33 +217,62 @@ class MeshSource:
         self._notes.forget(set(files))
         self._front = {generation: state for generation, state in self._front.items() if generation in files}
 
-    def _identify(self, generation: int) -> FileNote:
-        """The note of a file, with its identity if there is a line to make it of."""
-        note = self._notes.of(generation)
+    def _identify(self, generation: int, *, is_read: bool = False) -> None:
+        """Give a file its identity, if there is a line to make it of. is_read: it is not a copy of another one."""
+        note = self._notes.files.get(generation)
+        if generation in self._notes.copies or (note is not None and note.fingerprint):
+            return
         file = self._source.files()[generation]
-        if not note.fingerprint and (file.size or file.state.offset) and not file.denied:
-            try:
-                content = open_known(file)
-            except (OSError, SourceError):
-                return note
-            try:
-                head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
-            except OSError:
-                head = b""
-            finally:
-                os.close(content.descriptor)
-            line = first_line(head, file.state.done or len(head) == HEAD_BYTES)
-            if line is not None:
-                self._notes.identify(note, line)
-                self._is_dirty = True
-        return note
+        line = self._first_line(file)
+        is_copy = note is None and file.state.done and not is_read
+        if is_copy and line is not None and self._notes.original_of(generation, line) is not None:
+            self._is_dirty = True
+            return
+        note = self._notes.of(generation)
+        if line is not None:
+            self._notes.identify(note, line)
+            self._is_dirty = True
 
     @staticmethod
-    def _front_of(file: Followed) -> int | None:
-        """How far the source has read a file; None if it passed it over and does not know its length."""
-        return None if file.state.done and file.packed and not file.state.offset else file.state.offset
+    def _first_line(file: Followed) -> bytes | None:
+        if file.denied or not (file.size or file.state.offset):
+            return None
+        try:
+            content = open_known(file)
+        except (OSError, SourceError):
+            return None
+        try:
+            head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
+        except OSError:
+            return None
+        finally:
+            os.close(content.descriptor)
+        return first_line(head, file.state.done or len(head) == HEAD_BYTES)
+
+    def _front_of(self, note: FileNote) -> int | None:
+        """How far the source has read a file; None if it passed it over, and its length is not known."""
+        file = self._source.files().get(note.generation)
+        if file is None or (note.length is not None and file.state.done):
+            return note.length
+        return None if note.over_us is not None and file.state.done else file.state.offset
+
+    def _is_done(self, note: FileNote) -> bool:
+        file = self._source.files().get(note.generation)
+        return file is None or file.state.done
+
+    def _on_disk(self, note: FileNote) -> Followed | None:
+        """Where its lines can be read now: in the file itself, or in a copy of it."""
+        files = self._source.files()
+        of = [
+            note.generation,
+            *(copy for copy, original in self._notes.copies.items() if original == note.generation),
+        ]
+        there = [files[generation] for generation in of if generation in files]
+        return next((file for file in there if file.inode is not None or file.content is not None), None)
 
     def _save(self) -> None:
+        for file in self._source.files().values():
+            file.intact()  # of a file of which nothing was read its start is looked at now, so that it is known again by it
         self._notes.save(self._source.positions(), self._time_max)
         self._save_s, self._is_dirty = self._now_s, False
 
@@ -262,22 +291,27 @@ class MeshSource:
         self._readings = {
             key: each for key, each in self._readings.items() if self._now_s - each.read_s < ABSENT_S
         }
-        for generation, file in self._source.files().items():
-            self._meet(reading, self._notes.of(generation), file)
+        for note in self._notes.files.values():
+            self._meet(reading, note)
         return reading
 
-    def _meet(self, reading: Reading, note: FileNote, file: Followed) -> None:
+    def _meet(self, reading: Reading, note: FileNote) -> None:
         """Stand in that file, if it is not yet."""
         if not note.fingerprint:
             return
         place = reading.places.get(note.generation)
-        front = self._front_of(file)
         if place is None:
-            reading.meet(note, front, file.state.done)
+            reading.meet(note, self._front_of(note), self._is_done(note))
             return
-        if not place.over or reading.lane or file.inode is None:
+        if not place.over or reading.lane:
             return
-        if front is not None and front > place.offset and place.end_of_part is None:
+        front = self._front_of(note)
+        if (
+            self._on_disk(note) is not None
+            and front is not None
+            and front > place.offset
+            and place.end_of_part is None
+        ):
             self._notes.go_on(note, place.offset)  # it was closed, and has grown
             self._is_dirty = True
         if place.end_of_part is not None:
@@ -314,10 +348,7 @@ class MeshSource:
 
     def _stop_of(self, place: Place) -> int | None:
         """Up to where lines can be had for it; None: to the end of the file on disk, wherever that is."""
-        file = self._source.files().get(place.note.generation)
-        front = place.length if file is None else self._front_of(file)
-        if front is None:
-            front = place.length
+        front = self._front_of(place.note)
         ends = [end for end in (front, place.stop, place.end_of_part) if end is not None]
         return min(ends) if front is not None else None
 
@@ -339,8 +370,10 @@ class MeshSource:
         if block is None:
             return None
         generation = block.file.generation
-        note, file = self._identify(generation), self._source.files()[generation]
+        file = self._source.files()[generation]
+        note = self._note_of(block, file)
         if block.last:
+            note.length = block.end
             note.lost |= self._source.lost_bytes > self._lost_bytes
             self._lost_bytes = self._source.lost_bytes
             self.formats.forget(block.file)
@@ -350,13 +383,20 @@ class MeshSource:
         state = self._front.get(generation)
         if state is None:
             state = self._front[generation] = self._state_before(file, block)
-        batch = self._give(block, state, self._live_at(note, file, block))
+        batch = self._give(block, state, self._live_at(note, block))
         self._count(batch, block)
         if batch.rows:
             latest = int(batch.columns["time"].values.max())
             note.read_to(block.start, latest)
             self._time_max = latest if self._time_max is None else max(self._time_max, latest)
         return block
+
+    def _note_of(self, block: Block, file: Followed) -> FileNote:
+        generation = block.file.generation
+        if generation in self._notes.copies and block.end > block.start:
+            return self._notes.part_from(generation, self._first_line(file) or b"", block.start)
+        self._identify(generation, is_read=True)
+        return self._notes.of(generation)
 
     def _state_before(self, file: Followed, block: Block) -> ParseState:
         """How the front's file stands at a block that is the first since the start."""
@@ -380,8 +420,8 @@ class MeshSource:
 
     def _read_again(self, reading: Reading, place: Place) -> Block | None:
         """Its next block there, to every job that stands there; None if there is none (now)."""
-        generation = place.note.generation
-        file, stop = self._source.files().get(generation), self._stop_of(place)
+        note, generation = place.note, place.note.generation
+        file, stop = self._on_disk(note), self._stop_of(place)
         if file is None or file.denied:
             return None
         scan = None
@@ -389,8 +429,7 @@ class MeshSource:
             scan = self._rescans.pop((generation, place.offset), None) or self._reopen(file, place.offset)
             block = scan.next(stop)
             if block is not None and (file.content is None or file.intact()):
-                note = place.note
-                takers = [(reading, place)] if reading.lane else self._live_at(note, file, block)
+                takers = [(reading, place)] if reading.lane else self._live_at(note, block)
                 assert scan.state is not None
                 self._give(block, scan.state, takers)
                 self.counters.again_bytes += block.end - block.start
@@ -405,7 +444,7 @@ class MeshSource:
         if scan is not None:
             scan.close()
             if stop is None:
-                place.length = place.offset
+                note.length = place.offset
         return None
 
     def _reopen(self, file: Followed, offset: int) -> Rescan:
@@ -430,13 +469,13 @@ class MeshSource:
         while len(self._rescans) > RESCANS_MAX:
             self._rescans.pop(next(iter(self._rescans))).close()
 
-    def _live_at(self, note: FileNote, file: Followed, block: Block) -> list[tuple[Reading, Place]]:
+    def _live_at(self, note: FileNote, block: Block) -> list[tuple[Reading, Place]]:
         """The live readings that stand where the block begins."""
         found = []
         for reading in self._readings.values():
             if reading.lane:
                 continue
-            self._meet(reading, note, file)
+            self._meet(reading, note)
             place = reading.places.get(note.generation)
             if place is None or place.over:
                 continue
@@ -501,26 +540,26 @@ class MeshSource:
         if place.stop is not None and place.offset >= place.stop:
             reading.close(place, 0)
             return True
-        file = self._source.files().get(place.note.generation)
-        if file is None or (file.inode is None and file.content is None and file.state.done):
-            is_whole = file is not None and place.offset == self._front_of(file) and place.stop is None
-            reading.close(place, 0 if is_whole and not place.note.lost else GAP)
+        note, front, is_done = place.note, self._front_of(place.note), self._is_done(place.note)
+        file = self._on_disk(note)
+        is_whole = place.offset == front and place.stop is None
+        if is_whole and not is_done:
             return True
-        front = self._front_of(file)
-        front = place.length if front is None else front
-        if file.denied or (front == place.offset and not file.state.done and place.stop is None):
+        if is_done and (is_whole or file is None):
+            reading.close(place, 0 if is_whole and not note.lost else GAP)
             return True
-        if front == place.offset and file.state.done:
-            reading.close(place, GAP if place.note.lost or place.stop is not None else 0)
+        if file is None:
+            return False  # perhaps it comes back under another name
+        if file.denied:
             return True
-        if at_end and front is not None and place.offset >= front and not file.is_lost:
-            self._shrank(reading, place, file, front)
+        if at_end and front is not None and place.offset >= front:
+            self._shrank(reading, place, is_done, front)
             return True
         return False
 
-    def _shrank(self, reading: Reading, place: Place, file: Followed, front: int) -> None:
+    def _shrank(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
         """The file is shorter than the place: what was there is lost, and what comes at its end is another part of it."""
-        if not (reading.lane or file.state.done or front in place.note.bases):
+        if not (reading.lane or is_done or front in place.note.bases):
             self._notes.go_on(place.note, front)
             self._is_dirty = True
             self._turn(reading, place)
@@ -555,13 +594,9 @@ class MeshSource:
         latest = self._time_max if caught_up else reading.latest_us
         unread = () if at_end else self._source.unread()
         for generation, place in reading.places.items():
-            if not place.over and (generation in unread or not self._is_at_front(place)):
+            if not place.over and (generation in unread or place.offset != self._front_of(place.note)):
                 latest = min(latest or 0, place.last_us or 0)
         is_quiet = self._scan_s is not None and self._scan_s - self._line_s >= QUIET_S
         if caught_up and is_quiet and self._source.complete_until is not None:
             latest = max(latest or 0, self._scan_clock_us - self._idle_grace_us)
         return max(reading.watermark_us, min(latest or 0, self._clock_us))
-
-    def _is_at_front(self, place: Place) -> bool:
-        file = self._source.files().get(place.note.generation)
-        return file is None or place.offset == self._front_of(file)

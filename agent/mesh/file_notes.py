@@ -33,13 +33,14 @@ MAGIC = b"elf-notes-1 "
 class FileNote(msgspec.Struct, array_like=True):
     """generation: what the `Source` calls it. fingerprint: of its first line; 0 until there is one. ordinal: how many other files
     have begun like that. bases: where it begins, and where it went on after it had been closed. highest_us: of the event times
-    read; marks: (offset, highest before it). lost: it went before its end was read. over_us: nothing in it is past this (a file
-    that was not read, because it was last written before what was asked for)."""
+    read; marks: (offset, highest before it). length: once that is known. lost: it went before its end was read.
+    over_us: nothing in it is past this (a file that was not read, because it was last written before what was asked for)."""
 
     generation: int
     fingerprint: int = 0
     ordinal: int = 0
     bases: list[int] = msgspec.field(default_factory=lambda: [0])
+    length: int | None = None
     highest_us: int | None = None
     marks: list[tuple[int, int]] = []
     lost: bool = False
@@ -72,12 +73,14 @@ class FileNote(msgspec.Struct, array_like=True):
 
 
 class Saved(msgspec.Struct, array_like=True):
-    """What `Notes.save` writes. begun: first lines, and how many files began so."""
+    """What `Notes.save` writes. begun: first lines, and how many files began so. copies: a copy's or archive's
+    generation, and that of the file whose lines it holds."""
 
     source: SourceState
     notes: list[FileNote]
     begun: dict[int, int]
     time_max: int | None = None
+    copies: dict[int, int] = {}
 
 
 def first_line(head: bytes, whole: bool) -> bytes | None:
@@ -93,6 +96,10 @@ def first_line(head: bytes, whole: bool) -> bytes | None:
     return (head[at : at + LINE_BYTES] or head[:LINE_BYTES]) if whole and head else None
 
 
+def fingerprint_of(line: bytes) -> int:
+    return int.from_bytes(blake2b(line, digest_size=8).digest()) >> 1 or 1
+
+
 class Notes:
     """The notes of one source, by generation, and the file that keeps them."""
 
@@ -104,6 +111,7 @@ class Notes:
         self.time_max = saved.time_max if saved else None
         self._begun = saved.begun if saved else {}
         self.files = {note.generation: note for note in saved.notes} if saved else {}
+        self.copies = saved.copies if saved else {}
         self.by_identity: dict[int, tuple[FileNote, int]] = {}
         for note in self.files.values():
             self._index(note)
@@ -120,10 +128,18 @@ class Notes:
             note = self.files[generation] = FileNote(generation)
         return note
 
+    def original_of(self, copy: int, line: bytes) -> FileNote | None:
+        """A file was found that holds what was read elsewhere: note it as a copy of the newest that begins like it. O(files)."""
+        fingerprint = fingerprint_of(line)
+        alike = [note for note in self.files.values() if note.fingerprint == fingerprint]
+        if not alike:
+            return None
+        self.copies[copy] = alike[-1].generation
+        return alike[-1]
+
     def identify(self, note: FileNote, line: bytes) -> None:
         """Its first line is known. O(1)."""
-        fingerprint = int.from_bytes(blake2b(line, digest_size=8).digest()) >> 1 or 1
-        note.fingerprint = fingerprint
+        note.fingerprint = fingerprint = fingerprint_of(line)
         note.ordinal = self._begun.pop(fingerprint, 0)
         self._begun[fingerprint] = note.ordinal + 1
         if len(self._begun) > BEGUN_MAX:
@@ -135,16 +151,26 @@ class Notes:
         note.bases.append(base)
         self._index(note)
 
+    def part_from(self, copy: int, line: bytes, base: int) -> FileNote:
+        """A copy has grown at `base`: what comes there was not read elsewhere."""
+        del self.copies[copy]
+        note = self.files[copy] = FileNote(copy, bases=[base])
+        self.identify(note, line)
+        return note
+
     def forget(self, generations: set[int]) -> None:
-        """All but these are gone for good."""
-        for generation in self.files.keys() - generations:
+        """All but these, and what they are copies of, are gone for good."""
+        self.copies = {copy: of for copy, of in self.copies.items() if copy in generations}
+        for generation in self.files.keys() - generations - set(self.copies.values()):
             note = self.files.pop(generation)
             for part in range(len(note.bases)):
                 self.by_identity.pop(note.identity(part), None)
 
     def save(self, source: SourceState, time_max: int | None) -> None:
         """Write all of it, in place of what was there. What a crash takes of it is found out again from the files."""
-        data = msgspec.msgpack.encode(Saved(source, list(self.files.values()), self._begun, time_max))
+        data = msgspec.msgpack.encode(
+            Saved(source, list(self.files.values()), self._begun, time_max, self.copies)
+        )
         new = self._path.with_suffix(".new")
         try:
             new.write_bytes(MAGIC + zlib.crc32(data).to_bytes(4) + data)

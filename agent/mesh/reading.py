@@ -16,15 +16,14 @@ from elf.srt.messages import CLOSED, FIRST, Micros, Position, Schedule, Slot, Sp
 
 
 class Place(msgspec.Struct):
-    """In one file. part: see `FileNote.bases`. stop: where a lane ends in it. length: of a file that the source did not read,
-    once known. last_us: time of the last line given. over: closed, and told so."""
+    """In one file. part: see `FileNote.bases`. stop: where a lane ends in it. last_us: time of the last line given. over: closed,
+    and told so."""
 
     note: FileNote
     part: int
     slot: Slot
     offset: int
     stop: int | None = None
-    length: int | None = None
     last_us: Micros | None = None
     over: bool = False
 
@@ -61,7 +60,7 @@ class Reading:
         return True
 
     def meet(self, note: FileNote, front: int | None, is_done: bool) -> None:
-        """Take a place in a file that it has none in. front: how far the source has read it; None: not at all."""
+        """Take a place in a file that it has none in. front: how far it can be read; None: that is not known."""
         for part, base in enumerate(note.bases):
             slot = (self._worker, note.identity(part), self.lane)
             given = self.given.get(slot)
