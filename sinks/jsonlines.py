@@ -65,7 +65,9 @@ class JsonLines(RowStream):
 
 
 def meta_json(window: Window) -> bytes:
-    """The `_elf` object of a window's rows."""
+    """The `_elf` object of a window's rows. A node in a revision is 32 hexadecimal digits, which compare in order and which no
+    reader of JSON rounds."""
+    epoch, node, n = window.revision
     bounds = "null" if window.start is None or window.end is None else window_json((window.start, window.end))
     return msgspec.json.encode(
         {
@@ -73,7 +75,7 @@ def meta_json(window: Window) -> bytes:
             "version": window.version,
             "window": msgspec.Raw(bounds),
             "status": window.status,
-            "revision": list(window.revision),
+            "revision": [epoch, f"{node:032x}" if node else 0, n],
             "agents_reporting": window.agents_reporting,
             "agents_expected": window.agents_expected,
             "lines_read": window.lines.read,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,7 +16,7 @@ from elf.agent.mesh.control import ControlServer
 from elf.agent.mesh.desk import Desk
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.agent.simulator.sources import Traffic, VirtualSource
-from elf.agent.simulator.world import EPOCH_US, Actor, World
+from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.srt.ids import job_id, node_id
 from elf.srt.messages import Contact, Item, StatusTell
 from elf.srt.parameters import Parameters
@@ -59,6 +61,7 @@ class Mesh:
         self.world = World(seed, Parameters())
         self.hosts: list[Hosted] = []
         self._folder, self._nodes, self._seconds = folder, nodes, seconds
+        self._todo: list[tuple[Callable[[], None], threading.Event]] = []
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -87,6 +90,10 @@ class Mesh:
             await server.start()
         self._ready.set()
         while not self._stop.is_set():
+            while self._todo:
+                do, done = self._todo.pop()
+                do()
+                done.set()
             self.world.run_until(self.world.now_us + STEP_US)
             await asyncio.sleep(STEP_S)
         for server in servers:
@@ -103,6 +110,39 @@ class Mesh:
         """How many agents serve it."""
         seats = [host.node.seats.get(job_id(job)) for host in self.hosts]
         return sum(seat is not None and seat.master is not None for seat in seats)
+
+    def tree_size(self, job: str) -> int:
+        """Nodes that are somebody's child, and the root."""
+        seats = [host.node.seats[job_id(job)] for host in self.hosts]
+        return 1 + len({child for seat in seats for child in seat.tree.children})
+
+    def watched(self, job: str) -> int:
+        """By how many."""
+        seats = [host.node.seats.get(job_id(job)) for host in self.hosts]
+        return sum(
+            len(seat.master.watchers) for seat in seats if seat is not None and seat.master is not None
+        )
+
+    def truth(self, start: str, size_us: int) -> dict[str, int]:
+        """Lines by path in a window, from one pass over all logs."""
+        low = int(datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()) * SECOND
+        found: Counter[str] = Counter()
+        for host in self.hosts:
+            for file in host.actor.source.files if host.actor.source else ():
+                inside = (file.event_us >= low) & (file.event_us < low + size_us)
+                found.update(PATHS.paths[key] for key in file.key[inside].tolist())
+        return dict(found)
+
+    def in_world(self, do: Callable[[], None]) -> None:
+        """Something happens in the loop's thread, between two moments."""
+        done = threading.Event()
+        self._todo.append((do, done))
+        assert done.wait(10)
+
+    def restart(self, host: Hosted) -> None:
+        """An agent that has crashed starts again, without its control socket."""
+        seed = next(each for each in self.hosts if each is not host and each.actor.node is not None)
+        self.world.start(host.actor, [seed.node.overlay.me])
 
     def __enter__(self) -> Mesh:
         self._thread.start()

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
+from elf.agent.mesh.control import Control
+from elf.agent.mesh.words import JobWatch, Told, Versions
+from elf.srt.ids import job_id
+from elf.srt.messages import Put
+from elf.srt.wire import decode
 from elf.typer_cli import main
-from tests.hosted import Mesh
+from tests.hosted import SECOND, Mesh
 
 SQL = "SELECT window, path, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY window(time, '2 seconds'), path"
 
@@ -94,3 +101,150 @@ class TestJobs:
         assert code == 1
         assert err.count("\n") == 1
         assert "elf agent run" in err
+
+
+class TestMesh:
+    def test_status_names_members_and_what_is_wrong(
+        self, mesh: Mesh, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        mesh.hosts[2].actor.clock_us += 3 * SECOND
+        agent = ("--agent", str(mesh.socket()))
+        assert run(capsys, "job", "start", "hits", "--sql", SQL, *agent)[0] == 0
+        mesh.wait_for(lambda: mesh.masters("hits") == 1)
+        code, out, _ = run(capsys, "mesh", "status", "--output", "json", *agent)
+        assert code == 0
+        status = json.loads(out)
+        members = {member["name"]: member for member in status["members"]}
+        assert list(members) == ["web0", "web1", "web2"]
+        assert {member["state"] for member in members.values()} == {"alive"}
+        assert status["me"] == members["web0"]["id"]
+        assert sum(member["roles"]["master"] for member in members.values()) == 1
+        assert all(member["roles"]["worker"] == 1 for member in members.values())
+        assert all(member["version"] == "1.0" for member in members.values())
+        assert abs(members["web2"]["skew_us"] - 3 * SECOND) < SECOND // 10
+        assert abs(members["web1"]["skew_us"]) < SECOND // 10
+        (problem,) = status["problems"]
+        assert problem.startswith("web2: its clock is 3.0 s ahead")
+        code, out, _ = run(capsys, "mesh", "status", "--output", "table", *agent)
+        assert "web1" in out
+        assert "+3000." in out
+        assert "problem: web2" in out
+
+    def test_a_dead_member_is_named(self, mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+        mesh.in_world(lambda: mesh.world.crash(mesh.hosts[1].actor))
+        _, out, _ = run(capsys, "mesh", "status", "--output", "json", "--agent", str(mesh.socket()))
+        status = json.loads(out)
+        states = {member["name"]: member["state"] for member in status["members"]}
+        assert states["web1"] in ("suspect", "dead")
+        assert any(problem.startswith("web1: does not answer") for problem in status["problems"])
+
+    def test_tree(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        with Mesh(tmp_path, nodes=24) as mesh:
+            agent = ("--agent", str(mesh.socket(7)))
+            assert run(capsys, "job", "start", "hits", "--sql", SQL, *agent)[0] == 0
+            mesh.wait_for(lambda: mesh.masters("hits") == 1 and mesh.tree_size("hits") == 24)
+            code, out, _ = run(capsys, "mesh", "tree", "hits", "--output", "json", *agent)
+            assert code == 0
+            root = json.loads(out)
+            assert all(set(node) >= {"name", "id", "children"} for node in nodes_of(root))
+            assert sorted(node["name"] for node in nodes_of(root)) == sorted(f"web{i}" for i in range(24))
+            master = next(host for host in mesh.hosts if host.node.seats[job_id("hits")].master is not None)
+            assert root["id"] == master.node.id.hex()
+            parents = {child["id"]: node["id"] for node in nodes_of(root) for child in node["children"]}
+            for host in mesh.hosts:
+                parent = host.node.seats[job_id("hits")].tree.parent
+                assert parents.get(host.node.id.hex()) == (parent.hex() if parent else None)
+            _, dot, _ = run(capsys, "mesh", "tree", "hits", "--output", "dot", *agent)
+            assert dot.count(" -> ") == 23
+            _, text, _ = run(capsys, "mesh", "tree", "hits", *agent)
+            assert len(text.splitlines()) == 24
+            code, _, err = run(capsys, "mesh", "tree", "hit", *agent)
+            assert code == 2
+            assert "did you mean hits?" in err
+
+
+def nodes_of(node: dict[str, Any]) -> list[dict[str, Any]]:
+    return [node, *(below for child in node["children"] for below in nodes_of(child))]
+
+
+class TestWatch:
+    def test_windows_are_exact_and_say_so(self, mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+        agent = ("--agent", str(mesh.socket(1)))
+        assert run(capsys, "job", "start", "hits", "--sql", SQL, "--lateness", "1s", *agent)[0] == 0
+        code, out, err = run(capsys, "job", "watch", "hits", "--windows", "3", "--output", "json", *agent)
+        assert (code, err) == (0, "")
+        rows = [json.loads(line) for line in out.splitlines()]
+        finals: dict[str, dict[str, int]] = {}
+        last: dict[str, list[Any]] = {}
+        for row in rows:
+            about = row["_elf"]
+            assert about["job"] == "hits"
+            start = row["window"]["start"]
+            assert last.get(start, []) <= about["revision"]
+            last[start] = about["revision"]
+            epoch, node, n = about["revision"]
+            assert epoch >= 1
+            assert len(node) == 32
+            assert n >= 1
+            if about["status"] != "open":
+                assert about["agents_reporting"] == about["agents_expected"] == 3
+                assert about["lines_read"] == about["lines_parsed"] > 0
+                assert about["lines_rejected"] == about["lines_late"] == 0
+                finals.setdefault(start, {})[row["path"]] = row["hits"]
+        assert len(finals) == 3
+        for start, hits in finals.items():
+            assert hits == mesh.truth(start, 2 * SECOND)
+
+    def test_it_ends_when_the_job_is_stopped(self, mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+        agent = ("--agent", str(mesh.socket(2)))
+        assert run(capsys, "job", "start", "hits", "--sql", SQL, *agent)[0] == 0
+        watch = Thread(target=main, args=(["job", "watch", "hits", "--output", "json", *agent],))
+        watch.start()
+        mesh.wait_for(lambda: mesh.watched("hits") == 1)
+        assert main(["job", "stop", "hits", "--agent", str(mesh.socket(0))]) == 0
+        watch.join(10)
+        assert not watch.is_alive()
+        assert "job hits was stopped" in capsys.readouterr().err
+
+    def test_who_hangs_up_is_forgotten(self, mesh: Mesh) -> None:
+        agent = str(mesh.socket(2))
+        assert main(["job", "start", "hits", "--sql", SQL, "--agent", agent]) == 0
+        with Control(Path(agent)) as control:
+            answers = control.ask(JobWatch("hits"))
+            assert isinstance(next(answers), Versions)
+            assert mesh.watched("hits") == 1
+        mesh.wait_for(lambda: mesh.watched("hits") == 0)
+
+    def test_a_takeover_is_followed(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """The master dies: final windows before and after are all there, none twice, revisions in order."""
+        with Mesh(tmp_path, nodes=5) as mesh:
+            job = job_id("hits")
+            assert (
+                main(
+                    ["job", "start", "hits", "--sql", SQL, "--lateness", "1s", "--agent", str(mesh.socket())]
+                )
+                == 0
+            )
+            mesh.wait_for(lambda: mesh.masters("hits") == 1)
+            dead = next(host for host in mesh.hosts if host.node.seats[job].master is not None)
+            asked = next(number for number, host in enumerate(mesh.hosts) if host is not dead)
+            revisions: dict[int, list[Any]] = {}
+            finals: list[int] = []
+            with Control(mesh.socket(asked)) as control:
+                for answer in control.ask(JobWatch("hits")):
+                    if not isinstance(answer, Told):
+                        continue
+                    put = decode(answer.put)
+                    assert isinstance(put, Put)
+                    assert list(put.revision) > revisions.get(put.start, [])
+                    revisions[put.start] = list(put.revision)
+                    if put.status != "open":
+                        finals.append(put.start)
+                    if len(finals) == 2 and dead.actor.node is not None:
+                        mesh.in_world(lambda: mesh.world.crash(dead.actor))
+                        mesh.in_world(lambda: mesh.restart(dead))
+                    if len(set(finals)) >= 9:
+                        break
+            starts = sorted(set(finals))
+            assert starts == list(range(starts[0], starts[-1] + 1, 2 * SECOND))
+            assert len({revision[0] for revision in revisions.values()}) == 2
