@@ -18,6 +18,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
+from elf import __version__
 from elf.agent.allocator import resident_bytes
 from elf.agent.config import Config
 from elf.agent.mesh.clock import Clock
@@ -37,7 +40,7 @@ from elf.jobmaster.log_codec import LOG
 from elf.srt.effects import Notice, Read, Send, Write
 from elf.srt.events import Cut
 from elf.srt.ids import NodeId, node_id, short
-from elf.srt.messages import Contact, Item, Message
+from elf.srt.messages import Contact, Item, Message, StatusTell
 from elf.srt.security import Keys, Trust
 from elf.srt.security_items import Notary
 from elf.srt.transport import Transport
@@ -71,6 +74,7 @@ class Host:
         self.node: MeshNode
         self.transport: Transport
         self.store: Store
+        self.budget: Budget
         self.seeds: Seeds
         self._loop: asyncio.AbstractEventLoop
         self._threads: dict[str, ThreadPoolExecutor] = {}
@@ -136,15 +140,15 @@ class Host:
         )
         self.transport.start()
         contact = Contact(me, life, self.transport.address)
-        budget = Budget(self.config.agent.memory_max, self.config.agent.state_dir, resident_bytes)
-        self._open_sources(me, budget)
+        self.budget = Budget(self.config.agent.memory_max, self.config.agent.state_dir, resident_bytes)
+        self._open_sources(me)
         self.node = MeshNode(
             contact,
             self.config.agent.name,
             self.mesh.parameters,
             Random(os.urandom(16)),
             tuple(self.sources),
-            budget=budget,
+            budget=self.budget,
             sink_of=self._sink_of,
             sinks=[sink.name for sink in self.mesh.sinks],
             coded=LOG,
@@ -171,7 +175,7 @@ class Host:
         """A seed has answered that was not there when this node began."""
         self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
-    def _open_sources(self, me: NodeId, budget: Budget) -> None:
+    def _open_sources(self, me: NodeId) -> None:
         for section in self.config.sources:
             self.sources[section.name] = MeshSource(
                 section.name,
@@ -179,7 +183,7 @@ class Host:
                 section.format,
                 section.timezone,
                 me,
-                budget,
+                self.budget,
                 self.config.agent.state_dir,
                 agent=self.config.agent.name,
                 idle_grace_us=self.mesh.parameters.idle_grace_us,
@@ -233,6 +237,23 @@ class Host:
     def clock_us(self) -> int:
         """The node's clock."""
         return self.clock.now_us()
+
+    def describe(self, tell: StatusTell) -> StatusTell:
+        """Add what only the process knows."""
+        return replace(
+            tell,
+            version=__version__,
+            up_s=max(0, int(time.time() - self.started_s)),
+            memory_bytes=self.budget.used,
+            memory_max=self.config.agent.memory_max,
+            lag_bytes=sum(sum(source.lag_bytes().values()) for source in self.sources.values()),
+            problems=tuple(problem[:500] for problem in self._problems()),
+        )
+
+    def _problems(self) -> list[str]:
+        name = self.config.agent.name
+        refused = [f"{name}: the disk takes nothing; make room, or mend it"] if self.store.is_refused else []
+        return [*refused, *(f"{name}: {problem}" for problem in self.seeds.problems)]
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform what follows."""

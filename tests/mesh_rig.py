@@ -1,0 +1,552 @@
+"""A mesh of real agents for tests: processes of `elf agent run` on loopback, each beside a web server's log of its own.
+
+    with Fleet(tmp_path, 3) as fleet:
+        fleet.start_job("hits", SQL)
+        with fleet.traffic(), fleet.watch("hits") as seen:
+            seen.wait(lambda: seen.finals >= 2)
+            fleet.agents[1].kill()
+        assert fleet.settled(seen) == fleet.counted()
+
+Nothing here sleeps where it can wait for something, and everything it started has ended when the `with` is left. Timings are fast
+(`FAST`), so that a death is found within half a second. Event times are the clock's, to the millisecond.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from elf.agent.mesh import words as w
+from elf.agent.mesh.control import SOCKET, Control
+from elf.errors import ElfError
+from elf.srt import wire
+from elf.srt.messages import Put
+
+FAST = {
+    "flush": "60ms",
+    "combine_max": "15ms",
+    "emit": "60ms",
+    "park": "900ms",
+    "idle_grace": "300ms",
+    "acknowledge": "90ms",
+    "retransmit_min": "150ms",
+    "retransmit_max": "450ms",
+    "link_dead": "800ms",
+    "probe": "150ms",
+    "probe_timeout": "60ms",
+    "suspect": "450ms",
+    "join_retry": "100ms",
+    "repair": "400ms",
+    "path": "250ms",
+    "parent_silence": "900ms",
+    "tree_retry": "100ms",
+    "size": "50ms",
+    "gossip": "250ms",
+    "rumor": "10ms",
+    "append": "5ms",
+    "ask": "50ms",
+    "ask_max": "250ms",
+    "transfer_max": "1500ms",
+}
+FORMAT = '$msec "$request" $status $body_bytes_sent'
+WINDOW_S = 1
+SQL = (
+    f"SELECT window, status, count(*) AS hits, sum(bytes) AS bytes FROM access "
+    f"GROUP BY window(time, '{WINDOW_S} second'), status"
+)
+LATENESS = "300ms"
+AHEAD_S = 3.0
+"""The lines that close a log's last windows are so far in its future."""
+WAIT_S = 20.0
+"""No wait of a test takes longer, unless something is broken."""
+STATUSES = (200, 200, 200, 301, 404, 500)
+
+Totals = dict[int, dict[int, tuple[int, int]]]
+"""Start of a window in µs -> status -> (hits, bytes)."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; they are all held until all are known, so none comes twice."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def wait_until(happened: Callable[[], bool], what: str, seconds: float = WAIT_S) -> None:
+    """For what other processes do: there is nothing to wait on, so look every few milliseconds."""
+    until = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < until, f"after {seconds:.0f} s: {what}"
+        time.sleep(0.01)
+
+
+class Agent:
+    """One agent and its log."""
+
+    def __init__(self, folder: Path, name: str, port: int, config: str) -> None:
+        self.folder, self.name, self.port = folder, name, port
+        self.log = folder / "access.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True)
+        (folder / "elf.toml").write_text(config)
+        self.log.touch()
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "state" / SOCKET
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        """`elf agent run`; what it says goes to `said`."""
+        assert not self.is_running
+        quick = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "ELF_"))}
+        with (self.folder / "said").open("ab") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "elf", "agent", "run", "-c", "elf.toml"],
+                cwd=self.folder,
+                env=quick,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
+
+    def said(self) -> str:
+        """All that the agent has said, in all its lives."""
+        path = self.folder / "said"
+        return path.read_text() if path.exists() else ""
+
+    def wait_ready(self) -> None:
+        """Until commands reach it."""
+
+        def answers() -> bool:
+            assert self.is_running, f"{self.name} ended:\n{self.said()}"
+            with suppress(ElfError), Control(self.socket) as control:
+                control.one(w.JobList())
+                return True
+            return False
+
+        wait_until(answers, f"{self.name} does not answer:\n{self.said()}")
+
+    def ask(self, request: w.Request) -> Any:
+        """The one answer of a request."""
+        with Control(self.socket) as control:
+            return control.one(request)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """At once, as when the power goes."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """In good order. The exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        assert self.process is not None
+        self.signal(signal.SIGCONT)
+        self.signal(number)
+        return self.process.wait(WAIT_S)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT at the end."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+    def write(self, lines: Sequence[str]) -> None:
+        """At once, at the end of the log, wherever it is by now."""
+        with self.log.open("a") as log:
+            log.write("".join(f"{line}\n" for line in lines))
+
+    def rotate(self) -> None:
+        """As logrotate does it: every file a number higher, a new one in the place of the first."""
+        for path in sorted(self.folder.glob("access.log.*"), key=lambda path: -int(path.suffix[1:])):
+            path.rename(self.folder / f"access.log.{int(path.suffix[1:]) + 1}")
+        self.log.rename(self.folder / "access.log.1")
+        self.log.touch()
+
+    def lines(self) -> Iterator[str]:
+        """All that its server has logged."""
+        for path in self.folder.glob("access.log*"):
+            yield from path.read_text().splitlines()
+
+    def cpu_s(self) -> float:
+        """Processor time that it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_bytes(self) -> int:
+        """Resident."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+
+def line(at_s: float, status: int, size: int) -> str:
+    """A line in the rig's format."""
+    return f'{at_s:.3f} "GET /p HTTP/1.1" {status} {size}'
+
+
+class Fleet:
+    """Agents 0 … count-1, all started and, unless `wait` is False, all in one mesh.
+
+    timings: of [mesh]. agent: more lines of each agent's [agent] section. more: text behind the sections of agent number i.
+    security: "none", or "curve" with keys that the rig makes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        *,
+        timings: Mapping[str, str] = FAST,
+        agent: str = "",
+        more: Callable[[int], str] = lambda number: "",
+        security: str = "none",
+        seeds: int = 2,
+        wait: bool = True,
+    ) -> None:
+        self.folder, self.security, self._wait = folder, security, wait
+        self._timings, self._agent, self._more, self._n_seeds = timings, agent, more, seeds
+        self.agents: list[Agent] = []
+        self._keys: list[str] = []
+        self._seeds: list[str] = []
+        self._random = random.Random(1)
+        self.last_s = 0.0
+        """Time of the last line."""
+        self._make(count)
+
+    def _make(self, count: int) -> None:
+        ports = free_ports(count)
+        if self.security == "curve":
+            self._issue(count, ports)
+        else:
+            self._seeds = [f"127.0.0.1:{port}" for port in ports[: self._n_seeds]]
+        for number, port in enumerate(ports):
+            name = f"a{number}"
+            self.agents.append(Agent(self.folder / name, name, port, self._config(number, name, port)))
+
+    def _issue(self, count: int, ports: Sequence[int]) -> None:
+        """Keys for every agent, and for an operator."""
+        from elf.srt.addresses import Address
+        from elf.srt.security import Authority
+        from elf.srt.security_files import save_keys
+
+        authority, now_s = Authority(), int(time.time())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_keys(authority.issue("op", "operator", now_s), self.operator)
+        for number in range(count):
+            keys = authority.issue(f"a{number}", "agent", now_s)
+            path = self.folder / f"a{number}.keys"
+            save_keys(keys, path)
+            self._keys.append(str(path))
+            if number < self._n_seeds:
+                self._seeds.append(str(Address(f"127.0.0.1:{ports[number]}", keys.curve_public)))
+
+    @property
+    def operator(self) -> Path:
+        """Bundle of keys that signs jobs."""
+        return self.folder / "operator.keys"
+
+    def _config(self, number: int, name: str, port: int) -> str:
+        timings = "\n".join(f'{key} = "{value}"' for key, value in self._timings.items())
+        keys = f'[keys]\nbundle = "{self._keys[number]}"' if self._keys else ""
+        return f"""\
+[agent]
+name = "{name}"
+state_dir = "state"
+listen = "127.0.0.1:{port}"
+seeds = {json.dumps(self._seeds)}
+security = "{self.security}"
+{self._agent}
+
+[mesh]
+{timings}
+
+{keys}
+
+[[source]]
+name = "access"
+path = "access.log*"
+format = '{FORMAT}'
+start = "beginning"
+
+{self._more(number)}
+"""
+
+    def __enter__(self) -> Fleet:
+        try:
+            for agent in self.agents:
+                agent.start()
+            if self._wait:
+                self.wait_joined()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if error is not None:
+            for agent in self.agents:
+                error.add_note(f"--- {agent.name} said ---\n{agent.said()[-2_000:]}")
+
+    def close(self) -> None:
+        """End every agent."""
+        running = [agent for agent in self.agents if agent.is_running]
+        for agent in running:
+            agent.signal(signal.SIGKILL)
+        for agent in running:
+            assert agent.process is not None
+            agent.process.wait(WAIT_S)
+
+    def wait_joined(self) -> None:
+        """Until each running agent counts all of them as alive."""
+        running = [agent for agent in self.agents if agent.is_running]
+        for agent in running:
+            agent.wait_ready()
+        for agent in running:
+            wait_until(
+                lambda agent=agent: self._alive(agent) >= len(running),  # type: ignore[misc]
+                f"{agent.name} does not see {len(running)} agents",
+            )
+
+    @staticmethod
+    def _alive(agent: Agent) -> int:
+        status = agent.ask(w.MeshStatus())
+        assert isinstance(status, w.Status)
+        return sum(member.state == "alive" for member in status.members)
+
+    # Jobs.
+
+    def elf(self, *arguments: str, at: int = 0) -> str:
+        """`elf … --agent SOCKET`, in this process. What it printed."""
+        from typer.testing import CliRunner
+
+        from elf.typer_cli import app
+
+        result = CliRunner().invoke(app, [*arguments, "--agent", str(self.agents[at].socket)])
+        assert result.exit_code == 0, f"elf {' '.join(arguments)}: {result.output} {result.exception!r}"
+        return result.output
+
+    def start_job(
+        self, name: str, sql: str = SQL, *options: str, at: int = 0, lateness: str = LATENESS
+    ) -> None:
+        """`elf job start` at that agent; returns when every running agent knows the job and one serves it."""
+        keys = ["--keys", str(self.operator)] if self._keys else []
+        self.elf("job", "start", name, "--sql", sql, "--lateness", lateness, *keys, *options, at=at)
+        running = [agent for agent in self.agents if agent.is_running]
+        for agent in running:
+            wait_until(
+                lambda agent=agent: bool(self.master_name(name, agent)), f"{agent.name} knows no master"
+            )  # type: ignore[misc]
+
+    @staticmethod
+    def master_name(job: str, agent: Agent) -> str:
+        """Who serves the job, as far as that agent knows; "" if it knows of nobody."""
+        answer = agent.ask(w.JobList())
+        assert isinstance(answer, w.Jobs)
+        return next((each.master for each in answer.jobs if each.name == job), "")
+
+    def master(self, job: str) -> Agent:
+        """Who serves the job, as the first running agent knows it."""
+        first = next(agent for agent in self.agents if agent.is_running)
+        name = self.master_name(job, first)
+        return next(agent for agent in self.agents if agent.name == name)
+
+    @contextmanager
+    def watch(self, job: str, at: int = 0) -> Iterator[Seen]:
+        """What `elf job watch` at that agent hears meanwhile."""
+        seen = Seen(self.agents[at].socket, job)
+        try:
+            yield seen
+        finally:
+            seen.close()
+
+    # Lines.
+
+    def log(self, count: int = 1) -> None:
+        """So many lines, now, at each agent's server, whether the agent runs or not."""
+        now_s = time.time()
+        self.last_s = max(self.last_s, now_s)
+        for agent in self.agents:
+            agent.write([self._line(now_s) for _ in range(count)])
+
+    def _line(self, at_s: float) -> str:
+        return line(at_s, self._random.choice(STATUSES), self._random.randrange(10_000))
+
+    @contextmanager
+    def traffic(self, lines_per_s: float = 50.0, *, rotate_s: float = 0.0) -> Iterator[None]:
+        """Lines at every server meanwhile; with `rotate_s` the logs are rotated now and then."""
+        stop = threading.Event()
+
+        def write() -> None:
+            rotated = time.monotonic()
+            while not stop.wait(1 / lines_per_s):
+                self.log()
+                if rotate_s and time.monotonic() - rotated > rotate_s:
+                    rotated = time.monotonic()
+                    for agent in self.agents:
+                        agent.rotate()
+
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def close_windows(self) -> None:
+        """A line far enough ahead at each server, so that every window before is final without anybody waiting for a clock."""
+        ahead_s = max(self.last_s, time.time()) + AHEAD_S
+        for agent in self.agents:
+            agent.write([line(ahead_s, 200, 0)])
+
+    # Truth.
+
+    def counted(self) -> Totals:
+        """One pass over all logs: windows that ended before the lines of `close_windows`."""
+        totals: dict[int, dict[int, Counter[str]]] = {}
+        end_us = (int(self.last_s) // WINDOW_S + 1) * WINDOW_S * 1_000_000
+        for agent in self.agents:
+            for text in agent.lines():
+                at, _, rest = text.partition(" ")
+                status, size = rest.rpartition('"')[2].split()
+                start = int(float(at)) // WINDOW_S * WINDOW_S * 1_000_000
+                if start < end_us:
+                    cell = totals.setdefault(start, {}).setdefault(int(status), Counter())
+                    cell["hits"] += 1
+                    cell["bytes"] += int(size)
+        return {
+            start: {status: (cell["hits"], cell["bytes"]) for status, cell in row.items()}
+            for start, row in sorted(totals.items())
+        }
+
+    def settled(self, seen: Seen) -> Totals:
+        """Write no more, wait until all windows are final at a watcher, and take what they say."""
+        self.close_windows()
+        wanted = set(self.counted())
+        seen.wait(
+            lambda: wanted <= seen.final_starts,
+            lambda: f"windows {sorted(wanted - seen.final_starts)} are not final",
+        )
+        return {start: totals for start, totals in seen.totals().items() if start in wanted}
+
+
+class Seen:
+    """What one watcher hears, collected in a thread. If its agent ends it goes on when that is back."""
+
+    def __init__(self, path: Path, job: str) -> None:
+        self.puts: list[tuple[float, Put]] = []
+        """As they came, with the moment of `time.time`."""
+        self.latest: dict[int, Put] = {}
+        """Window start -> what holds for it."""
+        self._path, self._job = path, job
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._control: Control | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                self._listen()
+            except (ElfError, OSError, ValueError):
+                time.sleep(0.02)
+
+    def _listen(self) -> None:
+        with Control(self._path) as control:
+            self._control = control
+            for answer in control.ask(w.JobWatch(self._job)):
+                if isinstance(answer, w.Told):
+                    put = wire.decode(answer.put)
+                    assert isinstance(put, Put)
+                    self._take(put)
+
+    def _take(self, put: Put) -> None:
+        with self._changed:
+            self.puts.append((time.time(), put))
+            held = self.latest.get(put.start)
+            if held is None or held.revision < put.revision:
+                self.latest[put.start] = put
+            self._changed.notify_all()
+
+    @property
+    def final_starts(self) -> set[int]:
+        return {start for start, put in self.latest.items() if put.status != "open"}
+
+    @property
+    def finals(self) -> int:
+        """How many windows are final."""
+        return len(self.final_starts)
+
+    def wait(
+        self,
+        happened: Callable[[], bool],
+        what: Callable[[], str] = lambda: "it did not happen",
+        seconds: float = WAIT_S,
+    ) -> None:
+        """Until that holds, looked at after each window that comes."""
+        with self._changed:
+            assert self._changed.wait_for(happened, seconds), f"after {seconds:.0f} s: {what()}"
+
+    def wait_finals(self, more: int = 1) -> None:
+        """Until so many windows more are final than are now."""
+        wanted = self.finals + more
+        self.wait(lambda: self.finals >= wanted, lambda: f"{self.finals} windows are final, not {wanted}")
+
+    def totals(self) -> Totals:
+        """What the windows of `SQL` say."""
+        return {start: totals_of(put) for start, put in sorted(self.latest.items())}
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._control is not None:
+            self._control.close()
+        self._thread.join(WAIT_S)
+
+
+def totals_of(put: Put) -> dict[int, tuple[int, int]]:
+    """The rows of a window of `SQL`."""
+    return {int(row[1]): (int(row[2]), int(row[3])) for row in rows_of(put)}
+
+
+def rows_of(put: Put) -> list[tuple[Any, ...]]:
+    """The rows of a window."""
+    return [tuple(row) for row in put.rows]
