@@ -43,6 +43,7 @@ EARLY_MAX = 1_000
 
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
+_FOR_SINKS = (m.Put, m.LedgerAsk)
 _FOR_OPERATORS = (m.Shown, m.WatchTell, m.TreeTell, m.StatusTell)
 """What somebody at this host asked for."""
 
@@ -102,6 +103,8 @@ class MeshNode:
         self.seats: dict[JobId, JobSeat] = {}
         self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for an operator at this host; it must not call back."""
+        self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
+        """Takes what is for a sink that this agent serves; it must not call back."""
         self.describe: Callable[[m.StatusTell], m.StatusTell] = lambda tell: tell
         """Adds what only the surroundings know: memory, lag, version, problems."""
         self.has_left = False
@@ -248,6 +251,8 @@ class MeshNode:
                 self._overlay_changed(now, out)
             else:
                 self._directory_changed(now, out)
+        elif kind in _FOR_SINKS:
+            self.sink(source, message)
         elif kind in _FOR_OPERATORS:
             self.listener(source, message)
         elif kind is m.StatusAsk:
