@@ -101,8 +101,8 @@ def wait_until(happened: Callable[[], bool], what: str, seconds: float = WAIT_S)
 class Agent:
     """One agent and its log."""
 
-    def __init__(self, folder: Path, name: str, port: int, config: str) -> None:
-        self.folder, self.name, self.port = folder, name, port
+    def __init__(self, folder: Path, name: str, port: int, config: str, prefix: Sequence[str] = ()) -> None:
+        self.folder, self.name, self.port, self._prefix = folder, name, port, prefix
         self.log = folder / "access.log"
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True)
@@ -126,9 +126,10 @@ class Agent:
         """`elf agent run`; what it says goes to `said`."""
         assert not self.is_running
         quick = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "ELF_"))}
+        elf = [sys.executable, "-m", "elf"]
         with (self.folder / "said").open("ab") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "elf", "agent", "run", "-c", "elf.toml"],
+                [*self._prefix, *elf, "agent", "run", "-c", str(self.folder / "elf.toml")],
                 cwd=self.folder,
                 env=quick,
                 stdin=subprocess.DEVNULL,
@@ -253,27 +254,37 @@ class Fleet:
         if self.security == "curve":
             self._issue(count, ports)
         else:
-            self._seeds = [f"127.0.0.1:{port}" for port in ports[: self._n_seeds]]
+            self._seeds = [self._address(number, port) for number, port in enumerate(ports[: self._n_seeds])]
         for number, port in enumerate(ports):
-            name = f"a{number}"
-            self.agents.append(Agent(self.folder / name, name, port, self._config(number, name, port)))
+            name, prefix = f"a{number}", self._prefix(number)
+            config = self._config(number, name, port)
+            self.agents.append(Agent(self.folder / name, name, port, config, prefix))
+
+    def _address(self, number: int, port: int) -> str:
+        """Where the others find an agent."""
+        del number
+        return f"127.0.0.1:{port}"
+
+    def _prefix(self, number: int) -> Sequence[str]:
+        """What stands before an agent's command."""
+        del number
+        return ()
 
     def _issue(self, count: int, ports: Sequence[int]) -> None:
         """Keys for every agent, and for an operator."""
-        from elf.srt.addresses import Address
+        from elf.srt.addresses import key_text
         from elf.srt.security import Authority
-        from elf.srt.security_files import save_keys
 
         authority, now_s = Authority(), int(time.time())
         self.folder.mkdir(parents=True, exist_ok=True)
-        save_keys(authority.issue("op", "operator", now_s), self.operator)
+        authority.issue("op", "operator", now_s).save(self.operator)
         for number in range(count):
             keys = authority.issue(f"a{number}", "agent", now_s)
             path = self.folder / f"a{number}.keys"
-            save_keys(keys, path)
+            keys.save(path)
             self._keys.append(str(path))
             if number < self._n_seeds:
-                self._seeds.append(str(Address(f"127.0.0.1:{ports[number]}", keys.curve_public)))
+                self._seeds.append(f"{self._address(number, ports[number])}/{key_text(keys.curve_public)}")
 
     @property
     def operator(self) -> Path:
@@ -287,7 +298,7 @@ class Fleet:
 [agent]
 name = "{name}"
 state_dir = "state"
-listen = "127.0.0.1:{port}"
+listen = "{self._address(number, port)}"
 seeds = {json.dumps(self._seeds)}
 security = "{self.security}"
 {self._agent}
