@@ -1,0 +1,160 @@
+"""Real agents on loopback: whatever happens to their processes, what their windows say in the end is one pass over the logs."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.mesh_rig import Fleet, wait_until
+
+RATE = 60.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "mesh"
+
+
+def test_an_agent_whose_seeds_are_itself_and_nobody_is_a_mesh_of_one(folder: Path) -> None:
+    with Fleet(folder, 2, wait=False) as fleet:
+        absent = fleet.agents.pop()
+        absent.kill()
+        fleet.agents[0].wait_ready()
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic(RATE):
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+        assert f"seed 127.0.0.1:{absent.port}" in fleet.elf("mesh", "status")
+        fleet.agents.append(absent)
+        absent.start()
+        fleet.wait_joined()
+
+
+def test_master_and_worker_are_killed_and_come_back(folder: Path) -> None:
+    with Fleet(folder, 4) as fleet:
+        fleet.start_job("hits")
+        master = fleet.master("hits")
+        watched = 0 if master is not fleet.agents[0] else 1
+        worker = next(agent for agent in fleet.agents if agent not in (master, fleet.agents[watched]))
+        with fleet.watch("hits", watched) as seen:
+            with fleet.traffic(RATE, rotate_s=0.7):
+                seen.wait_finals()
+                for victim in (worker, master):
+                    victim.kill()
+                    before = len(seen.puts)
+                    seen.wait(lambda before=before: len(seen.puts) > before + 3)  # type: ignore[misc]
+                    victim.start()
+                    victim.wait_ready()
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def test_a_stopped_master_hands_over_at_once_and_its_worker_goes_on_where_it_was(folder: Path) -> None:
+    with Fleet(folder, 3) as fleet:
+        fleet.start_job("hits")
+        master = fleet.master("hits")
+        watched = 0 if master is not fleet.agents[0] else 1
+        with fleet.watch("hits", watched) as seen:
+            with fleet.traffic(RATE):
+                seen.wait_finals()
+                began = time.monotonic()
+                assert master.stop() == 0
+                ballot = max(put.ballot for _, put in seen.puts)
+                seen.wait(lambda: seen.puts[-1][1].ballot > ballot)
+                assert time.monotonic() - began < 1.5
+                master.start()
+                master.wait_ready()
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def test_all_are_killed_and_started_again(folder: Path) -> None:
+    with Fleet(folder, 3) as fleet:
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic(RATE):
+                seen.wait_finals()
+                for agent in fleet.agents:
+                    agent.kill()
+                for agent in fleet.agents:
+                    agent.start()
+                fleet.wait_joined()
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+
+
+@pytest.mark.parametrize("seconds", [0.25, 1.8], ids=["shorter", "longer"])
+def test_a_paused_process_is_waited_for_or_left_out_and_taken_in_again(folder: Path, seconds: float) -> None:
+    """Of 3.3 probe periods' suspicion; the master among them."""
+    with Fleet(folder, 3) as fleet:
+        fleet.start_job("hits")
+        master = fleet.master("hits")
+        watched = 0 if master is not fleet.agents[0] else 1
+        with fleet.watch("hits", watched) as seen:
+            with fleet.traffic(RATE):
+                seen.wait_finals()
+                for agent in (master, next(each for each in fleet.agents[1:] if each is not master)):
+                    with agent.paused():
+                        time.sleep(seconds)  # what is tested is how long it is
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def test_a_second_agent_is_refused_the_state_with_the_pid_of_the_first(folder: Path) -> None:
+    with Fleet(folder, 1) as fleet:
+        first = fleet.agents[0].process
+        assert first is not None
+        fleet.agents[0].process = None
+        fleet.agents[0].start()
+        second = fleet.agents[0].process
+        assert second is not None
+        assert second.wait(10) == 1
+        assert f"in use by another agent (pid {first.pid})" in fleet.agents[0].said()
+        fleet.agents[0].process = first
+        assert fleet.agents[0].stop() == 0
+
+
+def test_ctrl_c_ends_in_good_order_with_its_exit_code(folder: Path) -> None:
+    with Fleet(folder, 1) as fleet:
+        agent = fleet.agents[0]
+        agent.signal(signal.SIGINT)
+        assert agent.process is not None
+        assert agent.process.wait(5) == 130
+        assert not agent.socket.exists()
+
+
+def test_a_full_disk_stops_nothing_but_what_depends_on_it(folder: Path) -> None:
+    resource = pytest.importorskip("resource")
+    with Fleet(folder, 3) as fleet:
+        fleet.start_job("hits")
+        victim = fleet.master("hits")
+        watched = 0 if victim is not fleet.agents[0] else 1
+        with fleet.watch("hits", watched) as seen:
+            with fleet.traffic(RATE):
+                seen.wait_finals()
+                full = (victim.folder / "state" / "mesh").stat().st_size
+                limits = resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
+                wait_until(lambda: "File too large" in victim.said(), "a full disk is not told")
+                before = len(seen.puts)
+                time.sleep(0.5)  # nothing comes of what the master cannot write down
+                assert {put.status for _, put in seen.puts[before + 1 :]} <= {"open"}
+                resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, limits)
+                wait_until(lambda: "works again" in victim.said(), "a mended disk is not told")
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+        assert victim.said().count("File too large") < 3
+
+
+@pytest.mark.slow
+def test_sixteen_join(folder: Path) -> None:
+    with Fleet(folder, 16, wait=False) as fleet:
+        fleet.wait_joined()
+        fleet.start_job("hits", at=5)
+        with fleet.watch("hits", 3) as seen:
+            with fleet.traffic(20):
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
