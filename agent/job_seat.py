@@ -26,7 +26,7 @@ from elf.jobmaster.job_state import JobState
 from elf.jobmaster.master import Master
 from elf.jobmaster.succession import Role, Serve, Succession
 from elf.srt import messages as m
-from elf.srt.effects import Effect, Send, Write
+from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import Ballot, Item, Message, Micros
@@ -129,6 +129,11 @@ class JobSeat:
     def leave(self, now: int) -> list[Effect]:
         """The worker reads what is logged by now, sees it committed, and says goodbye."""
         return self.worker.leave(now) if self.worker is not None else []
+
+    def rest(self, now: int) -> list[Effect]:
+        """The node goes away for a while: its neighbours in the tree look for others."""
+        children = list(self.tree.children)
+        return self.tree.leave(now) or [Post(child, m.Refuse(self.job, 0, b"")) for child in children]
 
     @property
     def until_us(self) -> Micros:

@@ -85,6 +85,7 @@ class MeshNode:
         *,
         budget: Budget,
         sink_of: SinkOf,
+        sinks: Sequence[str] = (),
         stores_states: bool = False,
         sign: Callable[[Item], Item] = lambda item: item,
         verify: Callable[[Item], bool] = lambda item: True,
@@ -92,7 +93,8 @@ class MeshNode:
         coded: LogForm | None = None,
         has_room: Callable[[NodeId], bool] = lambda peer: True,
     ) -> None:
-        self.id, self.name, self.parameters, self.sources = me.id, name, parameters, tuple(sources)
+        self.id, self.name, self.parameters = me.id, name, parameters
+        self.sources, self.sinks = tuple(sources), tuple(sinks)
         self.life = me.incarnation
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
@@ -155,7 +157,11 @@ class MeshNode:
 
     def advert(self, now: int) -> Item:
         """What this node tells everybody of itself."""
-        return self._sign(AgentAdvert(self.name, self.sources, self.life, now).item(self.id))
+        return self._sign(self._advert(now, 0).item(self.id))
+
+    def _advert(self, now: int, until_us: int) -> AgentAdvert:
+        address = self.overlay.me.address
+        return AgentAdvert(self.name, self.sources, self.life, now, until_us, self.sinks, address)
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
         """A datagram came."""
@@ -216,6 +222,41 @@ class MeshNode:
         self.directory.put(item, now)
         self._directory_changed(now, out)
         return self._end(now, out)
+
+    def carry(self, effects: Sequence[Effect], now: int) -> list[Outer]:
+        """What somebody at this host wants sent or routed."""
+        out: list[Outer] = []
+        self._do(effects, now, out)
+        return self._end(now, out)
+
+    def join(self, seeds: Sequence[Contact], now: int) -> list[Outer]:
+        """More is known of whom to ask for the mesh."""
+        out: list[Outer] = []
+        self._do(self.overlay.join(seeds, now), now, out)
+        self._overlay_changed(now, out)
+        return self._end(now, out)
+
+    def clock_stepped(self, now: int) -> list[Outer]:
+        """The clock was set back: every core takes its timers along."""
+        out: list[Outer] = []
+        self._do(self.overlay.tick(now), now, out, self.overlay)
+        self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
+        for link in self.links.values():
+            self._do(link.tick(now), now, out, link)
+        for seat in self.seats.values():
+            self._do(seat.tick(now), now, out, seat)
+            self._seat_changed(seat, now, out)
+        for each in (self.overlay, self.directory, *self.links.values()):
+            self._timers.watch(each)
+        return self._end(now, out)
+
+    def rest(self, now: int) -> list[Outer]:
+        """The process ends, and will begin again: neighbours hear it, and need not find out. Workers keep their places."""
+        out: list[Outer] = []
+        self._do(self.overlay.left(now), now, out)
+        for seat in self.seats.values():
+            self._do(seat.rest(now), now, out)
+        return out
 
     def carry(self, effects: Sequence[Effect], now: int) -> list[Outer]:
         """What somebody at this host wants sent or routed."""
@@ -434,8 +475,7 @@ class MeshNode:
             departure.begin(now)
             self._timers.watch(departure)
             until = max((now, *(seat.until_us for seat in self.seats.values())))
-            advert = AgentAdvert(self.name, self.sources, self.life, now, until)
-            self.directory.put(self._sign(advert.item(self.id)), now)
+            self.directory.put(self._sign(self._advert(now, until).item(self.id)), now)
             self._timers.watch(self.directory)
         if departure.is_over:
             self.has_left = True
