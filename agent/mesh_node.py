@@ -223,12 +223,6 @@ class MeshNode:
         self._directory_changed(now, out)
         return self._end(now, out)
 
-    def carry(self, effects: Sequence[Effect], now: int) -> list[Outer]:
-        """What somebody at this host wants sent or routed."""
-        out: list[Outer] = []
-        self._do(effects, now, out)
-        return self._end(now, out)
-
     def join(self, seeds: Sequence[Contact], now: int) -> list[Outer]:
         """More is known of whom to ask for the mesh."""
         out: list[Outer] = []
