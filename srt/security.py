@@ -47,7 +47,7 @@ KNOWN_MAX = 4_096
 
 Role = Literal["agent", "operator", "reader"]
 ROLES: tuple[Role, ...] = ("agent", "operator", "reader")
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 Serial = Annotated[bytes, Meta(min_length=SERIAL_BYTES, max_length=SERIAL_BYTES)]
 Seconds = Annotated[int, Meta(ge=0, lt=253_402_300_800)]
