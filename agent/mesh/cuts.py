@@ -119,7 +119,7 @@ class MeshSource:
         self._readings: dict[tuple[JobId, int], Reading] = {}
         self._front: dict[int, ParseState] = {}
         self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
-        self._missing: dict[int, float] = {}
+        self._missing: dict[int, tuple[float, float]] = {}  # since when, and when that was last so
         self._time_max = self._notes.time_max
         self._clock_us: Micros = 0
         self._scan_clock_us: Micros = 0
@@ -215,6 +215,7 @@ class MeshSource:
         for generation in files:
             self._identify(generation)
         self._notes.forget(set(files))
+        self._missing = {key: when for key, when in self._missing.items() if now_s - when[1] < self._grace_s}
         self._front = {generation: state for generation, state in self._front.items() if generation in files}
 
     def _identify(self, generation: int, *, is_read: bool = False) -> None:
@@ -428,7 +429,7 @@ class MeshSource:
         try:
             scan = self._rescans.pop((generation, place.offset), None) or self._reopen(file, place.offset)
             block = scan.next(stop)
-            if block is not None and (file.content is None or file.intact()):
+            if block is not None and scan.is_true():
                 takers = [(reading, place)] if reading.lane else self._live_at(note, block)
                 assert scan.state is not None
                 self._give(block, scan.state, takers)
@@ -545,11 +546,14 @@ class MeshSource:
         is_whole = place.offset == front and place.stop is None
         if is_whole and not is_done:
             return True
-        if is_done and (is_whole or file is None):
-            reading.close(place, 0 if is_whole and not note.lost else GAP)
+        if is_done and is_whole:
+            reading.close(place, GAP if note.lost else 0)
             return True
         if file is None:
-            return False  # perhaps it comes back under another name
+            if is_done and self._is_given_up(place.slot[1]):
+                reading.close(place, GAP)
+                return True
+            return False
         if file.denied:
             return True
         if at_end and front is not None and place.offset >= front:
@@ -566,6 +570,13 @@ class MeshSource:
         else:
             reading.close(place, GAP)
 
+    def _is_given_up(self, identity: int) -> bool:
+        """Whether a file that cannot be found has been looked for long enough: a copy or an archive of it may be in the making,
+        and is known for one only after a grace."""
+        since, _ = self._missing.get(identity, (self._now_s, 0.0))
+        self._missing[identity] = since, self._now_s
+        return self._now_s - since >= 2 * self._grace_s
+
     def _tell_missing(self, reading: Reading) -> bool:
         """Files with a position that are not among those known: waited for, then given up. Whether there are any."""
         is_missing = False
@@ -573,14 +584,12 @@ class MeshSource:
         wanted.update({slot: at.offset for slot, at in reading.given.items() if slot[1] and not at.closed})
         for slot, offset in wanted.items():
             if slot[1] in self._notes.by_identity:
-                self._missing.pop(slot[1], None)
                 continue
             told = reading.given.get(slot)
             if told is not None and told.closed:
                 continue
-            since = self._missing.setdefault(slot[1], self._now_s)
             flags = 0 if told is not None else FIRST
-            if self._now_s - since >= self._grace_s:
+            if self._is_given_up(slot[1]):
                 reading.spans[slot] = offset, offset, flags | GAP | CLOSED
             else:
                 is_missing = True

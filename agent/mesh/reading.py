@@ -49,15 +49,9 @@ class Reading:
         self._worker = worker
 
     def goes_on(self, read: Read, schedule: Schedule) -> bool:
-        """Whether that is the next read of this one; then it is taken as that. O(files)."""
-        if (read.since_us, schedule, read.ends) != (self.since_us, self.rows.schedule, self.ends):
-            return False
-        if any(self.given.get(slot) != position for slot, position in read.positions.items()):
-            return False
-        if not all(position.closed or slot in read.positions for slot, position in self.given.items()):
-            return False
-        self.given = dict(read.positions)
-        return True
+        """Whether that is the next read of this one. O(files)."""
+        asked = (read.positions, read.since_us, read.ends, schedule)
+        return asked == (self.given, self.since_us, self.ends, self.rows.schedule)
 
     def meet(self, note: FileNote, front: int | None, is_done: bool) -> None:
         """Take a place in a file that it has none in. front: how far it can be read; None: that is not known."""

@@ -10,7 +10,9 @@ import os
 from elf.agent.blocks import Block, Cutter
 from elf.agent.content import Content, Plain, open_content
 from elf.agent.feed import ParseState
-from elf.agent.follow import Followed
+from elf.agent.follow import Followed, Inode
+from elf.agent.identity import same_head
+from elf.agent.recognise import head_of
 
 SKIP_BYTES = 256 << 10
 
@@ -19,15 +21,36 @@ def open_known(file: Followed) -> Content:
     """The content of a file that the source knows, from its start. Raises FileNotFoundError where it is not (now), OSError,
     SourceError."""
     if isinstance(file.content, Plain):
-        return open_content(os.dup(file.content.descriptor))
-    if file.inode is None:
+        content = open_content(os.dup(file.content.descriptor))
+    elif file.inode is None:
         raise FileNotFoundError(file.path)
-    content = open_content(file.path)
-    status = os.fstat(content.descriptor)
-    if (status.st_dev, status.st_ino) != file.inode:
+    else:
+        content = open_content(file.path)
+    try:
+        if not _is_it(file, content):
+            raise FileNotFoundError(file.path)
+    except BaseException:
         os.close(content.descriptor)
-        raise FileNotFoundError(file.path)  # renamed since it was looked at
+        raise
     return content
+
+
+def _is_it(file: Followed, content: Content) -> bool:
+    """Whether it is still there: it may have been renamed or emptied since it was looked at, and its inode's number used again."""
+    if inode_of(content.descriptor) != _inode(file):
+        return False
+    if isinstance(content, Plain):
+        return file.confirm(content.descriptor) is not None
+    return same_head(head_of(content.descriptor), file.state)
+
+
+def _inode(file: Followed) -> Inode | None:
+    return inode_of(file.content.descriptor) if file.content is not None else file.inode
+
+
+def inode_of(descriptor: int) -> Inode:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 class Rescan:
@@ -91,6 +114,10 @@ class Rescan:
         too_long, skipped = self._cutter.take_skipped()
         start, self.offset = self.offset, self.offset + skipped + len(data)
         return Block(self.file.key, self.file.path, start, self.offset, data, too_long, start == 0, False)
+
+    def is_true(self) -> bool:
+        """Whether what was read is of this file, as far as it can be told: another may have taken its place meanwhile."""
+        return inode_of(self._content.descriptor) == _inode(self.file) and self.file.intact()
 
     def close(self) -> None:
         os.close(self._content.descriptor)
