@@ -25,6 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -90,7 +91,7 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def wait_until(happened: Callable[[], bool], what: str, seconds: float = WAIT_S) -> None:
+def wait_until(happened: Callable[[], object], what: str, seconds: float = WAIT_S) -> None:
     """For what other processes do: there is nothing to wait on, so look every few milliseconds."""
     until = time.monotonic() + seconds
     while not happened():
@@ -123,12 +124,16 @@ class Agent:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
-        """`elf agent run`; what it says goes to `said`."""
+        """Run it, unless it runs."""
         assert not self.is_running
+        self.process = self.launch()
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """`elf agent run`; what it says goes to `said`."""
         quick = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "ELF_"))}
         elf = [sys.executable, "-m", "elf"]
         with (self.folder / "said").open("ab") as said:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 [*self._prefix, *elf, "agent", "run", "-c", str(self.folder / "elf.toml")],
                 cwd=self.folder,
                 env=quick,
@@ -352,9 +357,11 @@ start = "beginning"
             agent.wait_ready()
         for agent in running:
             wait_until(
-                lambda agent=agent: self._alive(agent) >= len(running),  # type: ignore[misc]
-                f"{agent.name} does not see {len(running)} agents",
+                partial(self._sees, agent, len(running)), f"{agent.name} does not see {len(running)} agents"
             )
+
+    def _sees(self, agent: Agent, count: int) -> bool:
+        return self._alive(agent) >= count
 
     @staticmethod
     def _alive(agent: Agent) -> int:
@@ -382,9 +389,7 @@ start = "beginning"
         self.elf("job", "start", name, "--sql", sql, "--lateness", lateness, *keys, *options, at=at)
         running = [agent for agent in self.agents if agent.is_running]
         for agent in running:
-            wait_until(
-                lambda agent=agent: bool(self.master_name(name, agent)), f"{agent.name} knows no master"
-            )  # type: ignore[misc]
+            wait_until(partial(self.master_name, name, agent), f"{agent.name} knows no master")
 
     @staticmethod
     def master_name(job: str, agent: Agent) -> str:
