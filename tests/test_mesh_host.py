@@ -106,16 +106,11 @@ def test_a_paused_process_is_waited_for_or_left_out_and_taken_in_again(folder: P
 
 def test_a_second_agent_is_refused_the_state_with_the_pid_of_the_first(folder: Path) -> None:
     with Fleet(folder, 1) as fleet:
-        first = fleet.agents[0].process
-        assert first is not None
-        fleet.agents[0].process = None
-        fleet.agents[0].start()
-        second = fleet.agents[0].process
-        assert second is not None
+        agent = fleet.agents[0]
+        second = agent.launch()
         assert second.wait(10) == 1
-        assert f"in use by another agent (pid {first.pid})" in fleet.agents[0].said()
-        fleet.agents[0].process = first
-        assert fleet.agents[0].stop() == 0
+        assert f"in use by another agent (pid {agent.pid})" in agent.said()
+        assert agent.stop() == 0
 
 
 def test_ctrl_c_ends_in_good_order_with_its_exit_code(folder: Path) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -45,6 +45,9 @@ from elf.srt.security import Keys, Trust
 from elf.srt.security_items import Notary
 from elf.srt.transport import Transport
 
+if TYPE_CHECKING:
+    from elf.agent.mesh.sink_host import SinkHost
+
 SLEEP_S_MAX = 1.0
 """A timer sleeps no longer, so that a clock that was set is noticed."""
 READ_RETRY_S = 5.0
@@ -66,6 +69,7 @@ class Host:
         self.config, self.mesh = config, config.mesh
         self.keys, self.trust = keys, trust
         self.notary: Notary | None = None
+        self.sinks: SinkHost | None = None
         self.notices = notices
         self.started_s = time.time()
         self.told = Told(notices, self._name_of)
@@ -151,10 +155,15 @@ class Host:
             budget=self.budget,
             sink_of=self._sink_of,
             sinks=[sink.name for sink in self.mesh.sinks],
+            stores_states=True,
             coded=LOG,
             has_room=self.transport.has_room,
             **self._notary(),
         )
+        if self.mesh.sinks:
+            from elf.agent.mesh.sink_host import SinkHost
+
+            self.sinks = SinkHost(self.mesh.sinks, self, records)
         self.seeds = Seeds(self.mesh.seeds, me, self.transport.ask, self._found_seed)
         await self.seeds.first()
         self._is_started = True
@@ -213,6 +222,8 @@ class Host:
             self.perform(self.node.rest(self.clock_us()))
         self._is_over = True
         self.seeds.close()
+        if self.sinks is not None:
+            await self.sinks.close()
         if self._timer is not None:
             self._timer.cancel()
         await self.store.drain(DRAIN_S)
