@@ -9,15 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 from msgspec.structs import replace
 
 from elf.agent.mesh.control import ControlServer
 from elf.agent.mesh.desk import Desk
+from elf.agent.mesh.sink_host import SinkHost
+from elf.agent.mesh.specs import SinkSection
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
-from elf.srt.ids import job_id, node_id
+from elf.cbt.budget import Budget
+from elf.jobmaster.job_spec import decode_agent
+from elf.srt.ids import NodeId, job_id, node_id
 from elf.srt.messages import Contact, Item, StatusTell
 from elf.srt.parameters import Parameters
 
@@ -35,6 +40,8 @@ class Hosted:
 
     def __init__(self, world: World, actor: Actor) -> None:
         self.world, self.actor = world, actor
+        self.said: list[str] = []
+        self.notices = self.said.append
 
     @property
     def node(self) -> MeshNode:
@@ -54,11 +61,45 @@ class Hosted:
         self.world._perform(self.actor, effects)
 
 
-class Mesh:
-    """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket."""
+class SinkWorld(World):
+    """A world whose sinks are agents: of every job, those that say so in the directory."""
 
-    def __init__(self, folder: Path, nodes: int = 3, seed: int = 1, seconds: int = 60) -> None:
-        self.world = World(seed, Parameters())
+    serving: tuple[str, ...] = ()
+
+    def _make_node(self, actor: Actor) -> MeshNode:
+        super()._make_node(actor)
+        contact = Contact(actor.id, actor.life)
+        sinks = ("lake",) if actor.name in self.serving else ()
+        actor.node = MeshNode(
+            contact,
+            actor.name,
+            self.parameters,
+            Random(actor.id + bytes([actor.life])),
+            ("access",),
+            budget=Budget(1 << 30),
+            sink_of=lambda name: self._sink(actor, name),
+            sinks=sinks,
+            stores_states=True,
+        )
+        return actor.node
+
+    def _sink(self, actor: Actor, name: str) -> NodeId | None:
+        assert actor.node is not None
+        adverts = [(item.name, decode_agent(item)) for item in actor.node.directory.items("agent")]
+        return min((node for node, advert in adverts if name in advert.sinks), default=None)
+
+
+class Mesh:
+    """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket. lake: where web1
+    keeps the sink "lake"."""
+
+    def __init__(
+        self, folder: Path, nodes: int = 3, seed: int = 1, seconds: int = 60, lake: Path | None = None
+    ) -> None:
+        self.world = SinkWorld(seed, Parameters())
+        self.world.serving = ("web1",) if lake else ()
+        self._lake = lake
+        self.sink: SinkHost | None = None
         self.hosts: list[Hosted] = []
         self._folder, self._nodes, self._seconds = folder, nodes, seconds
         self._todo: list[tuple[Callable[[], None], threading.Event]] = []
@@ -88,6 +129,7 @@ class Mesh:
         ]
         for server in servers:
             await server.start()
+        self.open_sink()
         self._ready.set()
         while not self._stop.is_set():
             while self._todo:
@@ -98,6 +140,8 @@ class Mesh:
             await asyncio.sleep(STEP_S)
         for server in servers:
             await server.close()
+        if self.sink is not None:
+            await self.sink.close()
 
     def wait_for(self, happened: Callable[[], bool], seconds: float = 10) -> None:
         """Look again and again, for there is nothing to wait on in another thread's virtual time."""
@@ -125,7 +169,12 @@ class Mesh:
 
     def truth(self, start: str, size_us: int) -> dict[str, int]:
         """Lines by path in a window, from one pass over all logs."""
-        low = int(datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()) * SECOND
+        return self.truth_at(
+            int(datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()) * SECOND, size_us
+        )
+
+    def truth_at(self, low: int, size_us: int) -> dict[str, int]:
+        """The same, by microseconds since 1970."""
         found: Counter[str] = Counter()
         for host in self.hosts:
             for file in host.actor.source.files if host.actor.source else ():
@@ -138,6 +187,12 @@ class Mesh:
         done = threading.Event()
         self._todo.append((do, done))
         assert done.wait(10)
+
+    def open_sink(self) -> None:
+        """With what its disk holds."""
+        if self._lake is not None:
+            host = self.hosts[1]
+            self.sink = SinkHost([SinkSection("lake", self._lake)], host, dict(host.actor.disk.records))
 
     def restart(self, host: Hosted) -> None:
         """An agent that has crashed starts again, without its control socket."""

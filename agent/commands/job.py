@@ -59,7 +59,7 @@ def start_command(new: NewJob, agent: Path | None) -> str:
 def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
     """Stop a job everywhere; says what was done. Raises `ElfError`."""
     with connect(agent) as control:
-        held = _held(control, name)
+        held = _held(control, name, exists=True)
     if held.item is None:
         raise unknown_job(name, held.names)
     former = decode_job(held.item)
@@ -80,8 +80,8 @@ def list_command(output: str | None, agent: Path | None) -> str:
     return job_table(answer.jobs) if is_table(output) else as_json(answer.jobs)
 
 
-def _held(control: Control, name: str) -> w.JobHeld:
-    answer = control.one(w.JobGet(name))
+def _held(control: Control, name: str, *, exists: bool = False) -> w.JobHeld:
+    answer = control.one(w.JobGet(name, exists))
     assert isinstance(answer, w.JobHeld)
     return answer
 

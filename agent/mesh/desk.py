@@ -33,6 +33,9 @@ from elf.srt.wire import encode
 NAMES_TOLD_MAX = 1_000
 MASTER_US_MAX = 5_000_000
 """A job whose master has died has another one by then."""
+RUMOR_S = 1.5
+"""A new job is known everywhere by then: a second of gossip, and time to spare."""
+LOOK_FOR_JOB_S = 0.05
 LOOK_S = 1.0
 """A job that was stopped is noticed so soon by who watches it."""
 
@@ -92,6 +95,8 @@ class Desk:
     async def serve(self, request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
         """The answers of one request. Raises ElfError."""
         if isinstance(request, w.JobGet):
+            if request.exists:
+                await self._heard_of(request.name)
             yield self._job_held(request.name)
         elif isinstance(request, w.JobPut):
             yield self._put_job(request.item)
@@ -181,6 +186,7 @@ class Desk:
 
     async def _watch(self, name: str) -> AsyncGenerator[w.Answer, None]:
         """Until the job is stopped."""
+        await self._heard_of(name)
         job, told = self._spec(name).id, set[str]()
         number = next(self._numbers)
         watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters)
@@ -211,6 +217,7 @@ class Desk:
         return status_of(node, adverts, survey)
 
     async def _tree(self, name: str) -> w.TreeNode:
+        await self._heard_of(name)
         job = self._spec(name).id
         root = await self._master(job)
         if root is None:
@@ -263,6 +270,13 @@ class Desk:
         talk.news.clear()
 
     # The directory.
+
+    async def _heard_of(self, name: str) -> None:
+        """A job that was started at another agent is heard of within a moment."""
+        for _ in range(round(RUMOR_S / LOOK_FOR_JOB_S)):
+            if self._directory.get("job", job_id(name)) is not None:
+                return
+            await asyncio.sleep(LOOK_FOR_JOB_S)
 
     def _spec(self, name: str) -> JobSpec:
         """Raises UsageError."""

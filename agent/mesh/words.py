@@ -27,9 +27,11 @@ class Request(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobGet(Request, frozen=True, tag=True):
-    """One job as the directory has it, and what a new one needs to know. Answer: `JobHeld`."""
+    """One job as the directory has it, and what a new one needs to know. Answer: `JobHeld`. exists: it was started somewhere, so
+    wait a moment for the word of it."""
 
     name: Name
+    exists: bool = False
 
 
 class JobPut(Request, frozen=True, tag=True):

@@ -1,0 +1,120 @@
+"""A sink that an agent serves: windows of a mesh's job in a lake, as readers of lakes find them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from elf.agent.mesh.control import Control
+from elf.agent.mesh.words import JobWatch, Told
+from elf.sinks.lake import ledger
+from elf.sinks.report import report
+from elf.srt.ids import job_id
+from elf.srt.messages import Put
+from elf.srt.wire import decode
+from elf.typer_cli import main
+from tests import lake_states
+from tests.hosted import SECOND, Mesh
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SQL = (
+    "SELECT window, path, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY window(time, '{}'), path"
+)
+
+
+@pytest.fixture
+def mesh(tmp_path: Path) -> Iterator[Mesh]:
+    with Mesh(tmp_path, nodes=4, seconds=30, lake=tmp_path / "lake") as mesh:
+        yield mesh
+
+
+def start(mesh: Mesh, window: str) -> None:
+    argv = ["job", "start", "hits", "--sql", SQL.format(window), "--lateness", "1s", "--sink", "lake"]
+    assert main([*argv, "--agent", str(mesh.socket())]) == 0
+
+
+def stored(lake: Path) -> dict[int, dict[str, int]]:
+    """Pane start -> path -> hits."""
+    found: dict[int, dict[str, int]] = {}
+    for row in lake_states.rows(lake):
+        if not row["_empty"]:
+            start = (row["_pane_start"] - EPOCH) // timedelta(microseconds=1)
+            found.setdefault(start, {})[row["path"]] = row["_acc0"]
+    return found
+
+
+@pytest.mark.parametrize("window", ["2 seconds", "4 seconds', '2 seconds"])
+def test_each_pane_is_stored_once_it_is_final_and_exact(mesh: Mesh, tmp_path: Path, window: str) -> None:
+    lake = tmp_path / "lake"
+    start(mesh, window)
+    mesh.wait_for(lambda: len(ledger(lake, "hits")) >= 8, 30)
+    panes = stored(lake)
+    assert sorted(panes) == list(range(min(panes), max(panes) + 1, 2 * SECOND))
+    for pane, hits in panes.items():
+        assert hits == mesh.truth_at(pane, 2 * SECOND)
+    (row, *_) = lake_states.rows(lake)
+    assert row["_agents_reporting"] == row["_agents_expected"] == 4
+
+
+def test_a_sink_that_restarts_goes_on_and_lacks_nothing(mesh: Mesh, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    start(mesh, "2 seconds")
+    mesh.wait_for(lambda: len(ledger(lake, "hits")) >= 2, 30)
+    sink = mesh.hosts[1]
+    mesh.in_world(lambda: mesh.world.crash(sink.actor))
+    mesh.in_world(lambda: mesh.restart(sink))
+    mesh.in_world(mesh.open_sink)
+    before = len(ledger(lake, "hits"))
+    mesh.wait_for(lambda: len(ledger(lake, "hits")) >= before + 5, 30)
+    panes = stored(lake)
+    assert sorted(panes) == list(range(min(panes), max(panes) + 1, 2 * SECOND))
+    for pane, hits in panes.items():
+        assert hits == mesh.truth_at(pane, 2 * SECOND)
+
+
+def test_a_lake_that_takes_nothing_holds_up_the_answers_only(mesh: Mesh, tmp_path: Path) -> None:
+    """What is asked of a disk that refuses comes later; meanwhile windows are told to who watches."""
+    lake = tmp_path / "lake"
+    (lake / "job=hits").write_text("a file where a folder should be")
+    start(mesh, "2 seconds")
+    with Control(mesh.socket(2)) as control:
+        finals = 0
+        for answer in control.ask(JobWatch("hits")):
+            put = decode(answer.put) if isinstance(answer, Told) else None
+            finals += isinstance(put, Put) and put.status == "final"
+            if finals == 3:
+                break
+    assert mesh.sink is not None
+    mesh.wait_for(lambda: mesh.sink is not None and mesh.sink.is_refused, 20)
+    seat = next(
+        host.node.seats[job_id("hits")] for host in mesh.hosts if host.node.seats[job_id("hits")].master
+    )
+    assert seat.master is not None
+    assert seat.master.outbox.waiting >= 3
+    (lake / "job=hits").unlink()
+    mesh.wait_for(lambda: len(ledger(lake, "hits")) >= 5, 30)
+    assert any("trying again" in said for said in mesh.hosts[1].said)
+
+
+@pytest.mark.spark
+def test_the_spark_report_reads_it(spark: Any, mesh: Mesh, tmp_path: Path) -> None:
+    """By the recipe that the master never sent, and the sink made from the job's plan."""
+    lake, out = tmp_path / "lake", io.BytesIO()
+    start(mesh, "2 seconds")
+    mesh.wait_for(lambda: len(ledger(lake, "hits")) >= 4, 30)
+    whole = tmp_path / "whole"
+    copytree(lake, whole)  # the mesh goes on while Spark reads
+    report(str(whole), every="2s", output="json", stdout=out, notices=io.StringIO())
+    found: dict[str, dict[str, int]] = {}
+    for row in map(json.loads, out.getvalue().splitlines()):
+        found.setdefault(row["window"]["start"], {})[row["path"]] = row["hits"]
+    assert len(found) >= 4
+    for start_text, hits in found.items():
+        assert hits == mesh.truth(start_text, 2 * SECOND)
