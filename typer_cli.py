@@ -484,7 +484,7 @@ def _say(lines: Sequence[str]) -> None:
 
 @keys_app.command("init")
 def keys_init(folder: AuthorityDir = AUTHORITY) -> None:
-    """Make a mesh authority: a folder from which keys are issued."""
+    """Make a mesh authority, a folder from which keys are issued."""
     from elf.agent.commands.keys import init_command
 
     _say(init_command(folder))
@@ -505,7 +505,10 @@ def keys_issue(
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
     folder: AuthorityDir = AUTHORITY,
 ) -> None:
-    """Make keys for an agent, an operator (who may sign jobs) or a reader, in one file."""
+    """Make keys of an agent, an operator or a reader.
+
+    Operators may sign jobs. All is in one file, the bundle, for the host it is for.
+    """
     from elf.agent.commands.keys import issue_command
 
     _say(issue_command(folder, name, role.value, address, days, out, force))
@@ -517,7 +520,7 @@ def keys_renew(
     days: Days = 365,
     folder: AuthorityDir = AUTHORITY,
 ) -> None:
-    """Make a bundle hold longer: the same keys, so the same agent."""
+    """Make a bundle hold longer; its agent stays the same."""
     from elf.agent.commands.keys import renew_command
 
     _say(renew_command(folder, bundle, days))
@@ -532,7 +535,10 @@ def keys_revoke(
     agent: Agent = None,
     config: ConfigFile = Path(CONFIG),
 ) -> None:
-    """Take keys back, for good, and tell the mesh through the agent on this host."""
+    """Take keys back for good, and tell the mesh.
+
+    The agent on this host spreads it; without one, take the file that is written to a host of the mesh.
+    """
     from elf.agent.commands.keys import local_agent, revoke_command
 
     _say(revoke_command(folder, who, local_agent(agent, config, os.environ)))
@@ -545,7 +551,7 @@ def keys_show(
         typer.Argument(metavar="FILE", help="A bundle, a file of revocations, or an authority's folder."),
     ],
 ) -> None:
-    """Show what keys say of their holder, and the line to name an agent by as a seed. No secrets."""
+    """Show whose keys these are, and the seed line. No secrets."""
     from elf.agent.commands.keys import show_command
 
     _say(show_command(path))

@@ -21,7 +21,7 @@ from elf.errors import ConfigError, PeerError
 from elf.srt.addresses import key_text
 from elf.srt.ids import short
 from elf.srt.messages import Item
-from elf.srt.security import Authority, Certificate, Keys, TrustError, moment
+from elf.srt.security import Authority, Certificate, Keys, TrustError, check_term, moment
 from elf.srt.security_items import Revocation
 from elf.srt.security_pairs import KEY_BYTES
 from elf.srt.typed import parse
@@ -49,6 +49,21 @@ def load_keys(path: str | os.PathLike[str]) -> Keys:
     data, mode = _read(where, "keys")
     keys = decode_keys(data, where)
     _check_mode(where, mode)
+    return keys
+
+
+def load_agent_keys(path: str | os.PathLike[str], now_s: int) -> Keys:
+    """Read the bundle of an agent, which must hold now. Raises ConfigError."""
+    keys = load_keys(path)
+    it = keys.certificate
+    if it.role != "agent":
+        raise ConfigError(
+            f"{os.fspath(path)}: these are keys of the {it.role} {it.name!r}; an agent needs some of the role agent"
+        )
+    try:
+        check_term(it, now_s)
+    except TrustError as error:
+        raise ConfigError(f"{os.fspath(path)}: {error}") from None
     return keys
 
 

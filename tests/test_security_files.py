@@ -24,6 +24,7 @@ from elf.srt.security_files import (
     encode_keys,
     encode_revocations,
     keys_lines,
+    load_agent_keys,
     load_authority,
     load_keys,
     load_revocations,
@@ -146,6 +147,15 @@ def test_secrets_of_another_bundle_are_refused(tmp_path: Path) -> None:
     other = encode_keys(AUTHORITY.issue("web2", "agent", NOW))
     write_private(tmp_path / "a", TEXT.split("[secret]")[0] + "[secret]" + other.split("[secret]")[1])
     assert "not those of web1's certificate" in refusal(tmp_path / "a")
+
+
+def test_an_agent_starts_with_keys_of_an_agent_that_hold(tmp_path: Path) -> None:
+    KEYS.save(tmp_path / "a")
+    READER.save(tmp_path / "b")
+    assert load_agent_keys(tmp_path / "a", NOW).id == KEYS.id
+    for name, now_s, why in (("b", NOW, "role agent"), ("a", 2 * NOW, "elf keys renew"), ("a", 1, "clocks")):
+        with pytest.raises(ConfigError, match=why):
+            load_agent_keys(tmp_path / name, now_s)
 
 
 def test_an_authority_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -271,3 +271,39 @@ class TestDirectory:
         assert notice.peer == b"n" * 16
         assert len(asked) == REFUSED_MAX + 1
         assert len(one) == 0
+
+
+PROOF = (
+    "454c4643017ec73240f9459bc00a10a8383b2c74d37ad1c425800d84a6774c3fef24c32d4b5e6db8e5e61842e926d5a13cac"
+    "c2425bc9ef1873d7e0054c2060c0a3d392dc0397a477656231a56167656e74c4204e9bca27c01643e935f52de31a8d72f5ca"
+    "18767f377a289e6ab4752afdd44f5ac420671b3835cc52e2d8ef05e6a260d827b5c3bf2333ff430540d5e37b61f09b668cc4"
+    "102695140c8d2399f1c1815b7574e4ee16ce6b49c3f0ce6d2b0580"
+)
+SIGNATURE = (
+    "01000000006b49d2648bfd399ea0c7bc33f7d251da556b22d18011622e688640fccf236bd776f8ef78bb024fbe3226d0f803"
+    "d370f3ee72baa37982deb95c36b51d92db2adceb8e6b00"
+)
+REVOCATION = (
+    "01000000006b49d2c8f29bcf971fd31067b448e59e9c8196d87b527f33ffdbd57199cb813d1cd620ad76adb24d1075dac450"
+    "b2597f3d699732b203639a9ed282a28a587a2ae1c3d80b"
+)
+
+
+def test_what_was_signed_long_ago_is_still_believed() -> None:
+    """Golden bytes of the first version: a certificate, an item that its holder signed, and its revocation."""
+    believer = trust()
+    held = believer.check(bytes.fromhex(PROOF), NOW)
+    assert (held.name, held.role, held.not_before_s, held.not_after_s) == (
+        "web1",
+        "agent",
+        NOW - SKEW_S,
+        NOW + 365 * DAY_S,
+    )
+    assert held.id.hex() == "faa8ea8f21a617a30ad0b8ebc45daf58"
+    assert held.serial.hex() == "2695140c8d2399f1c1815b7574e4ee16"
+    item = Item("agent", held.id, (1, 2), b"body", bytes.fromhex(SIGNATURE + PROOF))
+    assert signer_of(believer, item, NOW + 100) == held
+    body = bytes.fromhex("92a477656231ce6b49d2c8")
+    revoked = Item("revoked", held.serial, (NOW + 200,), body, bytes.fromhex(REVOCATION))
+    assert signer_of(believer, revoked, NOW) is None
+    assert believer.revoked == {held.serial}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from time import time
 
 import uvloop
 
@@ -48,6 +49,6 @@ def _keys(config: Config) -> Keys | None:
     assert config.mesh is not None
     if config.mesh.bundle is None or config.mesh.security == "none":
         return None
-    from elf.srt.security_files import load_keys
+    from elf.srt.security_files import load_agent_keys
 
-    return load_keys(config.mesh.bundle)
+    return load_agent_keys(config.mesh.bundle, int(time()))
