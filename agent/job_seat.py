@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.delta_worker import DeltaWorker, State
+from elf.agent.timers import Timed
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.entries import AnyEntry
@@ -45,6 +46,8 @@ Core = TreeSeat | Reducer | DeltaWorker | Succession | Master
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
 _LOG = {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover}
 _LEDGER = {m.LedgerTell, m.PutTell}
+_ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
+"""What goes through reducer and worker only, unless it tells a ballot that is news."""
 
 
 class JobSeat:
@@ -80,7 +83,12 @@ class JobSeat:
         self._make()
         if former is not None:
             self._go_on(former)
-        self._cores: tuple[Core, ...] = ()
+        self.cores: tuple[Core, ...] = ()
+        """Those there are at present, in the order in which they are asked."""
+        self._flow: tuple[Core, ...] = ()  # those that bundles and answers go through where no master is
+        self._awake: tuple[Core, ...] = ()  # of these, whom the last call concerned
+        self.is_stirred = True
+        """More may have changed than what a bundle or a Commit goes through."""
         self._gather()
         self._directory, self._budget = directory, budget
         self._items: list[Item] = []
@@ -101,9 +109,10 @@ class JobSeat:
         self.succession.restore([Promise(former.succession.highest)])
 
     def _gather(self) -> None:
-        """The cores that there are at present, in the order in which they are asked."""
         cores = (self.tree, self.reducer, self.worker, self.succession, self.master)
-        self._cores = tuple(core for core in cores if core is not None)
+        self.cores = tuple(core for core in cores if core is not None)
+        self._flow = (self.reducer,) if self.worker is None else (self.reducer, self.worker)
+        self.is_stirred = True
 
     def _new_state(self, image: Any) -> JobState:
         state = JobState(self.job, self.spec.name, self._budget)
@@ -128,10 +137,12 @@ class JobSeat:
 
     def leave(self, now: int) -> list[Effect]:
         """The worker reads what is logged by now, sees it committed, and says goodbye."""
+        self.is_stirred = True
         return self.worker.leave(now) if self.worker is not None else []
 
     def rest(self, now: int) -> list[Effect]:
         """The node goes away for a while: its neighbours in the tree look for others."""
+        self.is_stirred = True
         children = list(self.tree.children)
         return self.tree.leave(now) or [Post(child, m.Refuse(self.job, 0, b"")) for child in children]
 
@@ -156,6 +167,7 @@ class JobSeat:
         effects: list[Effect] = []
         if self.is_stopped:
             return effects
+        self.is_stirred = True
         item = self._directory.get("job", self.job)
         is_new = item is not None and item.body != self.spec.encode()
         if item is not None and is_new:
@@ -187,7 +199,7 @@ class JobSeat:
         self.tree.go_on(tree)
         self.reducer.go_on(reducer)
         self.succession.restore([promise])
-        self.is_stopped, self.master, self._cores = True, None, ()
+        self.is_stopped, self.master, self.cores, self._flow = True, None, (), ()
         return effects
 
     def _adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
@@ -199,11 +211,13 @@ class JobSeat:
         """Whether this node is the closest to the job's id, as far as the overlay knows."""
         if self.is_stopped:
             return []
+        self.is_stirred = True
         effects = self.tree.root_changed(is_closest, now)
         return effects + self.succession.closest(is_closest, neighbours, now)
 
     def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
         """What was on its way to or from that neighbour is lost; the neighbour itself too, for all that is known."""
+        self.is_stirred = True
         return self.tree.lost(peer, now) + self.succession.link_reset(peer, now)
 
     def passing(
@@ -212,10 +226,12 @@ class JobSeat:
         """A join on its way to the root comes by."""
         if self.is_stopped:
             return False, []
+        self.is_stirred = True
         return self.tree.passing(join, origin, now, is_root)
 
     def cut(self, cut: Cut, now: int) -> list[Effect]:
         """The source answered the worker."""
+        self._awake = self._flow
         return self.worker.cut(cut, now) if self.worker is not None else []
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
@@ -224,6 +240,12 @@ class JobSeat:
         if self.is_stopped:
             return []
         kind = type(message)
+        if kind is m.Bundle:
+            self._awake = self._flow[:1]
+        elif kind in _ANSWERS:
+            self._awake = self._flow
+        else:
+            self.is_stirred = True
         if kind in _TREE:
             return self.tree.step(source, message, now)
         if kind in _LOG:
@@ -233,21 +255,28 @@ class JobSeat:
         step = _STEPS.get(kind)
         return step(self, source, message, now) if step is not None else []
 
-    def tick(self, now: int) -> list[Effect]:
-        """Time has passed."""
+    def tick(self, core: Timed, now: int) -> list[Effect]:
+        """The deadline of a core has come; one that is this seat's no more is not asked."""
         self._now = now
-        effects: list[Effect] = []
-        for core in self._cores:
-            due = core.deadline
-            if due is not None and due <= now:
-                effects += core.tick(now)
-        return effects
+        for own in self.cores:
+            if own is core:
+                self._awake = self._flow
+                self.is_stirred = self.is_stirred or own not in self._flow
+                return own.tick(now)
+        return []
+
+    def take_stirred(self) -> Sequence[Core]:
+        """Cores that may have an earlier deadline than at the last call."""
+        if not self.is_stirred:
+            return self._awake
+        self.is_stirred = self.master is not None
+        return self.cores
 
     @property
     def deadline(self) -> int | None:
         """When `tick` has work next."""
         earliest: int | None = None
-        for core in self._cores:
+        for core in self.cores:
             due = core.deadline
             if due is not None and (earliest is None or due < earliest):
                 earliest = due
@@ -262,7 +291,7 @@ class JobSeat:
 
     def check(self) -> None:
         """Raise AssertionError unless every core's invariants hold."""
-        for core in self._cores:
+        for core in self.cores:
             core.check()
 
     # Messages for more than one core.
@@ -312,6 +341,7 @@ class JobSeat:
     def _heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
         if ballot <= self.succession.highest:
             return []
+        self.is_stirred = True
         return self.succession.heard_ballot(ballot, now) + self.tree.raise_ballot(ballot, now)
 
     # What one core changed, to the others.
@@ -322,6 +352,23 @@ class JobSeat:
         effects: list[Effect] = []
         if self.is_stopped:
             return effects
+        if self.is_stirred:
+            self._settle_place(now, effects)
+        worker, reducer, master = self.worker, self.reducer, self.master
+        if worker is not None:
+            for bundle in worker.take_bundles():
+                effects += reducer.offer(self.me, bundle, now)
+            for answer in reducer.take_for_worker():
+                effects += worker.step(answer, now)
+        if master is not None:
+            for child, bundle in reducer.take_for_master():
+                effects += master.bundle(child, bundle, now)
+            for word in master.take_multicast():
+                effects += self._on_control(self.me, word, now)
+        return effects
+
+    def _settle_place(self, now: int, effects: list[Effect]) -> None:
+        """Who serves, and where in the tree this node is."""
         if self.master is not None and self.master.fence is not None:
             effects += self._heard_ballot(self.master.fence, now)  # a sink serves another master
         if self.succession.has_news:
@@ -332,17 +379,6 @@ class JobSeat:
             self.reducer.children_changed(self.tree.children)
             if changes.parent and self.master is None:
                 effects += self.reducer.parent_changed(self.tree.parent, False, now)
-        if self.worker is not None:
-            for bundle in self.worker.take_bundles():
-                effects += self.reducer.offer(self.me, bundle, now)
-            for answer in self.reducer.take_for_worker():
-                effects += self.worker.step(answer, now)
-        if self.master is not None:
-            for child, bundle in self.reducer.take_for_master():
-                effects += self.master.bundle(child, bundle, now)
-            for word in self.master.take_multicast():
-                effects += self._on_control(self.me, word, now)
-        return effects
 
     def _from_succession(self, now: int, effects: list[Effect]) -> None:
         committed = self.succession.take_committed()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.job_seat import JobSeat, SinkOf
-from elf.agent.timers import Timers
+from elf.agent.timers import Timed, Timers
 from elf.cbt.budget import Budget
 from elf.errors import PeerError
 from elf.jobmaster.directory import Directory
@@ -68,11 +68,11 @@ class Departure:
 class MeshNode:
     """One agent's part in the mesh.
 
-    `sources`: names of the sources it reads. `now` is always this node's own clock, in microseconds. coded: links carry bytes,
-    with a log's entries and states in this form; without it, messages as they are, among nodes of one process. `has_room`: what
-    is sent to a node now travels soon.
-    `sign` puts this node's name to what it tells the directory, `verify` decides whether to believe others there, `is_revoked`
-    whether to go on believing them (`elf.srt.security_items.Notary`); without these all are believed.
+    `sources`: names of the sources it reads. `sinks`: of those it serves. `now` is always this node's own clock, in
+    microseconds. coded: links carry bytes, with a log's entries and states in this form; without it, messages as they are, among
+    nodes of one process. `has_room`: what is sent to a node now travels soon. `sign` puts this node's name to what it tells the
+    directory, `verify` decides whether to believe others there, `is_revoked` whether to go on believing them
+    (`elf.srt.security_items.Notary`); without these all are believed.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class MeshNode:
         *,
         budget: Budget,
         sink_of: SinkOf,
-        sinks: Sequence[str] = (),
         stores_states: bool = False,
+        sinks: Sequence[str] = (),
         sign: Callable[[Item], Item] = lambda item: item,
         verify: Callable[[Item], bool] = lambda item: True,
         is_revoked: Callable[[Item], bool] = lambda item: False,
@@ -176,6 +176,7 @@ class MeshNode:
         if seat is not None:
             self._do(seat.cut(cut, now), now, out, seat)
             self._seat_changed(seat, now, out)
+        self._timers.refresh()  # links whose messages were acknowledged since the last cut
         return self._end(now, out)
 
     def durable(self, now: int) -> list[Outer]:
@@ -193,14 +194,15 @@ class MeshNode:
         due = self._timers.due(now)
         if not due:
             return out
-        for core in due:
+        for core, owner in due:
+            if isinstance(owner, JobSeat):
+                self._do(owner.tick(core, now), now, out, owner)
+                self._seat_changed(owner, now, out)
+                continue
             if core is self.directory:
                 self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, core)
             else:
                 self._do(core.tick(now), now, out, core)  # type: ignore[attr-defined]
-            if isinstance(core, JobSeat):
-                self._seat_changed(core, now, out)
-                continue
             if isinstance(core, Link):
                 self._link_ticked(core, now, out)
             self._timers.watch(core)
@@ -238,9 +240,11 @@ class MeshNode:
         for link in self.links.values():
             self._do(link.tick(now), now, out, link)
         for seat in self.seats.values():
-            self._do(seat.tick(now), now, out, seat)
+            for core in seat.cores:
+                self._do(seat.tick(core, now), now, out, seat)
             self._seat_changed(seat, now, out)
-        for each in (self.overlay, self.directory, *self.links.values()):
+        others: list[Timed] = [self.overlay, self.directory, *self.links.values()]
+        for each in others:
             self._timers.watch(each)
         return self._end(now, out)
 
@@ -568,13 +572,16 @@ class MeshNode:
     def _seat_changed(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         while effects := seat.settle(now):
             self._do(effects, now, out, seat)
-        for item in seat.take_items():
-            self.directory.put(self._sign(item), now)
-            self._timers.watch(self.directory)
-        parent = seat.tree.parent
-        if parent != self._watched.get(seat.job):
-            self._watch(seat.job, parent)
-        self._timers.watch(seat)
+        if seat.is_stirred:
+            for item in seat.take_items():
+                self.directory.put(self._sign(item), now)
+                self._timers.watch(self.directory)
+            parent = seat.tree.parent
+            if parent != self._watched.get(seat.job):
+                self._watch(seat.job, parent)
+        watch = self._timers.watch
+        for core in seat.take_stirred():
+            watch(core, seat)
 
     def _watch(self, job: JobId, parent: NodeId | None) -> None:
         """A parent's death is found as fast as a neighbour's on the ring."""
@@ -592,5 +599,9 @@ class MeshNode:
         self.directory.check()
         for link in self.links.values():
             link.check()
+            assert self._timers.is_watched(link)
         for seat in self.seats.values():
             seat.check()
+            assert all(map(self._timers.is_watched, seat.cores)), "nobody would wake it"
+        assert self._timers.is_watched(self.overlay)
+        assert self._timers.is_watched(self.directory)

@@ -22,7 +22,7 @@ LOSS_MAX = 0.3
 RATE_MAX = 10_000
 LINES_MAX = 50_000_000
 """Made before the run, at 40 bytes each: 2 GB."""
-COLLECT = 200_000
+COLLECT = 1_000_000
 """New objects between two collections of garbage: millions live, hardly any is part of a cycle."""
 
 

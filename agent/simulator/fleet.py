@@ -64,7 +64,8 @@ class Fleet:
             self.oracle.lateness_us[spec.id] = spec.lateness_us
         self.measure = Measure(self.world, self.hosts, [spec.id for spec in self.specs], CALM_US, self.end_us)
         self.measure.learn_lines(WINDOW_US)
-        self.world.observers += [self.measure.observe, self._judge]
+        self.world.observers.append(self.measure.observe)
+        self.world.put_observers.append(self._judge)
         self.wrong = ""
         """The first thing that must never be, or what was not right in the end."""
         self.is_over = False
@@ -133,13 +134,11 @@ class Fleet:
         stretch = Stretch(spec.versions[0].digest, WINDOW_US, WINDOW_US, spec.line_us, AFTER_ALL)
         return self.oracle.unfinished(spec.id, NO_BALLOT, [stretch], self.world.now_us)
 
-    def _judge(self, now_us: int, what: str, who: Actor | None, about: object) -> None:
-        if what == "put":
-            assert isinstance(about, Put)
-            try:
-                self.oracle.accepted(about, now_us)
-            except Violation as violation:
-                self.wrong = self.wrong or str(violation)
+    def _judge(self, put: Put, now_us: int) -> None:
+        try:
+            self.oracle.accepted(put, now_us)
+        except Violation as violation:
+            self.wrong = self.wrong or str(violation)
 
     # Misfortunes.
 

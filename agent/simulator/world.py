@@ -25,7 +25,7 @@ from elf.jobmaster.schedule import plan_of
 from elf.sinks.ledger import Ledger
 from elf.srt.effects import Notice, Read, Send, Write
 from elf.srt.ids import JobId, NodeId, node_id
-from elf.srt.messages import Contact, Line, Message
+from elf.srt.messages import Contact, Line, Message, Put
 from elf.srt.parameters import Parameters
 from elf.srt.routing import warm_tables
 from elf.srt.travel import check_datagram
@@ -90,6 +90,8 @@ class World:
         self.actors: dict[NodeId, Actor] = {}
         self.sinks: dict[NodeId, dict[JobId, Ledger]] = {}
         self.observers: list[Observer] = []
+        self.put_observers: list[Callable[[Put, int], None]] = []
+        """Told of every window that a sink takes, and when; of nothing else."""
         self.inspect: Callable[[Actor], None] | None = None
         self.delivered = 0
         self._sink_names: dict[str, NodeId] = {}
@@ -239,6 +241,8 @@ class World:
         effects = ledger.step(source, message, self.now_us)
         for put in ledger.take_accepted():
             self.tell("put", None, put)
+            for observer in self.put_observers:
+                observer(put, self.now_us)
         for effect in effects:
             if type(effect) is Send:
                 self._transmit(to, effect.to, effect.message)
@@ -258,6 +262,7 @@ class World:
             self._perform(actor, actor.node.durable(self.now_us + actor.clock_us))
 
     def _perform(self, actor: Actor, effects: Sequence[Outer]) -> None:
+        reads: list[Read] = []
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -266,10 +271,12 @@ class World:
                 actor.disk.write(effect.key, effect.record, effect.replace)  # type: ignore[union-attr]
                 self._push(self.now_us + DISK_US, self._sync, actor, actor.life)
             elif kind is Read:
-                self._push(self.now_us, self._cut, actor, (actor.life, effect))
+                reads.append(effect)  # type: ignore[arg-type]
             else:
                 assert isinstance(effect, Notice)
                 self.tell("notice", actor, effect)
+        for read in reads:
+            self._cut(actor, (actor.life, read))
         node = actor.node
         if node is None:
             return
