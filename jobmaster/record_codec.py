@@ -9,7 +9,7 @@
 | 3 | ("ballot", job) | `Promise` |
 | 4 | ("log", job) | `Base`: state and entries as in `log_codec` |
 | 5 | ("log", job) | `More`: entries |
-| 6 | ("ledger", job) | (fence, entries) |
+| 6 | ("ledger", job) | (fence, entries; which are open) |
 | 7 | ("log", job) | `Promise`, all that is left of a stopped job's log |
 
 Records of a key are read in the order in which they were written, and `replaces` forgets those before, so a file of such
@@ -20,7 +20,7 @@ fresh rosters, whatever was written before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -80,8 +80,11 @@ class MoreRecord(Record, frozen=True, array_like=True):
 
 
 class LedgerRecord(Record, frozen=True, array_like=True):
+    """open: those of the entries of which only an open revision is held."""
+
     fence: Ballot
     entries: tuple[tuple[tuple[Word, Micros], Revision, Digest], ...]
+    open: tuple[tuple[Word, Micros], ...] = ()
 
 
 _TYPES: dict[int, type[Record]] = {
@@ -130,7 +133,11 @@ class RecordEncoder:
             case "ballot":
                 return BallotRecord(job, replaces, record.ballot)
             case "ledger":
-                return LedgerRecord(job, replaces, *record)
+                fence, entries = record
+                told = tuple((window, revision, digest) for window, revision, digest, _ in entries)
+                return LedgerRecord(
+                    job, replaces, fence, told, tuple(entry[0] for entry in entries if entry[3])
+                )
             case "log":
                 if replaces:
                     self._rosters[job] = RosterEncoder()
@@ -192,6 +199,12 @@ class RecordDecoder:
         return tuple(self._log.unpack_entry(entry, rosters, SLOTS_MAX) for entry in entries)
 
 
+def _with_open(record: LedgerRecord) -> Iterator[tuple[tuple[str, int], Revision, int, bool]]:
+    open_ones = set(record.open)
+    for window, revision, digest in record.entries:
+        yield window, revision, digest, window in open_ones
+
+
 _READERS: dict[type[Record], Callable[[RecordDecoder, Any], Any]] = {
     NodeRecord: lambda _, record: record.incarnation,
     DirectoryRecord: lambda _, record: record.items,
@@ -199,5 +212,5 @@ _READERS: dict[type[Record], Callable[[RecordDecoder, Any], Any]] = {
     EndRecord: lambda _, record: Promise(record.ballot),
     BaseRecord: RecordDecoder._base,
     MoreRecord: RecordDecoder._more,
-    LedgerRecord: lambda _, record: (record.fence, record.entries),
+    LedgerRecord: lambda _, record: (record.fence, tuple(_with_open(record))),
 }

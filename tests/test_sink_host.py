@@ -14,10 +14,13 @@ import pytest
 
 from elf.agent.mesh.control import Control
 from elf.agent.mesh.words import JobWatch, Told
+from elf.jobmaster.record_codec import RecordDecoder, RecordEncoder
 from elf.sinks.lake import ledger
+from elf.sinks.ledger import Ledger
 from elf.sinks.report import report
+from elf.srt.effects import Write
 from elf.srt.ids import job_id
-from elf.srt.messages import Put
+from elf.srt.messages import LedgerAsk, Put
 from elf.srt.wire import decode
 from elf.typer_cli import main
 from tests import lake_states
@@ -118,3 +121,23 @@ def test_the_spark_report_reads_it(spark: Any, mesh: Mesh, tmp_path: Path) -> No
     assert len(found) >= 4
     for start_text, hits in found.items():
         assert hits == mesh.truth(start_text, 2 * SECOND)
+
+
+def test_a_ledger_comes_back_from_the_bytes_on_disk() -> None:
+    """What a ledger writes is what the disk's form holds: fence, revisions, and which are open."""
+    job, master = b"J" * 16, b"M" * 16
+    before, encoder, decoder = Ledger(job), RecordEncoder(), RecordDecoder()
+    records = []
+    for n, status in enumerate(("open", "final", "open", "revised"), start=1):
+        put = Put(
+            job, (3, master), "v1", n // 3, n // 3 + 1, (0, 1), status, (3, master, n), n, 1, 1, (0, 0, 0, 0)
+        )
+        for effect in before.step(master, put, 0):
+            if isinstance(effect, Write):
+                records.append(decoder.decode(encoder.encode(effect)).record)
+    after = Ledger(job)
+    after.restore(records)
+    after.check()
+    ask = LedgerAsk(job, (4, master))
+    assert (after.fence, after.entries) == (before.fence, before.entries)
+    assert after.step(master, ask, 0) == before.step(master, ask, 0)
