@@ -37,7 +37,7 @@ from elf.agent.mesh.file_notes import FileNote, Notes, first_line
 from elf.agent.mesh.job_rows import Before
 from elf.agent.mesh.line_parsing import Parsing, advance
 from elf.agent.mesh.reading import Place, Reading
-from elf.agent.mesh.rescan import Rescan, open_known
+from elf.agent.mesh.rescan import Rescan, holds, open_known
 from elf.agent.recognise import exactly
 from elf.agent.source import GRACE_S, Source
 from elf.cbt.budget import Budget
@@ -225,14 +225,26 @@ class MeshSource:
             return
         file = self._source.files()[generation]
         line = self._first_line(file)
-        is_copy = note is None and file.state.done and not is_read
-        if is_copy and line is not None and self._notes.original_of(generation, line) is not None:
-            self._is_dirty = True
-            return
+        if note is None and file.state.done and not is_read and line is not None:
+            original = self._original_of(file, line)
+            if original is not None:
+                self._notes.copies[generation] = original.generation
+                self._is_dirty = True
+                return
         note = self._notes.of(generation)
         if line is not None:
             self._notes.identify(note, line)
             self._is_dirty = True
+
+    def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
+        """The source says that all of a file was read in another one: in which?"""
+        alike = self._notes.alike(line)
+        if len(alike) > 1:
+            files = self._source.files()
+            alike = [
+                note for note in alike if note.generation in files and holds(copy, files[note.generation])
+            ]
+        return alike[-1] if alike else None
 
     @staticmethod
     def _first_line(file: Followed) -> bytes | None:

@@ -128,14 +128,10 @@ class Notes:
             note = self.files[generation] = FileNote(generation)
         return note
 
-    def original_of(self, copy: int, line: bytes) -> FileNote | None:
-        """A file was found that holds what was read elsewhere: note it as a copy of the newest that begins like it. O(files)."""
+    def alike(self, line: bytes) -> list[FileNote]:
+        """The files that begin like that. O(files)."""
         fingerprint = fingerprint_of(line)
-        alike = [note for note in self.files.values() if note.fingerprint == fingerprint]
-        if not alike:
-            return None
-        self.copies[copy] = alike[-1].generation
-        return alike[-1]
+        return [note for note in self.files.values() if note.fingerprint == fingerprint]
 
     def identify(self, note: FileNote, line: bytes) -> None:
         """Its first line is known. O(1)."""

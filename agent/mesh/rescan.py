@@ -11,8 +11,9 @@ from elf.agent.blocks import Block, Cutter
 from elf.agent.content import Content, Plain, open_content
 from elf.agent.feed import ParseState
 from elf.agent.follow import Followed, Inode
-from elf.agent.identity import same_head
+from elf.agent.identity import is_start_of, same_head, seek
 from elf.agent.recognise import head_of
+from elf.errors import SourceError
 
 SKIP_BYTES = 256 << 10
 
@@ -36,7 +37,7 @@ def open_known(file: Followed) -> Content:
 
 
 def _is_it(file: Followed, content: Content) -> bool:
-    """Whether it is still there: it may have been renamed or emptied since it was looked at, and its inode's number used again."""
+    """Whether it is still there: it may have been renamed or emptied since it was looked at, and its number used again."""
     if inode_of(content.descriptor) != _inode(file):
         return False
     if isinstance(content, Plain):
@@ -51,6 +52,24 @@ def _inode(file: Followed) -> Inode | None:
 def inode_of(descriptor: int) -> Inode:
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
+
+
+def holds(copy: Followed, original: Followed) -> bool:
+    """Whether a file holds what was read of another one, or (copied before the last lines came) the start of that. O(file)."""
+    if not original.state.offset:
+        return False
+    try:
+        content = open_known(copy)
+    except (OSError, SourceError):
+        return False
+    try:
+        if seek(content, original.state):
+            return True
+        return isinstance(content, Plain) and is_start_of(content.descriptor, copy.size, original.state)
+    except OSError:
+        return False
+    finally:
+        os.close(content.descriptor)
 
 
 class Rescan:
