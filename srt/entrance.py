@@ -196,7 +196,7 @@ class Entrance:
 
     # What goes back.
 
-    def send(self, node: NodeId, message: bytes, *, is_urgent: bool) -> str:
+    def send(self, node: NodeId, message: Sequence[bytes], *, is_urgent: bool) -> str:
         """ "" or why it is dropped. Over the connection by which the node has come; then `flush`."""
         connection = self.proven.get(node)
         if connection is None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Sequence
 
-STRETCH_BYTES = 512 << 10
-"""Of one zmq message: large enough that what is paid per message does not count, small enough that a probe behind it, over
-100 Mbit/s, waits 40 ms."""
-MESSAGE_BYTES_MAX = (1 << 32) - 1
+STRETCH_BYTES = 516 << 10
+"""Of one zmq message: a link's largest piece in its frame goes whole. What is paid per message does not count then, and a probe
+behind it, over 100 Mbit/s, waits 40 ms."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -26,48 +26,53 @@ class Outbox:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._lines: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
+        self._lines: tuple[deque[tuple[bytes, ...]], deque[tuple[bytes, ...]]] = (deque(), deque())
         self._rest: memoryview | None = None  # of a message that has begun to travel
         self.nbytes = 0
 
-    def put(self, message: bytes, *, is_urgent: bool) -> bool:
-        """False: it does not fit, and is not taken. A message larger than the bound passes while nothing else waits. O(1)."""
-        size = _LENGTH.size + len(message)
+    def put(self, message: Sequence[bytes], *, is_urgent: bool) -> bool:
+        """A message, in parts. False: it does not fit, and is not taken. One larger than the bound passes while nothing else
+        waits. O(parts)."""
+        length = sum(map(len, message))
+        size = _LENGTH.size + length
         if self.nbytes and self.nbytes + size > self._bytes_max:
             return False
-        self._lines[not is_urgent].append(message)
+        self._lines[not is_urgent].append((_LENGTH.pack(length), *message))
         self.nbytes += size
         return True
 
     def stretch(self, head: bytes) -> bytes | None:
         """The next stretch, behind `head`; None when nothing waits. O(bytes)."""
-        parts = [head]
-        room = STRETCH_BYTES
-        if self._rest is not None:
-            room -= self._go_on(parts, room)
-        for line in self._lines:
-            while line and room > 0 and self._rest is None:
-                message = line.popleft()
-                parts.append(_LENGTH.pack(len(message)))
-                room -= _LENGTH.size + len(message)
-                if room >= 0:
-                    parts.append(message)
-                else:
-                    self._rest = memoryview(message)
-                    self._go_on(parts, room + len(message))
-        if len(parts) == 1:
+        if not self.nbytes:
             return None
+        parts: list[bytes | memoryview] = [head]
+        if self._rest is None:
+            self._whole(parts)
+        if len(parts) == 1:  # the next one does not go whole
+            parts.append(self._cut())
         stretch = b"".join(parts)
         self.nbytes -= len(stretch) - len(head)
         return stretch
 
-    def _go_on(self, parts: list[bytes], room: int) -> int:
-        """Some more of the message that has begun. Returns its length."""
-        assert self._rest is not None
-        room = max(room, 0)
-        parts.append(self._rest[:room])  # type: ignore[arg-type]
-        taken = len(parts[-1])
-        self._rest = self._rest[taken:] if taken < len(self._rest) else None
+    def _whole(self, parts: list[bytes | memoryview]) -> None:
+        """As many messages as go whole."""
+        room = STRETCH_BYTES
+        for line in self._lines:
+            while line:
+                message = line[0]
+                room -= sum(map(len, message))
+                if room < 0:
+                    return
+                parts += message
+                line.popleft()
+
+    def _cut(self) -> memoryview:
+        """Some of the message that has begun, or is the next."""
+        if self._rest is None:
+            line = self._lines[not self._lines[0]]
+            self._rest = memoryview(b"".join(line.popleft()))
+        taken, rest = self._rest[:STRETCH_BYTES], self._rest[STRETCH_BYTES:]
+        self._rest = rest if rest else None
         return taken
 
     def clear(self) -> None:
@@ -80,5 +85,5 @@ class Outbox:
 
     def check(self) -> None:
         """Raise AssertionError unless the count is right. O(messages)."""
-        waiting = sum(_LENGTH.size + len(message) for line in self._lines for message in line)
+        waiting = sum(len(part) for line in self._lines for message in line for part in message)
         assert self.nbytes == waiting + (0 if self._rest is None else len(self._rest))

@@ -84,7 +84,7 @@ class Outward:
     def name(self) -> str:
         return self.address.endpoint
 
-    def send(self, message: bytes, *, is_urgent: bool) -> str:
+    def send(self, message: Sequence[bytes], *, is_urgent: bool) -> str:
         """ "" or why it is dropped. Whoever calls this calls `flush` within the turn."""
         if self.state is State.CLOSED and not self.open():
             return "unreachable"

@@ -30,9 +30,10 @@ class Stream:
         self._held = bytearray()
         self._length: int | None = None
 
-    def step(self, piece: bytes | memoryview) -> list[bytes]:
-        """The messages that end within this piece. Raises PeerError: a length that no message of its kind has. O(bytes)."""
-        done: list[bytes] = []
+    def step(self, piece: bytes | memoryview) -> list[bytes | memoryview]:
+        """The messages that end within this piece: views of it where they lie whole in it. Raises PeerError: a length that no
+        message of its kind has. O(bytes)."""
+        done: list[bytes | memoryview] = []
         self._held += piece if self._held else self._whole(memoryview(piece), done)
         while self._is_whole():
             assert self._length is not None
@@ -42,15 +43,15 @@ class Stream:
             self._length = None
         return done
 
-    def _whole(self, piece: memoryview, done: list[bytes]) -> memoryview:
-        """Take the messages that lie whole in a piece, each copied once; the rest."""
+    def _whole(self, piece: memoryview, done: list[bytes | memoryview]) -> memoryview:
+        """Take the messages that lie whole in a piece; the rest."""
         at, end = 0, len(piece)
         while end - at >= _LENGTH.size + HEAD_BYTES:
             length = _length_of(piece[at:])
             start, at = at + _LENGTH.size, at + _LENGTH.size + length
             if at > end:
                 return piece[start - _LENGTH.size :]
-            done.append(bytes(piece[start:at]))
+            done.append(piece[start:at])
         return piece[at:]
 
     def _is_whole(self) -> bool:

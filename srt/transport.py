@@ -27,14 +27,14 @@ from elf.srt.outward import Outward, State
 from elf.srt.parameters import Parameters
 from elf.srt.station import HANDSHAKE_S, Counters, Station
 from elf.srt.whereabouts import address_for
-from elf.srt.wire import LogForm, encode
+from elf.srt.wire import LogForm, encode_parts
 
 NEIGHBOURS_MAX = 512
 """Connections that this node opens; the one that was used least lately gives way. Leaf set, table and trees need about 100."""
 TICK_S = 1.0
 RECHECK_TICKS = 30
 """An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
-_BULK = frozenset((m.Frame, m.Put, m.GossipItems, m.Welcome, m.LedgerTell))
+_BULK = frozenset((m.Frame, m.Put, m.Shown, m.GossipItems, m.Welcome, m.LedgerTell))
 
 
 class Transport:
@@ -102,7 +102,7 @@ class Transport:
         if self._is_closed:
             return
         try:
-            encoded = encode(message, self._station.log)
+            encoded = encode_parts(message, self._station.log)
         except ValueError as error:
             self._station.refuse("not encoded", f"a message to {short(to)} was not sent: {error}", to, to)
             return
@@ -138,12 +138,12 @@ class Transport:
             outward = self._strangers.get(wanted.endpoint)
             if outward is None:
                 outward = self._strangers[wanted.endpoint] = self._outward_to(None, wanted)
-        future = self._loop.create_future()
-        outward.asked.append(future)
         proof = outward.proof if outward.state is State.OPEN else None
         if proof is None:
             if outward.state is State.CLOSED and not outward.open():
                 raise PeerError(f"{wanted.endpoint}: it could not be reached a moment ago")
+            future = self._loop.create_future()
+            outward.asked.append(future)
             proof = await asyncio.wait_for(future, HANDSHAKE_S + 2 * TICK_S)
         assert proof is not None
         return Contact(node_id(proof.key), proof.life, str(Address(wanted.endpoint, proof.key)))

@@ -154,7 +154,7 @@ class FrameForm(msgspec.Struct, frozen=True, array_like=True):
     sequence: Count
     acknowledged: Count
     credit: Count
-    message: bytes
+    message: memoryview
 
 
 class PutForm(msgspec.Struct, frozen=True, array_like=True):
@@ -234,7 +234,7 @@ class Encoder:
 
     def _frame(self, frame: m.Frame) -> FrameForm:
         inner = b"" if frame.message is None else self._inner(frame.message)
-        return FrameForm(frame.session, frame.sequence, frame.acknowledged, frame.credit, inner)
+        return _frame_form(frame, inner)
 
     def _inner(self, message: Message) -> bytes:
         if type(message) in ENVELOPES:
@@ -329,7 +329,7 @@ class Decoder:
         inner = self._inner(form.message) if form.message else None
         return m.Frame(form.session, form.sequence, form.acknowledged, form.credit, inner)
 
-    def _inner(self, data: bytes) -> Message:
+    def _inner(self, data: bytes | memoryview) -> Message:
         if kind_of(data).type in ENVELOPES:
             raise PeerError("message: an envelope in another one")
         return self.decode(data)
@@ -363,6 +363,30 @@ _FORMS: dict[
     m.Put: (Encoder._put, Decoder._put),
     m.Shown: (Encoder._shown, Decoder._shown),
 }
+
+
+def _frame_form(frame: m.Frame, inner: bytes) -> FrameForm:
+    return FrameForm(frame.session, frame.sequence, frame.acknowledged, frame.credit, memoryview(inner))
+
+
+def encode_parts(message: Message, log: LogForm | None = None) -> tuple[bytes, ...]:
+    """What `encode` gives, in parts that are to be joined: the load of a link is not copied. As `encode` otherwise."""
+    if type(message) is not m.Frame or type(message.message) is not m.Piece:
+        return (encode(message, log),)
+    payload = message.message.payload
+    inner = HEADS[m.Piece] + b"\x91" + _bytes_head(len(payload))
+    form = _encoder.encode(_frame_form(message, b""))[: -len(_bytes_head(0))]
+    head = HEADS[m.Frame] + form + _bytes_head(len(inner) + len(payload)) + inner
+    if len(head) + len(payload) > BY_TYPE[m.Frame].bytes_max:
+        raise ValueError(f"Frame: {len(head) + len(payload)} bytes, {BY_TYPE[m.Frame].bytes_max} are allowed")
+    return head, payload
+
+
+def _bytes_head(nbytes: int) -> bytes:
+    """MessagePack's, in front of so many bytes."""
+    if nbytes < 1 << 8:
+        return b"\xc4" + nbytes.to_bytes(1)
+    return b"\xc5" + nbytes.to_bytes(2) if nbytes < 1 << 16 else b"\xc6" + nbytes.to_bytes(4)
 
 
 def encode(message: Message, log: LogForm | None = None) -> bytes:
