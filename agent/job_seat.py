@@ -73,6 +73,8 @@ class JobSeat:
         self.spec, self.me = spec, me
         self.is_stopped = False
         """The job has ended; see the module."""
+        self.takeovers = 0
+        """How often this node began to serve it."""
         self.worker: DeltaWorker | None = None
         if works:
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
@@ -395,6 +397,7 @@ class JobSeat:
 
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
         assert isinstance(serve.state, JobState)
+        self.takeovers += 1
         self._served = self._sinks()
         self.master = Master(
             self.spec,

@@ -95,6 +95,8 @@ class JobState:
         self, job: JobId, name: str, budget: Budget, plans: Callable[[bytes], Plan] = plan_of
     ) -> None:
         self.job, self.name = job, name
+        self.late = 0
+        """Lines that came past retention, in entries that were applied here."""
         self._budget, self._plans = budget, plans
         self._clear()
 
@@ -232,6 +234,7 @@ class JobState:
         version = in_force(self.schedule, now_us).version
         row = late.slice(0, 1).copy()
         total = late.lanes.sum(axis=1)
+        self.late += int(total[1])
         total[3] += total[1]
         row.lanes = np.ascontiguousarray(total.reshape(len(LINE_OPS), 1))
         row.pane[0] = pane = self.shape(version).floor(now_us) if self.shape(version).pane_us else 0

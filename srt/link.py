@@ -184,6 +184,11 @@ class Link:
         return not self._backlog and self._kept_bytes < self._credit
 
     @property
+    def credit_left(self) -> int:
+        """Bytes that the neighbour takes before it acknowledges."""
+        return max(0, self._credit - self._kept_bytes)
+
+    @property
     def silent_since(self) -> int | None:
         """Since when something is out and nothing has been acknowledged; None while nothing is out."""
         return self._waiting_since

@@ -28,6 +28,7 @@ from elf.agent.mesh.control import SOCKET, ControlServer
 from elf.agent.mesh.cuts import MeshSource
 from elf.agent.mesh.desk import Desk
 from elf.agent.mesh.identity import own_key
+from elf.agent.mesh.metrics import MetricsServer, health, metrics
 from elf.agent.mesh.seeds import Seeds
 from elf.agent.mesh.share import CpuShare
 from elf.agent.mesh.store import Store
@@ -72,7 +73,7 @@ class Host:
         self.sinks: SinkHost | None = None
         self.notices = notices
         self.started_s = time.time()
-        self.told = Told(notices, self._name_of)
+        self.told = Told(notices, self.name_of)
         self.clock = Clock()
         self.sources: dict[str, MeshSource] = {}
         self.node: MeshNode
@@ -207,6 +208,7 @@ class Host:
             raise StateError(
                 f"{control.path}: {error.strerror}; commands could not reach this agent"
             ) from error
+        figures = await self._open_metrics()
         try:
             waits = [asyncio.create_task(event.wait()) for event in (stop, self._left)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -214,7 +216,22 @@ class Host:
                 wait.cancel()
         finally:
             await control.close()
+            if figures is not None:
+                await figures.close()
             await self._end()
+
+    async def _open_metrics(self) -> MetricsServer | None:
+        address = self.mesh.metrics
+        if address is None:
+            return None
+        server = MetricsServer(address, lambda: metrics(self, __version__), lambda: health(self))
+        try:
+            await server.start()
+        except OSError as error:
+            raise ConfigError(
+                f"{self.config.path}: [agent] metrics: cannot listen at {address.endpoint}: {error.strerror}"
+            ) from error
+        return server
 
     async def _end(self) -> None:
         """Neighbours hear that this life is over, so that they need not find out; what the disk was given is there."""
@@ -379,7 +396,8 @@ class Host:
         item = self.node.directory.get("agent", node)
         return (decode_agent(item).address or None) if item is not None else None
 
-    def _name_of(self, node: NodeId) -> str:
+    def name_of(self, node: NodeId) -> str:
+        """What people call an agent."""
         item = self.node.directory.get("agent", node) if hasattr(self, "node") else None
         return f"{decode_agent(item).name} ({short(node)})" if item is not None else short(node)
 
