@@ -404,6 +404,14 @@ def mesh_tree(
     typer.echo(tree_command(job, output.value, agent))
 
 
+@mesh_app.command("leave")
+def mesh_leave(agent: Agent = None) -> None:
+    """Take the agent on this host out of the mesh for good, once the mesh has all its lines. It ends."""
+    from elf.agent.commands.mesh import leave_command
+
+    typer.echo(leave_command(agent))
+
+
 @job_app.command("start")
 def job_start(
     name: JobName,

@@ -57,6 +57,12 @@ class Hosted:
     def describe(self, tell: StatusTell) -> StatusTell:
         return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)
 
+    async def leave(self) -> bool:
+        self.perform(self.node.leave(self.clock_us()))
+        while not self.node.has_left:
+            await asyncio.sleep(STEP_S)
+        return True
+
     def perform(self, effects: Sequence[Outer]) -> None:
         self.world._perform(self.actor, effects)
 

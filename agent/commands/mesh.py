@@ -17,6 +17,13 @@ def status_command(output: str | None, agent: Path | None) -> str:
     return status_table(answer) if is_table(output) else as_json(answer)
 
 
+def leave_command(agent: Path | None) -> str:
+    """The agent on this host leaves for good; says what was done. Raises `ElfError`."""
+    with connect(agent) as control:
+        control.one(w.MeshLeave())
+    return "this agent has left: the mesh has all its lines, and waits for no more of them"
+
+
 def tree_command(job: str, output: str, agent: Path | None) -> str:
     """A job's tree, as text. Raises `ElfError`."""
     with connect(agent) as control:

@@ -59,6 +59,9 @@ class Host(Protocol):
     def perform(self, effects: Sequence[Outer]) -> None:
         """Perform what a call of the node gave."""
 
+    async def leave(self) -> bool:
+        """Leave the mesh for good; whether its lines are all there within the time that it is given."""
+
     def describe(self, tell: StatusTell) -> StatusTell:
         """Add what only the process knows."""
 
@@ -108,6 +111,8 @@ class Desk:
             yield await self._status()
         elif isinstance(request, w.MeshTree):
             yield w.Tree(await self._tree(request.job))
+        elif isinstance(request, w.MeshLeave):
+            yield await self._leave()
         else:
             async for answer in self._watch(request.name):
                 yield answer
@@ -235,6 +240,13 @@ class Desk:
             while search.found is None and not search.is_over(self._host.clock_us()):
                 await self._turn(talk)
         return search.found
+
+    async def _leave(self) -> w.Done:
+        if await self._host.leave():
+            return w.Done()
+        raise ElfError(
+            "the mesh does not have all lines of this agent yet; the agent goes on leaving, and ends when it has"
+        )
 
     # Cores that ask.
 

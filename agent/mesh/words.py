@@ -60,6 +60,10 @@ class MeshStatus(Request, frozen=True, tag=True):
     """Answer: `Status`."""
 
 
+class MeshLeave(Request, frozen=True, tag=True):
+    """This agent leaves for good. Answer: `Done`, when the mesh has all its lines; the agent ends then."""
+
+
 class MeshTree(Request, frozen=True, tag=True):
     """A job's tree from its master down. Answer: `Tree`."""
 
@@ -178,7 +182,7 @@ class Status(Answer, frozen=True, tag=True):
     not_asked: int = 0
 
 
-AnyRequest = JobGet | JobPut | JobList | JobWatch | Revoke | MeshStatus | MeshTree
+AnyRequest = JobGet | JobPut | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
 AnyAnswer = Done | Failed | JobHeld | Jobs | Versions | Told | Tree | Status
 
 _encoder = msgspec.msgpack.Encoder()
