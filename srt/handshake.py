@@ -48,7 +48,7 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
 class Refusal(msgspec.Struct, frozen=True, array_like=True):
     """reason: a word, to count by. text: for the operator over there."""
 
-    reason: Annotated[str, Meta(max_length=32, pattern="^[a-z ]*$")]
+    reason: Annotated[str, Meta(max_length=32, pattern=r"^[a-z ]*\Z")]
     text: Annotated[str, Meta(max_length=500)] = ""
 
 

@@ -94,7 +94,7 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A claim about a member, spread on pings: status "alive", "suspect", "dead" or "left", of that incarnation."""
 
     contact: Contact
-    status: Annotated[str, Meta(pattern="^(alive|suspect|dead|left)$")]
+    status: Annotated[str, Meta(pattern=r"^(alive|suspect|dead|left)\Z")]
 
 
 class Ping(Message, frozen=True, array_like=True, gc=False):
@@ -482,7 +482,7 @@ class Put(Message, frozen=True, array_like=True):
     start: Micros
     end: Micros
     covers: tuple[Micros, Micros]
-    status: Annotated[str, Meta(pattern="^(open|final|revised)$")]
+    status: Annotated[str, Meta(pattern=r"^(open|final|revised)\Z")]
     revision: Revision
     digest: Digest
     agents_reporting: Count
