@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from elf.agent.mesh.store import Store
 from elf.agent.mesh.told import Told
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.cbt.budget import Budget
-from elf.errors import ConfigError, StateError
+from elf.errors import ConfigError, InternalError, PeerError, StateError
 from elf.jobmaster.job_spec import decode_agent
 from elf.jobmaster.log_codec import LOG
 from elf.srt.effects import Notice, Read, Send, Write
@@ -54,6 +54,8 @@ SLEEP_S_MAX = 1.0
 READ_RETRY_S = 5.0
 DRAIN_S = 0.5
 """For what the disk was given."""
+ANSWER_S = 0.1
+"""For the answer to who told this agent to leave."""
 GOODBYE_MS = 300
 """For the last words on their way out."""
 LEAVE_S_MAX = 60.0
@@ -91,6 +93,7 @@ class Host:
         self._revoked = 0
         self._is_started = self._is_over = False
         self._left = asyncio.Event()
+        self._failure: Exception | None = None
 
     # From start to stop.
 
@@ -108,17 +111,16 @@ class Host:
                 f"{folder}: {error.strerror}; name another state_dir, or make it writable"
             ) from error
         self.store, records = Store.open(folder, self.notices)
-        try:
+        self._loop.set_exception_handler(self._failed)
+        with ExitStack() as opened:
+            opened.callback(self.store.close)
             life = self._begin_life(records.get(("node", b""), [0])[-1])
-            await self._begin(life, records)
+            me = self._listen(life, opened)
+            self._open_sources(me.id, opened)
+            await self._begin(me, records)
             await self._serve(stop)
-        finally:
-            self._is_over = True
-            self.store.close()
-            for thread in self._threads.values():
-                thread.shutdown(wait=False, cancel_futures=True)
-            for source in self.sources.values():
-                source.close()
+        if self._failure is not None:
+            raise self._failure
 
     def _begin_life(self, last: int) -> int:
         """On disk before anybody hears of it. Above the clock's seconds too: a lost disk does not bring an old life back."""
@@ -126,11 +128,11 @@ class Host:
         self.store.begin(Write(("node", b""), life, replace=True))
         return life
 
-    async def _begin(self, life: int, records: dict[tuple[str, bytes], list[Any]]) -> None:
+    def _listen(self, life: int, opened: ExitStack) -> Contact:
+        """Where this life is reached. Nobody is heard before the node begins."""
         key = self.keys.curve_public if self.keys is not None else own_key(self.config.agent.state_dir)
-        me = node_id(key)
         self.transport = Transport(
-            me,
+            node_id(key),
             life,
             self.mesh.parameters,
             keys=self.keys,
@@ -144,11 +146,12 @@ class Host:
             log=LOG,
         )
         self.transport.start()
-        contact = Contact(me, life, self.transport.address)
-        self.budget = Budget(self.config.agent.memory_max, self.config.agent.state_dir, resident_bytes)
-        self._open_sources(me)
+        opened.callback(self.transport.close)
+        return Contact(node_id(key), life, self.transport.address)
+
+    async def _begin(self, me: Contact, records: dict[tuple[str, bytes], list[Any]]) -> None:
         self.node = MeshNode(
-            contact,
+            me,
             self.config.agent.name,
             self.mesh.parameters,
             Random(os.urandom(16)),
@@ -165,7 +168,7 @@ class Host:
             from elf.agent.mesh.sink_host import SinkHost
 
             self.sinks = SinkHost(self.mesh.sinks, self, records)
-        self.seeds = Seeds(self.mesh.seeds, me, self.transport.ask, self._found_seed)
+        self.seeds = Seeds(self.mesh.seeds, me.id, self.transport.ask, self._found_seed)
         await self.seeds.first()
         self._is_started = True
         self.perform(self.node.start(self.clock_us(), records, self.seeds.contacts()))
@@ -185,7 +188,9 @@ class Host:
         """A seed has answered that was not there when this node began."""
         self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
-    def _open_sources(self, me: NodeId) -> None:
+    def _open_sources(self, me: NodeId, opened: ExitStack) -> None:
+        self.budget = Budget(self.config.agent.memory_max, self.config.agent.state_dir, resident_bytes)
+        opened.callback(self.budget.close)
         for section in self.config.sources:
             self.sources[section.name] = MeshSource(
                 section.name,
@@ -198,7 +203,9 @@ class Host:
                 agent=self.config.agent.name,
                 idle_grace_us=self.mesh.parameters.idle_grace_us,
             )
-            self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
+            thread = self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
+            opened.callback(self.sources[section.name].close)
+            opened.callback(thread.shutdown, cancel_futures=True)
 
     async def _serve(self, stop: asyncio.Event) -> None:
         control = ControlServer(self.config.agent.state_dir / SOCKET, Desk(self).serve)
@@ -214,6 +221,8 @@ class Host:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
+            if self._left.is_set():
+                await asyncio.sleep(ANSWER_S)
         finally:
             await control.close()
             if figures is not None:
@@ -235,7 +244,7 @@ class Host:
 
     async def _end(self) -> None:
         """Neighbours hear that this life is over, so that they need not find out; what the disk was given is there."""
-        if not self.node.has_left:
+        if not self.node.has_left and self._failure is None:
             self.perform(self.node.rest(self.clock_us()))
         self._is_over = True
         self.seeds.close()
@@ -246,8 +255,21 @@ class Host:
         await self.store.drain(DRAIN_S)
         self.transport.close(GOODBYE_MS)
 
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A bug of ours in a node or around it. What its cores hold is not to be trusted any more, and on disk is only what was
+        right: the process ends, without another word to anybody, to be started again."""
+        error = context.get("exception")
+        if not isinstance(error, Exception):
+            loop.default_exception_handler(context)
+            return
+        traceback.print_exception(error)
+        if self._failure is None:
+            self._failure = error
+        self._is_over = True
+        self._left.set()
+
     async def leave(self) -> bool:
-        """Leave the mesh for good, once it has every line that is logged by now. Whether it has, within `LEAVE_S_MAX`."""
+        """Leave the mesh for good, and end, once it has every line that is logged by now. Whether within `LEAVE_S_MAX`."""
         self.perform(self.node.leave(self.clock_us()))
         try:
             await asyncio.wait_for(self._left.wait(), LEAVE_S_MAX)
@@ -280,8 +302,12 @@ class Host:
 
     def _problems(self) -> list[str]:
         name = self.config.agent.name
-        refused = [f"{name}: the disk takes nothing; make room, or mend it"] if self.store.is_refused else []
-        return [*refused, *(f"{name}: {problem}" for problem in self.seeds.problems)]
+        found = self.seeds.problems
+        if self.store.is_refused:
+            found.append("the disk takes nothing; make room, or mend it")
+        if self.sinks is not None and self.sinks.is_refused:
+            found.append("the lake of a sink takes nothing; make room, or mend it")
+        return [f"{name}: {problem}" for problem in found]
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform what follows."""
@@ -331,8 +357,13 @@ class Host:
             self.perform(self.node.tick(self.clock_us()))
 
     def _deliver(self, source: NodeId, message: Message) -> None:
-        if self._is_started and not self._is_over:
-            self.perform(self.node.receive(source, message, self.clock_us()))
+        if not self._is_started or self._is_over:
+            return
+        try:
+            effects = self.node.receive(source, message, self.clock_us())
+        except PeerError as error:  # what a peer may be blamed for is refused before; this is half done
+            raise InternalError(f"{type(message).__name__}: {error}") from error
+        self.perform(effects)
 
     def _durable(self) -> None:
         if not self._is_over:
@@ -406,13 +437,4 @@ class Host:
         adverts = ((item.name, decode_agent(item)) for item in self.node.directory.items("agent"))
         return min(
             (node for node, advert in adverts if name in advert.sinks and not advert.until_us), default=None
-        )
-
-
-def check(config: Config) -> None:
-    """Raises ConfigError for what can be seen before the loop runs."""
-    assert config.mesh is not None
-    if config.mesh.bundle is not None and not config.mesh.bundle.exists():
-        raise ConfigError(
-            f"{config.path}: [keys] bundle: there is no {config.mesh.bundle}; elf keys issue makes one"
         )
