@@ -115,6 +115,12 @@ class Source:
         """Take the events that made `fileno` readable; whether there were any."""
         return self._finder.inotify.drain()
 
+    def is_still(self) -> bool:
+        """Whether no file came or went since the last scan, as far as that is told without one."""
+        inotify = self._finder.inotify
+        inotify.drain()
+        return inotify.fileno() >= 0 and not (inotify.moved or inotify.failed)
+
     def lag_bytes(self) -> dict[str, int]:
         """Bytes not handed out yet by path, of files that are not complete; of compressed files those on disk."""
         return {file.path: file.lag_bytes for file in self._known.files.values() if not file.state.done}

@@ -126,8 +126,8 @@ class Server:
 class Log:
     """A `MeshSource` of a server, with clocks of its own."""
 
-    def __init__(self, server: Server, state: Path, **options: int) -> None:
-        self.server, self.state, self.options = server, state, options
+    def __init__(self, server: Server, state: Path, memory: int = 64 << 20, **options: int) -> None:
+        self.server, self.state, self.memory, self.options = server, state, memory, options
         self.now_s = 1000.0
         self.source = self._open()
 
@@ -138,7 +138,7 @@ class Log:
             "combined",
             "UTC",
             ME,
-            Budget(64 << 20),
+            Budget(self.memory),
             self.state,
             line_max=512,
             grace_s=GRACE_S,
@@ -275,6 +275,13 @@ def count(
                 group[0] += 1
                 group[1] += int(found["bytes"])  # type: ignore[index]
     return groups, lines
+
+
+def time_of(line: bytes) -> float:
+    """Of a line that parses, in seconds."""
+    found = COMBINED_TIME.match(line.decode())
+    assert found is not None
+    return datetime.strptime(found["time"], "%d/%b/%Y:%H:%M:%S %z").timestamp()
 
 
 def _pane(at: int) -> int:

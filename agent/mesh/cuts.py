@@ -20,7 +20,6 @@ the kernels release the GIL.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -29,17 +28,17 @@ import msgspec
 
 from elf.agent.batch import Batch
 from elf.agent.blocks import BLOCK_BYTES, LINE_MAX, Block
-from elf.agent.feed import FUTURE_US, ParseState, Totals
+from elf.agent.feed import ParseState, Totals
 from elf.agent.fields import Format
 from elf.agent.follow import Followed
 from elf.agent.format_choice import FormatChoice
-from elf.agent.mesh.file_notes import FileNote, Notes, first_line
+from elf.agent.mesh.file_notes import FileNote
 from elf.agent.mesh.job_rows import Before
 from elf.agent.mesh.line_parsing import Parsing, advance
+from elf.agent.mesh.log_files import SAVE_S, LogFiles
 from elf.agent.mesh.reading import Place, Reading
-from elf.agent.mesh.rescan import Rescan, holds, open_known
-from elf.agent.recognise import exactly
-from elf.agent.source import GRACE_S, Source
+from elf.agent.mesh.rescan import Rescan
+from elf.agent.source import GRACE_S
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
 from elf.srt.effects import Read
@@ -49,16 +48,12 @@ from elf.srt.messages import CLOSED, FIRST, GAP, Micros, Schedule
 
 CUT_BYTES = 8 << 20
 """One cut takes no more: 8 blocks, some 10 ms of a kernel and as many of grouping."""
-SCAN_S = 0.02
-"""Reads of several jobs at one flush look at the folders once."""
 QUIET_S = 5.0
 """A source that has given no line for so long is idle."""
-SAVE_S = 5.0
 ABSENT_S = 10.0
 """A job that has not read for so long is not read for; later it reads again by itself."""
 RESCANS_MAX = 4
 """Files that are open for reading again, a buffer of 256 KiB each."""
-HEAD_BYTES = 64 << 10
 SHARE = 4
 """One part in so many of the budget is for what is gathered between cuts."""
 
@@ -102,16 +97,16 @@ class MeshSource:
         self._line_max, self._block_bytes = line_max, block_bytes
         self._memory_max = budget.cap_bytes // SHARE
         self._said: list[str] = []
-        self._notes = Notes(state_dir / f"source-{name}", self._said.append)
-        self._source = Source(
+        self._files = LogFiles(
             name,
             patterns,
-            state=self._notes.source,
-            start="beginning",
+            state_dir,
+            self._said.append,
             line_max=line_max,
             block_bytes=block_bytes,
             grace_s=grace_s,
         )
+        self._source = self._files.source
         self.formats = FormatChoice(
             format, self._said.append, lenient=True, head=lambda block: self._source.head(block.file)
         )
@@ -120,14 +115,8 @@ class MeshSource:
         self._front: dict[int, ParseState] = {}
         self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
         self._missing: dict[int, tuple[float, float]] = {}  # since when, and when that was last so
-        self._time_max = self._notes.time_max
-        self._clock_us: Micros = 0
-        self._scan_clock_us: Micros = 0
-        self._now_s = 0.0
-        self._scan_s: float | None = None
-        self._line_s = 0.0
-        self._save_s = 0.0
-        self._is_dirty = False
+        self._time_max = self._files.notes.time_max
+        self._line_s: float | None = None
         self._lost_bytes = 0
         self._lock = Lock()
 
@@ -136,12 +125,14 @@ class MeshSource:
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
         """The answer. Takes at most some tens of milliseconds; may be called in a thread, one call at a time."""
         with self._lock:
-            self._look(read, clock_us, now_s)
+            self._files.look(clock_us, now_s, read.since_us)
+            if self._line_s is None:
+                self._line_s = now_s
             reading = self._resume(read, schedule)
             at_end = self._fill(reading)
             cut = self._cut(read, reading, at_end)
-            if self._is_dirty or now_s - self._save_s >= SAVE_S:
-                self._save()
+            if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
+                self._files.save(self._time_max)
             return cut
 
     def fileno(self) -> int:
@@ -187,8 +178,8 @@ class MeshSource:
     def close(self) -> None:
         """Save, and close every file. Idempotent."""
         with self._lock:
-            if self._scan_s is not None:
-                self._save()
+            if self._files.scan_s is not None:
+                self._files.save(self._time_max)
             for scan in self._rescans.values():
                 scan.close()
             self._rescans.clear()
@@ -196,98 +187,6 @@ class MeshSource:
             self._budget.reserve(f"source {self.name}", 0)
 
     # Files.
-
-    def _look(self, read: Read, clock_us: Micros, now_s: float) -> None:
-        """Find out what files there are."""
-        self._clock_us, self._now_s = clock_us, now_s
-        if self._scan_s is not None and now_s - self._scan_s < SCAN_S:
-            return
-        is_first = self._scan_s is None
-        self._scan_s, self._scan_clock_us = now_s, clock_us
-        self._source.scan(now_s)
-        if is_first:
-            self._line_s = self._save_s = now_s
-            if self._notes.source is None:
-                for file in self._source.pass_over((read.since_us - FUTURE_US) * 1000):
-                    note = self._notes.of(file.state.generation)
-                    note.over_us = file.mtime_ns // 1000 + FUTURE_US
-        files = self._source.files()
-        for generation in files:
-            self._identify(generation)
-        self._notes.forget(set(files))
-        self._missing = {key: when for key, when in self._missing.items() if now_s - when[1] < self._grace_s}
-        self._front = {generation: state for generation, state in self._front.items() if generation in files}
-
-    def _identify(self, generation: int, *, is_read: bool = False) -> None:
-        """Give a file its identity, if there is a line to make it of. is_read: it is not a copy of another one."""
-        note = self._notes.files.get(generation)
-        if generation in self._notes.copies or (note is not None and note.fingerprint):
-            return
-        file = self._source.files()[generation]
-        line = self._first_line(file)
-        if note is None and file.state.done and not is_read and line is not None:
-            original = self._original_of(file, line)
-            if original is not None:
-                self._notes.copies[generation] = original.generation
-                self._is_dirty = True
-                return
-        note = self._notes.of(generation)
-        if line is not None:
-            self._notes.identify(note, line)
-            self._is_dirty = True
-
-    def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
-        """The source says that all of a file was read in another one: in which?"""
-        alike = self._notes.alike(line)
-        if len(alike) > 1:
-            files = self._source.files()
-            alike = [
-                note for note in alike if note.generation in files and holds(copy, files[note.generation])
-            ]
-        return alike[-1] if alike else None
-
-    @staticmethod
-    def _first_line(file: Followed) -> bytes | None:
-        if file.denied or not (file.size or file.state.offset):
-            return None
-        try:
-            content = open_known(file)
-        except (OSError, SourceError):
-            return None
-        try:
-            head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
-        except OSError:
-            return None
-        finally:
-            os.close(content.descriptor)
-        return first_line(head, file.state.done or len(head) == HEAD_BYTES)
-
-    def _front_of(self, note: FileNote) -> int | None:
-        """How far the source has read a file; None if it passed it over, and its length is not known."""
-        file = self._source.files().get(note.generation)
-        if file is None or (note.length is not None and file.state.done):
-            return note.length
-        return None if note.over_us is not None and file.state.done else file.state.offset
-
-    def _is_done(self, note: FileNote) -> bool:
-        file = self._source.files().get(note.generation)
-        return file is None or file.state.done
-
-    def _on_disk(self, note: FileNote) -> Followed | None:
-        """Where its lines can be read now: in the file itself, or in a copy of it."""
-        files = self._source.files()
-        of = [
-            note.generation,
-            *(copy for copy, original in self._notes.copies.items() if original == note.generation),
-        ]
-        there = [files[generation] for generation in of if generation in files]
-        return next((file for file in there if file.inode is not None or file.content is not None), None)
-
-    def _save(self) -> None:
-        for file in self._source.files().values():
-            file.intact()  # of a file of which nothing was read its start is looked at now, so that it is known again by it
-        self._notes.save(self._source.positions(), self._time_max)
-        self._save_s, self._is_dirty = self._now_s, False
 
     # Jobs.
 
@@ -300,11 +199,11 @@ class MeshSource:
             if not reading.rows.columns <= self._parsing.columns:
                 self._settle()
                 self._parsing.ask(reading.rows.columns)
-        reading.read_s = self._now_s
+        reading.read_s = self._files.now_s
         self._readings = {
-            key: each for key, each in self._readings.items() if self._now_s - each.read_s < ABSENT_S
+            key: each for key, each in self._readings.items() if self._files.now_s - each.read_s < ABSENT_S
         }
-        for note in self._notes.files.values():
+        for note in self._files.notes.files.values():
             self._meet(reading, note)
         return reading
 
@@ -314,19 +213,19 @@ class MeshSource:
             return
         place = reading.places.get(note.generation)
         if place is None:
-            reading.meet(note, self._front_of(note), self._is_done(note))
+            reading.meet(note, self._files.front_of(note), self._files.is_done(note))
             return
         if not place.over or reading.lane:
             return
-        front = self._front_of(note)
+        front = self._files.front_of(note)
         if (
-            self._on_disk(note) is not None
+            self._files.on_disk(note) is not None
             and front is not None
             and front > place.offset
             and place.end_of_part is None
         ):
-            self._notes.go_on(note, place.offset)  # it was closed, and has grown
-            self._is_dirty = True
+            self._files.notes.go_on(note, place.offset)  # it was closed, and has grown
+            self._files.is_dirty = True
         if place.end_of_part is not None:
             reading.go_on(place, note)
 
@@ -361,7 +260,7 @@ class MeshSource:
 
     def _stop_of(self, place: Place) -> int | None:
         """Up to where lines can be had for it; None: to the end of the file on disk, wherever that is."""
-        front = self._front_of(place.note)
+        front = self._files.front_of(place.note)
         ends = [end for end in (front, place.stop, place.end_of_part) if end is not None]
         return min(ends) if front is not None else None
 
@@ -379,24 +278,27 @@ class MeshSource:
 
     def _read_front(self) -> Block | None:
         """The next block of all, to every job that stands there."""
-        block = self._source.read(self._now_s)
+        block = self._source.read(self._files.now_s)
         if block is None:
             return None
         generation = block.file.generation
         file = self._source.files()[generation]
-        note = self._note_of(block, file)
+        note = self._files.note_of(block)
         if block.last:
             note.length = block.end
             note.lost |= self._source.lost_bytes > self._lost_bytes
             self._lost_bytes = self._source.lost_bytes
             self.formats.forget(block.file)
         if block.end == block.start:
+            self._front.pop(generation, None)
             return block
-        self._line_s = self._now_s
+        self._line_s = self._files.now_s
         state = self._front.get(generation)
         if state is None:
             state = self._front[generation] = self._state_before(file, block)
         batch = self._give(block, state, self._live_at(note, block))
+        if block.last:
+            del self._front[generation]
         self._count(batch, block)
         if batch.rows:
             latest = int(batch.columns["time"].values.max())
@@ -404,20 +306,13 @@ class MeshSource:
             self._time_max = latest if self._time_max is None else max(self._time_max, latest)
         return block
 
-    def _note_of(self, block: Block, file: Followed) -> FileNote:
-        generation = block.file.generation
-        if generation in self._notes.copies and block.end > block.start:
-            return self._notes.part_from(generation, self._first_line(file) or b"", block.start)
-        self._identify(generation, is_read=True)
-        return self._notes.of(generation)
-
     def _state_before(self, file: Followed, block: Block) -> ParseState:
         """How the front's file stands at a block that is the first since the start."""
         format = self.formats.of(block)
         if not block.start:
             return ParseState(format)
         try:
-            scan = self._open(file, block.start)
+            scan = self._files.open(file, block.start)
         except (OSError, SourceError):
             return ParseState(format)
         try:
@@ -426,22 +321,21 @@ class MeshSource:
             scan.close()
 
     def _state_at(self, scan: Rescan, format: Format) -> ParseState:
-        return self._parsing.state_at(scan, format, self._clock_us, lambda: self._open(scan.file, 0))
-
-    def _open(self, file: Followed, offset: int) -> Rescan:
-        return Rescan(file, offset, self._block_bytes, self._line_max)
+        return self._parsing.state_at(
+            scan, format, self._files.clock_us, lambda: self._files.open(scan.file, 0)
+        )
 
     def _read_again(self, reading: Reading, place: Place) -> Block | None:
         """Its next block there, to every job that stands there; None if there is none (now)."""
         note, generation = place.note, place.note.generation
-        file, stop = self._on_disk(note), self._stop_of(place)
+        file, stop = self._files.on_disk(note), self._stop_of(place)
         if file is None or file.denied:
             return None
         scan = None
         try:
-            scan = self._rescans.pop((generation, place.offset), None) or self._reopen(file, place.offset)
+            scan = self._rescans.pop((generation, place.offset), None) or self._reopen(file, place)
             block = scan.next(stop)
-            if block is not None and scan.is_true():
+            if block is not None and scan.is_true() and not place.is_broken:
                 takers = [(reading, place)] if reading.lane else self._live_at(note, block)
                 assert scan.state is not None
                 self._give(block, scan.state, takers)
@@ -460,8 +354,9 @@ class MeshSource:
                 note.length = place.offset
         return None
 
-    def _reopen(self, file: Followed, offset: int) -> Rescan:
-        scan = self._open(file, offset)
+    def _reopen(self, file: Followed, place: Place) -> Rescan:
+        offset, scan = place.offset, self._files.open(file, place.offset)
+        place.is_broken = not scan.begins_line()
         try:
             nothing = Block(file.key, file.path, offset, offset, b"", 0, offset == 0, False)
             scan.state = self._state_at(scan, self.formats.of(nothing))
@@ -502,7 +397,7 @@ class MeshSource:
         """One parse for all of them."""
         before = Before(state.last_time, state.pending_rejects)
         format = self.formats.of(block)
-        batch = self._parsing.parse(block, format, state, self._clock_us, self._settle)
+        batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
         for reading, place in takers:
             reading.take(place, block, batch, before)
@@ -553,10 +448,13 @@ class MeshSource:
         if place.stop is not None and place.offset >= place.stop:
             reading.close(place, 0)
             return True
-        note, front, is_done = place.note, self._front_of(place.note), self._is_done(place.note)
-        file = self._on_disk(note)
+        note, front, is_done = place.note, self._files.front_of(place.note), self._files.is_done(place.note)
+        file = self._files.on_disk(note)
         is_whole = place.offset == front and place.stop is None
         if is_whole and not is_done:
+            return True
+        if place.is_broken and front is not None:
+            self._shrank(reading, place, is_done, front)
             return True
         if is_done and is_whole:
             reading.close(place, GAP if note.lost else 0)
@@ -575,19 +473,21 @@ class MeshSource:
 
     def _shrank(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
         """The file is shorter than the place: what was there is lost, and what comes at its end is another part of it."""
+        reading.close(place, GAP)
         if not (reading.lane or is_done or front in place.note.bases):
-            self._notes.go_on(place.note, front)
-            self._is_dirty = True
-            self._turn(reading, place)
-        else:
-            reading.close(place, GAP)
+            self._files.notes.go_on(place.note, front)
+            self._files.is_dirty = True
+            reading.go_on(place, place.note)
 
     def _is_given_up(self, identity: int) -> bool:
         """Whether a file that cannot be found has been looked for long enough: a copy or an archive of it may be in the making,
         and is known for one only after a grace."""
-        since, _ = self._missing.get(identity, (self._now_s, 0.0))
-        self._missing[identity] = since, self._now_s
-        return self._now_s - since >= 2 * self._grace_s
+        since, _ = self._missing.get(identity, (self._files.now_s, 0.0))
+        self._missing[identity] = since, self._files.now_s
+        self._missing = {
+            key: when for key, when in self._missing.items() if when[1] > self._files.now_s - self._grace_s
+        }
+        return self._files.now_s - since >= 2 * self._grace_s
 
     def _tell_missing(self, reading: Reading) -> bool:
         """Files with a position that are not among those known: waited for, then given up. Whether there are any."""
@@ -595,7 +495,7 @@ class MeshSource:
         wanted = dict.fromkeys(reading.ends, 0)
         wanted.update({slot: at.offset for slot, at in reading.given.items() if slot[1] and not at.closed})
         for slot, offset in wanted.items():
-            if slot[1] in self._notes.by_identity:
+            if slot[1] in self._files.notes.by_identity:
                 continue
             told = reading.given.get(slot)
             if told is not None and told.closed:
@@ -615,9 +515,10 @@ class MeshSource:
         latest = self._time_max if caught_up else reading.latest_us
         unread = () if at_end else self._source.unread()
         for generation, place in reading.places.items():
-            if not place.over and (generation in unread or place.offset != self._front_of(place.note)):
+            if not place.over and (generation in unread or place.offset != self._files.front_of(place.note)):
                 latest = min(latest or 0, place.last_us or 0)
-        is_quiet = self._scan_s is not None and self._scan_s - self._line_s >= QUIET_S
+        scan_s, line_s = self._files.scan_s, self._line_s
+        is_quiet = scan_s is not None and line_s is not None and scan_s - line_s >= QUIET_S
         if caught_up and is_quiet and self._source.complete_until is not None:
-            latest = max(latest or 0, self._scan_clock_us - self._idle_grace_us)
-        return max(reading.watermark_us, min(latest or 0, self._clock_us))
+            latest = max(latest or 0, self._files.scan_clock_us - self._idle_grace_us)
+        return max(reading.watermark_us, min(latest or 0, self._files.clock_us))

@@ -17,7 +17,7 @@ from elf.srt.messages import CLOSED, FIRST, Micros, Position, Schedule, Slot, Sp
 
 class Place(msgspec.Struct):
     """In one file. part: see `FileNote.bases`. stop: where a lane ends in it. last_us: time of the last line given. over: closed,
-    and told so."""
+    and told so. is_broken: no line begins there, so the file is not what it was."""
 
     note: FileNote
     part: int
@@ -26,6 +26,7 @@ class Place(msgspec.Struct):
     stop: int | None = None
     last_us: Micros | None = None
     over: bool = False
+    is_broken: bool = False
 
     @property
     def end_of_part(self) -> int | None:
@@ -112,7 +113,7 @@ class Reading:
     def go_on(self, place: Place, note: FileNote) -> None:
         """In the next part of a file."""
         place.part += 1
-        place.over = False
+        place.over = place.is_broken = False
         place.offset = note.bases[place.part]
         place.slot = (self._worker, note.identity(place.part), self.lane)
         self.spans[place.slot] = place.offset, place.offset, FIRST

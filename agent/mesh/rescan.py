@@ -101,6 +101,10 @@ class Rescan:
                 raise FileNotFoundError(self.file.path)
             self._read += got
 
+    def begins_line(self) -> bool:
+        """Whether a line begins at `offset`, as far as that can be told at no cost."""
+        return self.tail(1) in (None, b"", b"\n")
+
     def tail(self, size: int) -> bytes | None:
         """Up to `size` bytes before `offset`; None where that cannot be told without reading from the start."""
         if not isinstance(self._content, Plain):

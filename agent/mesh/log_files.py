@@ -1,0 +1,160 @@
+"""The files of one source as the mesh counts them: which is which, how far each was read, and where its lines are on disk now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from elf.agent.blocks import Block
+from elf.agent.feed import FUTURE_US
+from elf.agent.follow import Followed
+from elf.agent.mesh.file_notes import FileNote, Notes, first_line
+from elf.agent.mesh.rescan import Rescan, holds, open_known
+from elf.agent.recognise import exactly
+from elf.agent.source import Source
+from elf.errors import SourceError
+from elf.srt.messages import Micros
+
+SCAN_S = 0.02
+"""Reads of several jobs at one flush look at the folders once, unless something is known to have changed."""
+SAVE_S = 5.0
+HEAD_BYTES = 64 << 10
+
+
+class LogFiles:
+    """A `Source` and the notes of its files. `source`: it reads each byte once. clock_us, now_s: of the last look;
+    scan_clock_us, scan_s: of the last scan."""
+
+    def __init__(
+        self,
+        name: str,
+        patterns: Sequence[str],
+        state_dir: Path,
+        notice: Callable[[str], None],
+        *,
+        line_max: int,
+        block_bytes: int,
+        grace_s: float,
+    ) -> None:
+        self._line_max, self._block_bytes = line_max, block_bytes
+        self.notes = Notes(state_dir / f"source-{name}", notice)
+        self.source = Source(
+            name,
+            patterns,
+            state=self.notes.source,
+            start="beginning",
+            line_max=line_max,
+            block_bytes=block_bytes,
+            grace_s=grace_s,
+        )
+        self.clock_us = self.scan_clock_us = 0
+        self.now_s = self.save_s = 0.0
+        self.scan_s: float | None = None
+        self.is_dirty = False
+        """Whether an identity was given that is not saved."""
+
+    def look(self, clock_us: Micros, now_s: float, since_us: Micros) -> None:
+        """Find out what files there are. since_us: at the very first look, what was last written before is not read."""
+        self.clock_us, self.now_s = clock_us, now_s
+        is_first = self.scan_s is None
+        if self.scan_s is not None and now_s - self.scan_s < SCAN_S and self.source.is_still():
+            return
+        self.scan_s, self.scan_clock_us = now_s, clock_us
+        self.source.scan(now_s)
+        if is_first:
+            self.save_s = now_s
+            if self.notes.source is None:
+                for file in self.source.pass_over((since_us - FUTURE_US) * 1000):
+                    note = self.notes.of(file.state.generation)
+                    note.over_us = file.mtime_ns // 1000 + FUTURE_US
+        files = self.source.files()
+        for generation in files:
+            self.identify(generation)
+        self.notes.forget(set(files))
+
+    def identify(self, generation: int, *, is_read: bool = False) -> None:
+        """Give a file its identity, if there is a line to make it of. is_read: it is not a copy of another one."""
+        note = self.notes.files.get(generation)
+        if generation in self.notes.copies or (note is not None and note.fingerprint):
+            return
+        file = self.source.files()[generation]
+        line = self._first_line(file)
+        if note is None and file.state.done and not is_read and line is not None:
+            original = self._original_of(file, line)
+            if original is not None:
+                self.notes.copies[generation] = original.generation
+                self.is_dirty = True
+                return
+        note = self.notes.of(generation)
+        if line is not None:
+            self.notes.identify(note, line)
+            self.is_dirty = True
+
+    def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
+        """The source says that all of a file was read in another one: in which?"""
+        alike = self.notes.alike(line)
+        if len(alike) > 1:
+            files = self.source.files()
+            alike = [
+                note for note in alike if note.generation in files and holds(copy, files[note.generation])
+            ]
+        return alike[-1] if alike else None
+
+    @staticmethod
+    def _first_line(file: Followed) -> bytes | None:
+        if file.denied or not (file.size or file.state.offset):
+            return None
+        try:
+            content = open_known(file)
+        except (OSError, SourceError):
+            return None
+        try:
+            head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
+        except OSError:
+            return None
+        finally:
+            os.close(content.descriptor)
+        return first_line(head, file.state.done or len(head) == HEAD_BYTES)
+
+    def note_of(self, block: Block) -> FileNote:
+        """Of a file from which the source has just read."""
+        file = self.source.files()[block.file.generation]
+        generation = block.file.generation
+        if generation in self.notes.copies and block.end > block.start:
+            return self.notes.part_from(generation, self._first_line(file) or b"", block.start)
+        self.identify(generation, is_read=True)
+        return self.notes.of(generation)
+
+    def front_of(self, note: FileNote) -> int | None:
+        """How far the source has read a file; None if it passed it over, and its length is not known."""
+        file = self.source.files().get(note.generation)
+        if file is None or (note.length is not None and file.state.done):
+            return note.length
+        return None if note.over_us is not None and file.state.done else file.state.offset
+
+    def is_done(self, note: FileNote) -> bool:
+        """Whether the source has read it to its end."""
+        file = self.source.files().get(note.generation)
+        return file is None or file.state.done
+
+    def on_disk(self, note: FileNote) -> Followed | None:
+        """Where its lines can be read now: in the file itself, or in a copy of it."""
+        files = self.source.files()
+        of = [
+            note.generation,
+            *(copy for copy, original in self.notes.copies.items() if original == note.generation),
+        ]
+        there = [files[generation] for generation in of if generation in files]
+        return next((file for file in there if file.inode is not None or file.content is not None), None)
+
+    def open(self, file: Followed, offset: int) -> Rescan:
+        """Read it again from there. Raises OSError, SourceError."""
+        return Rescan(file, offset, self._block_bytes, self._line_max)
+
+    def save(self, time_max: Micros | None) -> None:
+        """Keep all of it on disk."""
+        for file in self.source.files().values():
+            file.intact()  # of a file of which nothing was read its start is looked at now, so that it is known again by it
+        self.notes.save(self.source.positions(), time_max)
+        self.save_s, self.is_dirty = self.now_s, False
