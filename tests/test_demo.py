@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elf.agent.commands.parse import read
-from elf.agent.demo import play, server, site
+from elf.agent.demo import play, server, site, team
 from elf.agent.demo.load import Sent, request, send
 from elf.agent.demo.origin import Origin, Request, quoted, read_request
 
@@ -157,10 +157,28 @@ def test_totals_are_compared_by_status() -> None:
 
 
 def test_configuration_is_valid(tmp_path: Path) -> None:
-    from elf.agent.commands.validate import check
     from elf.agent.config import parse
 
-    config = parse(play.configuration(site.LOG_FORMAT), tmp_path / "elf.toml", environ={})
-    plans = check(config)
-    assert set(plans) == {"traffic", "paths"}
-    assert config.jobs[0].lateness_us == play.LATENESS_S * 1_000_000
+    (tmp_path / "keys").mkdir()
+    seed = "127.0.0.1:7070/" + "a" * 51 + "q"
+    text = team.CONFIGURATION.format(
+        name="web1", port=7070, seeds=f'["{seed}"]', format=f"'{site.LOG_FORMAT}'"
+    )
+    config = parse(text + team.SINK, tmp_path / "web1" / "elf.toml", environ={})
+    assert config.agent.name == "web1"
+    assert config.mesh is not None
+    assert config.mesh.bundle is not None
+    assert config.mesh.bundle.resolve() == tmp_path / "keys" / "web1.keys"
+    assert [(sink.name, sink.parquet.resolve()) for sink in config.mesh.sinks] == [
+        ("lake", tmp_path / "lake")
+    ]
+
+
+@pytest.mark.parametrize("sql", [play.TRAFFIC, play.PATHS])
+def test_the_jobs_ask_for_windows_of_the_demos_width(sql: str) -> None:
+    from elf.agent.formats import column_types, resolve
+    from elf.jobmaster.query import compile as compile_query
+
+    plan = compile_query(sql, {"access": column_types(resolve(site.LOG_FORMAT))})
+    assert plan.window is not None
+    assert plan.window.size_us == play.WINDOW_S * 1_000_000

@@ -1,18 +1,15 @@
-"""The demo's play: a web server with visitors, an agent beside it, a rotation, a report, and the totals compared.
+"""The demo's play: three web servers with visitors, an agent beside each, a master that dies, a report, and the totals compared.
 
-visitors -> web server -> access.log -> agent -> windows on the console, lake -> Spark report
-                              |                                          |
-                              +--------- one pass over all lines --------+---- equal?
+visitors -> web servers -> access logs -> agents -> master of each job -> windows on the console, lake -> Spark report
+                               |                                                                               |
+                               +----------------------- one pass over all lines -------------------------------+---- equal?
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,56 +21,37 @@ from elf.agent.demo import load, server, site
 from elf.agent.demo.load import Sent
 from elf.agent.demo.server import Server
 from elf.agent.demo.site import Visit
+from elf.agent.demo.team import Team
 from elf.errors import PeerError
+from elf.sinks import lake
 
+HOSTS = 3
 WINDOW_S = 5
 LATENESS_S = 1
-QUIET_S = 5
-"""How long a log must be quiet before the agent takes the clock's word that nothing earlier will come."""
-ENDING_MAX_S = 30.0
+KILLED_AT, BACK_AT, ROTATED_AT = 0.35, 0.5, 0.65
+"""Shares of the time that the traffic lasts."""
+LAST_WINDOW_S_MAX = 30.0
 
 Totals = dict[int, tuple[int, int]]
 """status -> (hits, bytes)."""
 
-CONFIGURATION = """\
-[agent]
-name = "demo"
-state_dir = "state"
-memory_max = "64MiB"
-
-[[source]]
-name = "access"
-path = "logs/access.log*"
-format = {format}
-start = "beginning"
-
-[[job]]
-name = "traffic"
-sql = '''
+TRAFFIC = f"""
 SELECT window, status, count(*) AS hits, sum(bytes) AS bytes
 FROM access
-GROUP BY window(time, '{window} seconds'), status
+GROUP BY window(time, '{WINDOW_S} seconds'), status
 ORDER BY status
-'''
-lateness = "{lateness}s"
-sinks = ["console:table", "parquet:lake"]
-
-[[job]]
-name = "paths"
-sql = '''
+"""
+PATHS = f"""
 SELECT window, path, count(*) AS hits, sum(bytes) AS bytes, max(request_time) AS slowest
 FROM access
-GROUP BY window(time, '{window} seconds'), path
+GROUP BY window(time, '{WINDOW_S} seconds'), path
 ORDER BY hits DESC
 LIMIT 5
-'''
-lateness = "{lateness}s"
-sinks = ["console:table", "parquet:lake"]
 """
 
 
 def demo_command(folder: Path, seconds: int, seed: int) -> int:
-    """Play it all. Returns 0 when the lake's totals equal the log's, else 1."""
+    """Play it all. Returns 0 when the lake's totals equal the logs', else 1."""
     folder = folder.absolute()
     logs = collect(folder, seconds, seed)
     counted = count_logs(logs)
@@ -85,82 +63,121 @@ def demo_command(folder: Path, seconds: int, seed: int) -> int:
 
 
 def collect(folder: Path, seconds: int, seed: int) -> list[Path]:
-    """Serve, visit, follow and rotate; returns the logs that were written, oldest first."""
+    """Serve, visit, follow, kill and rotate; returns the logs that were written."""
     clean(folder)
     site.build(folder / "site")
-    web = server.start(folder, folder / "site")
+    with web_servers(folder) as webs:
+        for web in webs:
+            tell(f"{web.name} on 127.0.0.1:{web.port} writes {web.log}")
+        team = Team(folder, webs)
+        with team.at_work():
+            tell(f"{HOSTS} agents follow them, with keys of {team.keys}; no agent is special")
+            team.start_job("traffic", TRAFFIC, f"{LATENESS_S}s")
+            team.start_job("paths", PATHS, f"{LATENESS_S}s")
+            play = Play(team, webs, seconds)
+            play.run(seed)
+    return [*play.rotated, *(web.log for web in webs)]
+
+
+class Play:
+    """What happens while visitors come."""
+
+    def __init__(self, team: Team, webs: Sequence[Server], seconds: int) -> None:
+        self.team, self.webs, self.seconds = team, webs, seconds
+        self.rotated: list[Path] = []
+        self.master = team.master("traffic")
+        self.witness = next(agent for agent in team.agents if agent is not self.master)
+        self._todo: list[tuple[float, Callable[[], None]]] = [
+            (KILLED_AT * seconds, self._kill),
+            (BACK_AT * seconds, self._bring_back),
+            (ROTATED_AT * seconds, self._rotate),
+        ]
+
+    def run(self, seed: int) -> None:
+        """Until the window of the last request is in the lake."""
+        tell(f"visitors come for {self.seconds} s; `elf job watch traffic` at {self.witness.name}:")
+        watched = self.team.watch("traffic", self.witness)
+        try:
+            sent = self._visit(seed)
+            self._wait_for_last_window()
+        finally:
+            watched.terminate()
+            watched.wait()
+        failed = f", {sum(each.failed for each in sent)} failed" if any(each.failed for each in sent) else ""
+        answered = sum(each.answered for each in sent)
+        tell(f"{answered:,} requests were answered{failed}; their lines are in {2 * len(self.webs)} files")
+
+    def _visit(self, seed: int) -> list[Sent]:
+        """All web servers at once, each with a day of its own."""
+        sent: list[Sent] = []
+
+        async def all_of_them() -> None:
+            visits = [
+                load.send(web.port, site.visits(seed + number, self.seconds), self._happen)
+                for number, web in enumerate(self.webs)
+            ]
+            sent.extend(await asyncio.gather(*visits))
+
+        asyncio.run(all_of_them())
+        for agent in self.team.agents:
+            agent.check()
+        return sent
+
+    def _happen(self, visit: Visit) -> None:
+        while self._todo and visit.at >= self._todo[0][0]:
+            self._todo.pop(0)[1]()
+
+    def _kill(self) -> None:
+        self.master.kill()
+        tell(f"kill -9 of {self.master.name}'s agent, the master of traffic; its web server goes on")
+
+    def _bring_back(self) -> None:
+        self.master.start()
+        tell(f"{self.master.name}'s agent is started again")
+
+    def _rotate(self) -> None:
+        self.rotated += [web.rotate() for web in self.webs]
+        tell("all logs are renamed and begun anew, as logrotate does")
+
+    def _wait_for_last_window(self) -> None:
+        """Return when the lake holds all windows of both jobs, up to that of the last request. Raises `PeerError`."""
+        width = WINDOW_S * 1_000_000
+        last = int(time.time() * 1e6) // width * width
+        until = time.monotonic() + LAST_WINDOW_S_MAX
+        for job in ("traffic", "paths"):
+            while not self._holds(job, last, width):
+                for agent in self.team.agents:
+                    agent.check()
+                if time.monotonic() > until:
+                    raise PeerError(
+                        f"{job}: its last window is not in the lake; see the agent.log of each agent"
+                    )
+                time.sleep(0.1)
+
+    def _holds(self, job: str, last: int, width: int) -> bool:
+        """Whether the lake has this window and all between it and its first: each is final once all agents reported."""
+        starts = {start for _, start in lake.ledger(self.team.folder / "lake", job)}
+        return last in starts and set(range(min(starts), last, width)) <= starts
+
+
+@contextmanager
+def web_servers(folder: Path) -> Iterator[list[Server]]:
+    """One for each host, with logs of its own."""
+    webs: list[Server] = []
     try:
-        (folder / "elf.toml").write_text(configuration(web.format), encoding="utf-8")
-        tell(f"{web.name} on 127.0.0.1:{web.port} writes {web.log}")
-        tell(f"an agent follows it with the two jobs of {folder / 'elf.toml'}")
-        tell(f"visitors come for {seconds} s; half way the log is renamed and begun anew, as logrotate does")
-        # Nothing is said meanwhile: the agent draws open windows in place, and may be the only one to write.
-        with agent(folder / "elf.toml") as process:
-            rotated, sent = visit(web, seconds, seed)
-            wait_for_last_window(process)
-        failed = f", {sent.failed} failed" if sent.failed else ""
-        tell(f"{sent.answered:,} requests were answered{failed}; their lines are in {len(rotated) + 1} files")
-        return [*rotated, web.log]
+        for number in range(1, HOSTS + 1):
+            webs.append(server.start(folder / f"web{number}", folder / "site"))
+        yield webs
     finally:
-        web.stop()
+        for web in webs:
+            web.stop()
 
 
 def clean(folder: Path) -> None:
     """Remove what an earlier play left in `folder`, and nothing else."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("logs", "lake", "state", "site", "server"):
+    for name in ("lake", "keys", "site", *(f"web{number}" for number in range(1, HOSTS + 1))):
         shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def configuration(format: str) -> str:
-    """The agent's TOML for a log of `format`."""
-    return CONFIGURATION.format(format=json.dumps(format), window=WINDOW_S, lateness=LATENESS_S)
-
-
-@contextmanager
-def agent(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent in a process of its own, ended in good order. Raises `PeerError` if it failed."""
-    sys.stdout.flush()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ELF_")}
-    command = [sys.executable, "-m", "elf.typer_cli", "agent", "run", "-c", str(path)]
-    process = subprocess.Popen(command, env=environment)
-    try:
-        yield process
-        process.send_signal(signal.SIGTERM)
-        process.wait(ENDING_MAX_S)
-    except subprocess.TimeoutExpired as error:
-        raise PeerError(f"the agent did not end within {ENDING_MAX_S:.0f} s") from error
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if process.returncode:
-        raise PeerError(f"the agent ended with exit code {process.returncode}; its messages are above")
-
-
-def visit(web: Server, seconds: int, seed: int) -> tuple[list[Path], Sent]:
-    """Send the visits, and rotate the log at half time. Returns the rotated logs, and what came back."""
-    rotated: list[Path] = []
-
-    def rotate_at_half_time(one: Visit) -> None:
-        if not rotated and one.at >= seconds / 2:
-            rotated.append(web.rotate())
-
-    sent = asyncio.run(load.send(web.port, site.visits(seed, seconds), rotate_at_half_time))
-    return rotated, sent
-
-
-def wait_for_last_window(process: subprocess.Popen[bytes]) -> None:
-    """Return when the window of the last request is final: its end, the lateness, and the quiet that proves the end.
-
-    Raises `PeerError` if the agent ends before.
-    """
-    end = (time.time() // WINDOW_S + 1) * WINDOW_S + LATENESS_S + QUIET_S
-    try:
-        process.wait(end + 2 - time.time())
-    except subprocess.TimeoutExpired:
-        return
-    raise PeerError(f"the agent ended early with exit code {process.returncode}; its messages are above")
 
 
 def count_logs(paths: Sequence[Path]) -> Totals:
@@ -175,16 +192,16 @@ def count_logs(paths: Sequence[Path]) -> Totals:
     return totals
 
 
-def report(lake: Path, page: Path) -> Totals:
+def report(folder: Path, page: Path) -> Totals:
     """Print the built-in report, leave it as a page too, and give the lake's totals by status."""
     from elf.sinks.report import report as spark_report
 
     sys.stdout.flush()
-    spark_report(str(lake), output="table")
-    spark_report(str(lake), output=f"html:{page}", notices=StringIO())  # they were said just now
+    spark_report(str(folder), output="table")
+    spark_report(str(folder), output=f"html:{page}", notices=StringIO())  # they were said just now
     found = BytesIO()
     sql = "SELECT status, sum(hits) AS hits, sum(bytes) AS bytes FROM traffic GROUP BY status"
-    spark_report(str(lake), sql=sql, output="json", stdout=found)
+    spark_report(str(folder), sql=sql, output="json", stdout=found)
     rows = [json.loads(line) for line in found.getvalue().splitlines()]
     return {row["status"]: (row["hits"], row["bytes"]) for row in rows}
 
@@ -194,15 +211,15 @@ def compare(counted: Totals, stored: Totals, say: Callable[[str], None] | None =
     say = say or tell
     for status in sorted(counted.keys() | stored.keys()):
         ours, theirs = stored.get(status, (0, 0)), counted.get(status, (0, 0))
-        verdict = "equal" if ours == theirs else f"the log has {theirs[0]:,} hits, {theirs[1]:,} bytes"
+        verdict = "equal" if ours == theirs else f"the logs have {theirs[0]:,} hits, {theirs[1]:,} bytes"
         say(f"status {status}: {ours[0]:,} hits, {ours[1]:,} bytes in the lake: {verdict}")
     hits = sum(n for n, _ in counted.values())
     if counted == stored:
         say(
-            f"the lake's totals are those of the raw log, counted in one pass: {hits:,} lines, each counted once"
+            f"the lake's totals are those of the raw logs, counted in one pass: {hits:,} lines, each counted once"
         )
         return 0
-    say(f"the lake's totals DIFFER from the raw log's {hits:,} lines")
+    say(f"the lake's totals DIFFER from the raw logs' {hits:,} lines")
     return 1
 
 
