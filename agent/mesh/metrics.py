@@ -1,7 +1,7 @@
 """What an agent tells Prometheus, and whether it is well: `GET /metrics`, `GET /healthz`, and nothing else.
 
-A server for two pages, made by hand on asyncio's streams: a request line and headers within bounds, one answer, the connection ends.
-Figures are read when they are asked for; nothing is gathered in between.
+A server for two pages, made by hand on asyncio's streams: a request line and headers within bounds, one answer, and the
+connection ends. Figures are read when they are asked for; nothing is gathered in between.
 """
 
 from __future__ import annotations
@@ -30,14 +30,32 @@ Family = tuple[str, str, str, list[Sample]]
 class Host(Protocol):
     """What figures are read from. See `elf.agent.mesh.host.Host`."""
 
-    node: MeshNode
-    transport: Any
-    sources: Mapping[str, Any]
-    budget: Any
-    store: Any
-    told: Any
-    sinks: Any
-    started_s: float
+    @property
+    def node(self) -> MeshNode: ...
+
+    @property
+    def transport(self) -> Any: ...
+
+    @property
+    def sources(self) -> Mapping[str, Any]: ...
+
+    @property
+    def config(self) -> Any: ...
+
+    @property
+    def budget(self) -> Any: ...
+
+    @property
+    def store(self) -> Any: ...
+
+    @property
+    def told(self) -> Any: ...
+
+    @property
+    def sinks(self) -> Any: ...
+
+    @property
+    def started_s(self) -> float: ...
 
     def name_of(self, node: NodeId) -> str: ...
 
@@ -132,7 +150,7 @@ def _number(value: float) -> str:
 
 
 def health(host: Host) -> str:
-    """"" when all is well, else what is not."""
+    """ "" when all is well, else what is not."""
     if not host.node.overlay.joined:
         return "not in the mesh yet: no seed has answered"
     if host.store.is_refused:
@@ -171,7 +189,9 @@ def _sources(host: Host) -> Iterator[Family]:
             (own | {"outcome": "parsed"}, totals.parsed),
             (own | {"outcome": "rejected"}, totals.rejected),
         ]
-        rejects += [(own | {"reason": reason.value}, count) for reason, count in sorted(totals.rejects.items())]
+        rejects += [
+            (own | {"reason": reason.value}, count) for reason, count in sorted(totals.rejects.items())
+        ]
         read += [
             (own | {"way": "front"}, counters.front_bytes),
             (own | {"way": "again"}, counters.again_bytes),
@@ -180,8 +200,18 @@ def _sources(host: Host) -> Iterator[Family]:
     yield "elf_source_lag_bytes", "gauge", "Bytes of a log file that are not read.", lag
     yield "elf_source_lines_total", "counter", "Lines read, by outcome.", lines
     yield "elf_source_rejected_lines_total", "counter", "Lines that could not be parsed, by reason.", rejects
-    yield "elf_source_read_bytes_total", "counter", "Bytes read: once for all jobs, or again for one that was behind.", read
-    yield "elf_source_gaps_total", "counter", "Stretches of a file that were gone before they were read.", gaps
+    yield (
+        "elf_source_read_bytes_total",
+        "counter",
+        "Bytes read: once for all jobs, or again for one that was behind.",
+        read,
+    )
+    yield (
+        "elf_source_gaps_total",
+        "counter",
+        "Stretches of a file that were gone before they were read.",
+        gaps,
+    )
 
 
 def _jobs(host: Host) -> Iterator[Family]:
@@ -237,7 +267,7 @@ def _jobs(host: Host) -> Iterator[Family]:
 
 def _memory(host: Host) -> Iterator[Family]:
     yield "elf_memory_bytes", "gauge", "Held beyond the bare process.", [({}, host.budget.used)]
-    yield "elf_memory_max_bytes", "gauge", "The cap on that.", [({}, host.budget.cap_bytes)]
+    yield "elf_memory_max_bytes", "gauge", "The cap on that.", [({}, host.config.agent.memory_max)]
 
 
 def _network(host: Host) -> Iterator[Family]:
@@ -264,7 +294,12 @@ def _network(host: Host) -> Iterator[Family]:
         ("elf_messages_refused_total", "What came from outside and was refused.", counters.refused),
         ("elf_messages_dropped_total", "What was to go out and could not.", counters.dropped),
     ):
-        yield name, "counter", told, [({"reason": reason}, count) for reason, count in sorted(counted.items())]
+        yield (
+            name,
+            "counter",
+            told,
+            [({"reason": reason}, count) for reason, count in sorted(counted.items())],
+        )
     queued = host.transport.queued_bytes
     yield (
         "elf_queue_bytes",
@@ -288,7 +323,12 @@ def _network(host: Host) -> Iterator[Family]:
     near = len(host.node.overlay.acquaintances())
     yield "elf_neighbours", "gauge", "Other agents that this one knows to be alive.", [({}, near)]
     kinds = sorted(host.told.counts.items())
-    yield "elf_notices_total", "counter", "What an operator may want to know.", [({"kind": k}, n) for k, n in kinds]
+    yield (
+        "elf_notices_total",
+        "counter",
+        "What an operator may want to know.",
+        [({"kind": k}, n) for k, n in kinds],
+    )
 
 
 def _disk(host: Host) -> Iterator[Family]:
@@ -296,5 +336,10 @@ def _disk(host: Host) -> Iterator[Family]:
     yield "elf_disk_syncs_total", "counter", "Group commits of these.", [({}, host.store.syncs)]
     yield "elf_disk_refused", "gauge", "1 while the disk takes nothing.", [({}, int(host.store.is_refused))]
     if host.sinks is not None:
-        yield "elf_sink_windows_total", "counter", "Windows stored in this agent's sinks.", [({}, host.sinks.stored)]
+        yield (
+            "elf_sink_windows_total",
+            "counter",
+            "Windows stored in this agent's sinks.",
+            [({}, host.sinks.stored)],
+        )
         yield "elf_sink_refused", "gauge", "1 while a sink takes nothing.", [({}, int(host.sinks.is_refused))]

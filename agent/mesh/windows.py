@@ -14,8 +14,8 @@ is taken if its revision is higher than what was taken of that window, and hande
     WatchTell: refused                   | `is_refused`
 
 A master that takes over does not know who watches: the next Watch, which the routes lead to it, names the oldest window that is
-not final here, so that nothing final is left out. `seen` counts what was handed on, not what came: whoever does not read stops
-the flow at its master, which then tells final windows only, and later.
+not final here and asks for some before, so that nothing final is left out. `seen` counts what was handed on, not what came:
+whoever does not read stops the flow at its master, which then tells final windows only, and later.
 
 Invariants (`check`): what waits is in order of places, none of them handed on.
 """
@@ -34,6 +34,8 @@ from elf.srt.parameters import Parameters
 NEVER: Micros = (1 << 63) - 1
 BACK = 5
 """Final windows told at the beginning: what `tail` does with lines."""
+AGAIN = 16
+"""Final windows that a master which takes over is asked for besides: of those before, some may have been on their way."""
 KNOWN_MAX = 4_000
 """Windows whose revision is remembered: ten hours of ten seconds. Older ones are forgotten, and could come twice."""
 MISSING_MAX = 64
@@ -87,13 +89,11 @@ class Watcher:
         if self._due is not None and now < self._due:
             return []
         self._due, self._told = now + self.period_us, self._seen
-        back = 0 if self.ballot != NO_BALLOT else BACK
         watch = Watch(
             self.job,
             self._me,
             self.number,
-            self._since_us(),
-            back,
+            *self._wanted(),
             self.ballot,
             self._seen,
             tuple(self._missing),
@@ -105,12 +105,14 @@ class Watcher:
         """0: at once."""
         return 0 if self._due is None else self._due
 
-    def _since_us(self) -> Micros:
-        """Start of the oldest window that is not final here, else the end of what is known."""
+    def _wanted(self) -> tuple[Micros, int]:
+        """From which start on final windows are wanted: that of the oldest that is not final here, else past all that is known. And
+        how many before that."""
+        if self.ballot == NO_BALLOT:
+            return NEVER, BACK
         unfinal = [start for (_, start), (_, is_final) in self._known.items() if not is_final]
-        if unfinal:
-            return min(unfinal)
-        return max((start + 1 for _, start in self._known), default=NEVER)
+        since = min(unfinal) if unfinal else max((start + 1 for _, start in self._known), default=NEVER)
+        return since, min(AGAIN, sum(start < since for _, start in self._known))
 
     def _is_others(self, ballot: Ballot) -> bool:
         """Rule 7*: ballots are compared in order, and what a lower one says does not count."""

@@ -1,0 +1,281 @@
+"""Watching a job over a network that loses, repeats and delays: every final window comes, none goes back, nobody is flooded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from elf.agent.mesh.windows import BACK, NEVER, Watcher
+from elf.jobmaster import watchers as w
+from elf.jobmaster.watchers import Watchers
+from elf.srt.effects import Effect, Notice, Route, Send
+from elf.srt.messages import Ballot, Message, Put, Revision, Shown, Watch, WatchTell
+from elf.srt.parameters import Parameters
+
+JOB, ME, MASTER, NEXT = b"J" * 16, b"W" * 16, b"M" * 16, b"N" * 16
+PARAMETERS = Parameters()
+STEP_US = 10_000
+SECOND = 1_000_000
+
+
+def put(start: int, revision: Revision, status: str = "open", rows: int = 1) -> Put:
+    ballot: Ballot = revision[:2]
+    cells = tuple((f"/{n}", n) for n in range(rows))
+    return Put(
+        JOB,
+        ballot,
+        "v1",
+        start,
+        start + 1,
+        (start, start + 1),
+        status,
+        revision,
+        0,
+        1,
+        1,
+        (1, 1, 0, 0),
+        cells,
+    )
+
+
+class Job:
+    """A job's windows as its log has them, whoever serves."""
+
+    def __init__(self) -> None:
+        self.finals: dict[int, Put] = {}
+        self.ballot: Ballot = (0, b"")
+
+    def again(self, key: tuple[str, int], status: str) -> Put | None:
+        found = self.finals.get(key[1])
+        return replace(found, ballot=self.ballot) if found is not None else None
+
+    def newest(self, since_us: int, back: int) -> Sequence[tuple[str, int]]:
+        starts = sorted(self.finals)
+        before = [start for start in starts if start < since_us]
+        return [("v1", start) for start in before[len(before) - back :] + starts[len(before) :]]
+
+
+class Scene:
+    """One watcher, one master at a time, and what is on the way between them."""
+
+    def __init__(self, seed: int, loss: float = 0.0, delay_us: int = 0) -> None:
+        self.rng, self.loss, self.delay_us = Random(seed), loss, delay_us
+        self.now = 0
+        self.job = Job()
+        self.watcher = Watcher(JOB, ME, 7, PARAMETERS)
+        self.epoch, self.node = 1, MASTER
+        self.serve()
+        self.letters: list[tuple[int, int, object, Message]] = []
+        self.came: list[Put] = []
+        self.counts: dict[int, int] = {}
+        self.reads = True
+        self.notices: list[Notice] = []
+
+    def serve(self) -> None:
+        ballot = self.job.ballot = (self.epoch, self.node)
+        self.master = Watchers(JOB, ballot, PARAMETERS, self.job.again, self.job.newest)
+
+    def take_over(self) -> None:
+        self.epoch, self.node = self.epoch + 1, NEXT if self.node == MASTER else MASTER
+        self.serve()
+
+    def publish(self, start: int, status: str, rows: int = 1) -> Put:
+        self.counts[start] = self.counts.get(start, 0) + 1
+        made = put(start, (self.epoch, self.node, self.counts[start]), status, rows)
+        if status != "open":
+            self.job.finals[start] = made
+        self.send(self.master.tell(made))
+        return made
+
+    def send(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Notice):
+                self.notices.append(effect)
+                continue
+            assert isinstance(effect, Send | Route)
+            to = self.watcher if isinstance(effect, Send) else None
+            for _ in range(2 if self.rng.random() < self.loss / 2 else 1):
+                if self.rng.random() >= self.loss:
+                    at = self.now + self.rng.randrange(self.delay_us + 1)
+                    self.letters.append((at, len(self.letters), to, effect.message))
+
+    def run(self, span_us: int) -> None:
+        for _ in range(max(1, span_us // STEP_US)):
+            self.now += STEP_US
+            due = sorted(letter for letter in self.letters if letter[0] <= self.now)
+            self.letters = [letter for letter in self.letters if letter[0] > self.now]
+            for _, _, to, message in due:
+                self.deliver(to, message)
+            self.send(self.watcher.tick(self.now))
+            self.master.tick(self.now)
+            if self.reads:
+                self.came += self.watcher.take()
+            self.master.check()
+            self.watcher.check()
+
+    def deliver(self, to: object, message: Message) -> None:
+        if to is None:
+            assert isinstance(message, Watch)
+            self.send(self.master.watch(message, self.now)[1])
+        else:
+            self.watcher.step(self.node, message, self.now)
+
+    def check_order(self) -> None:
+        """Of each window revisions only rise, and a final one never becomes open again under its master."""
+        last: dict[int, Put] = {}
+        for each in self.came:
+            before = last.get(each.start)
+            assert before is None or before.revision < each.revision
+            last[each.start] = each
+
+    def finals(self) -> dict[int, Revision]:
+        return {each.start: each.revision for each in self.came if each.status != "open"}
+
+
+def test_windows_come_at_once_and_once() -> None:
+    scene = Scene(1)
+    scene.run(SECOND)
+    made = [scene.publish(1, "open"), scene.publish(1, "open"), scene.publish(1, "final")]
+    scene.run(STEP_US)
+    assert scene.came == made
+    scene.run(5 * SECOND)
+    assert scene.came == made
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(0, 1 << 30), st.sampled_from([0.0, 0.1, 0.3]), st.booleans())
+def test_every_final_window_comes_whatever_is_lost(seed: int, loss: float, takes_over: bool) -> None:
+    scene = Scene(seed, loss, delay_us=300_000)
+    while not len(scene.master):  # it watches from now on
+        scene.run(STEP_US)
+    for start in range(1, 30):
+        scene.publish(start, "open")
+        scene.run(100_000)
+        scene.publish(start, "open")
+        if takes_over and scene.rng.random() < 0.1:
+            scene.take_over()
+        scene.publish(start, "final")
+        if scene.rng.random() < 0.2:
+            scene.publish(start, "revised")
+        scene.run(50_000)
+    scene.loss = 0.0
+    scene.run(10 * SECOND)
+    scene.check_order()
+    if not takes_over:
+        assert scene.finals() == {start: made.revision for start, made in scene.job.finals.items()}
+    else:
+        seen = scene.finals()
+        lacking = [start for start in scene.job.finals if start not in seen]
+        assert not lacking or max(lacking) < min(seen)
+
+
+def test_who_comes_later_is_told_the_last_few_final_windows_and_what_follows() -> None:
+    scene = Scene(2)
+    for start in range(20):
+        scene.publish(start, "final")
+    scene.run(SECOND)
+    assert [each.start for each in scene.came] == list(range(20 - BACK, 20))
+    scene.publish(20, "final")
+    scene.run(SECOND)
+    assert [each.start for each in scene.came] == list(range(20 - BACK, 21))
+
+
+def test_what_a_dead_master_did_not_tell_the_next_one_does() -> None:
+    scene = Scene(3)
+    scene.run(SECOND)
+    scene.publish(1, "open")
+    scene.run(SECOND)
+    scene.loss = 1.0
+    scene.publish(1, "final")
+    scene.publish(2, "final")
+    scene.loss = 0.0
+    scene.take_over()
+    scene.run(2 * SECOND)
+    assert [(each.start, each.status) for each in scene.came] == [(1, "open"), (1, "final"), (2, "final")]
+
+
+def test_an_earlier_masters_word_does_not_count() -> None:
+    scene = Scene(4)
+    scene.run(SECOND)
+    scene.take_over()
+    scene.run(SECOND)
+    scene.watcher.step(MASTER, Shown(JOB, 7, 9, put(5, (1, MASTER, 1))), scene.now)
+    scene.watcher.step(MASTER, WatchTell(JOB, 7, (1, MASTER), 99), scene.now)
+    scene.run(SECOND)
+    assert not scene.came
+    assert scene.watcher.ballot == (2, NEXT)
+
+
+def test_a_final_window_that_is_told_again_differently_is_called_revised() -> None:
+    scene = Scene(5)
+    scene.run(SECOND)
+    scene.publish(1, "final")
+    scene.take_over()
+    scene.publish(1, "final")
+    scene.run(SECOND)
+    assert [each.status for each in scene.came] == ["final", "revised"]
+
+
+def test_who_does_not_read_costs_a_bounded_amount_and_lacks_no_final_window() -> None:
+    scene = Scene(6)
+    scene.run(SECOND)
+    scene.reads = False
+    rows = w.FLIGHT_BYTES_MAX // 500 // 4
+    for start in range(20):
+        scene.publish(start, "open", rows)
+        scene.run(100_000)
+        scene.publish(start, "final", rows)
+    scene.run(SECOND)
+    assert len(scene.watcher.take()) <= 6
+    scene.reads = True
+    scene.run(5 * SECOND)
+    assert set(scene.finals()) >= set(range(4, 20))
+
+
+def test_who_is_silent_is_forgotten_and_a_clock_that_goes_back_changes_nothing() -> None:
+    scene = Scene(7)
+    scene.run(SECOND)
+    assert len(scene.master) == 1
+    scene.master.tick(scene.now - 3600 * SECOND)
+    assert len(scene.master) == 1
+    assert scene.master.deadline is not None
+    scene.master.tick(scene.now - 3600 * SECOND + scene.master.expiry_us)
+    assert len(scene.master) == 0
+    assert scene.master.deadline is None
+
+
+def test_there_is_room_for_so_many() -> None:
+    master = Watchers(JOB, (1, MASTER), PARAMETERS, lambda key, status: None, lambda since, back: [])
+    for number in range(w.WATCHERS_MAX):
+        assert master.watch(Watch(JOB, ME, number, NEVER), 0)[0]
+    is_new, (answer,) = master.watch(Watch(JOB, ME, 99, NEVER), 0)
+    assert not is_new
+    assert isinstance(answer, Send)
+    assert isinstance(answer.message, WatchTell)
+    assert answer.message.refused
+    watcher = Watcher(JOB, ME, 99, PARAMETERS)
+    watcher.step(MASTER, answer.message, 0)
+    assert watcher.is_refused
+    assert not master.watch(Watch(JOB, ME, 5, NEVER), 0)[0]  # known ones go on
+
+
+def test_a_window_too_large_is_told_to_nobody_and_that_is_said() -> None:
+    scene = Scene(8)
+    scene.run(SECOND)
+    scene.publish(1, "final", w.WINDOW_BYTES_MAX // 500 + 1)
+    scene.run(SECOND)
+    assert not scene.came
+    assert "LIMIT" in scene.notices[0].text
+
+
+@pytest.mark.parametrize("number", [6, 8])
+def test_other_watches_of_the_node_are_left_alone(number: int) -> None:
+    watcher = Watcher(JOB, ME, 7, PARAMETERS)
+    watcher.step(MASTER, Shown(JOB, number, 1, put(1, (1, MASTER, 1))), 0)
+    watcher.step(MASTER, Shown(b"K" * 16, 7, 1, put(1, (1, MASTER, 1))), 0)
+    assert not watcher.has_news
