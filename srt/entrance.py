@@ -162,7 +162,8 @@ class Entrance:
             else:
                 raise PeerError("it speaks out of turn")
         except PeerError as error:
-            self._refuse(number, connection, routing, error)
+            reason = "proof" if connection.node is None else "garbage"
+            self._refuse(reason, number, connection, routing, error)
 
     def _prove(self, connection: Connection, routing: bytes, proof: Proof) -> None:
         station = self._station
@@ -175,11 +176,12 @@ class Entrance:
         station.whereabouts.learn(node, proof.life, proof.address)
         self._send(routing, station.proof())
 
-    def _refuse(self, number: bytes, connection: Connection, routing: bytes, error: PeerError) -> None:
+    def _refuse(
+        self, reason: str, number: bytes, connection: Connection, routing: bytes, error: PeerError
+    ) -> None:
         """Say why, here and there; what else comes over that connection is not read."""
         key = connection.key or (connection.proof.key if connection.proof else None)
         node = b"" if key is None else node_id(key)
-        reason = "garbage" if connection.node is not None else "proof"
         text = f"{connection.host}: {error}"
         self._station.refuse(reason, text, node or connection.host.encode(), node)
         self._connections.pop(number, None)
@@ -270,7 +272,7 @@ class Entrance:
                 try:
                     station.gate.vouched(connection.proof, station.wall_s())
                 except PeerError as error:
-                    self._refuse(number, connection, connection.routing, error)
+                    self._refuse("proof", number, connection, connection.routing, error)
 
     def close(self) -> None:
         if self._retry is not None:

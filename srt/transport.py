@@ -114,7 +114,8 @@ class Transport:
             assert outward is not None
             self._due[outward] = None
         elif reason in ("no address", "unreachable"):
-            reason = self._entrance.send(to, encoded, is_urgent=is_urgent) and reason
+            back = self._entrance.send(to, encoded, is_urgent=is_urgent)
+            reason = reason if back == "no address" else back
         if reason:
             counters.dropped[reason] += 1
         if not self._is_due:

@@ -1,0 +1,375 @@
+"""Peers that do not keep to the rules: refused, counted, told once, and the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from random import Random
+from typing import Any
+
+import pytest
+
+from elf.errors import PeerError
+from elf.srt import entrance, handshake, station
+from elf.srt.addresses import key_text
+from elf.srt.handshake import Gate, Proof
+from elf.srt.ids import NodeId, node_id
+from elf.srt.messages import Contact, Frame, Goodbye, JoinMesh, Message, Piece, Ping, Pong, ProbeFor, Routed
+from elf.srt.pieces import Stream
+from elf.srt.security import Keys
+from elf.srt.travel import check_datagram, check_linked
+from elf.srt.whereabouts import KNOWN_MAX, Whereabouts, address_for
+from elf.srt.wire import encode
+from tests.transport_rig import NOW_S, Client, End, Rig, run, until
+
+STRETCH = handshake.head(handshake.STRETCH)
+DAY_S = 86_400
+
+
+def stretch(*messages: Message) -> bytes:
+    encoded = [encode(message) for message in messages]
+    return STRETCH + b"".join(struct.pack("<I", len(each)) + each for each in encoded)
+
+
+async def goes_on(rig: Rig, end: End) -> None:
+    """Others reach it as ever."""
+    other = rig.end()
+    sent = other.ping(end, 77)
+    await until(lambda: (other.id, sent) in end.got)
+
+
+async def proven(rig: Rig, end: End) -> Client:
+    client = rig.client(end)
+    client.send(client.proof())
+    assert (await client.answer())[0] == handshake.PROOF
+    return client
+
+
+# Before the proof.
+
+
+def test_nothing_is_read_before_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[NodeId] = []
+    take = station.Station.take
+
+    def noting(self: station.Station, source: NodeId, stream: Stream, packet: memoryview) -> None:
+        read.append(source)
+        take(self, source, stream, packet)
+
+    monkeypatch.setattr(station.Station, "take", noting)
+
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        client = rig.client(b)
+        client.send(stretch(Ping(Contact(b"x" * 16, 1), 1)))
+        kind, packet = await client.answer()
+        assert kind == handshake.REFUSAL
+        assert "before it has said who it is" in handshake.refusal_of(packet).text
+        client.send(client.proof())  # too late
+        assert (await client.answer())[0] == handshake.REFUSAL
+        assert not read
+        assert b.refused["proof"] == b.refused["not proven"] == 1
+        await goes_on(rig, b)
+
+    run(test)
+
+
+def test_certificates_that_do_not_count() -> None:
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        other_authority = Rig().authority
+        cases: dict[str, tuple[Keys, dict[str, Any]]] = {
+            "not signed by this mesh": (other_authority.issue("x", "agent", NOW_S), {}),
+            "expired": (rig.keys(now_s=NOW_S - 10 * DAY_S, days=5), {}),
+            "not valid before": (rig.keys(now_s=NOW_S + 10 * DAY_S), {}),
+            "operator": (rig.keys(role="operator"), {}),
+            "reader": (rig.keys(role="reader"), {}),
+            "for another key": (rig.keys(), {"certificate": rig.keys().proof}),
+            "another key than the one of its connection": (rig.keys(), {"key": rig.keys().curve_public}),
+            "no certificate": (rig.keys(), {"certificate": b"garbage"}),
+            "another key than its own": (rig.keys(), {"address": "127.0.0.1:1/" + key_text(bytes(32))}),
+            "not of the form": (rig.keys(), {"address": "tcp://*:*"}),
+        }
+        for text, (keys, other) in cases.items():
+            client = rig.client(b, keys)
+            client.send(client.proof(**other))
+            kind, packet = await client.answer()
+            assert kind == handshake.REFUSAL
+            assert text in handshake.refusal_of(packet).text
+            assert any(text in notice.text for notice in b.notices)
+        assert b.refused["proof"] == len(cases)
+        assert not b.got
+        await goes_on(rig, b)
+
+    run(test)
+
+
+def test_a_revoked_certificate_ends_a_connection() -> None:
+    async def test(rig: Rig) -> None:
+        a, b = rig.end(), rig.end()
+        a.ping(b, 1)
+        b.ping(a, 1)
+        await until(lambda: a.got and b.got)
+        assert a.keys is not None
+        assert b.trust is not None
+        b.trust.revoke(a.keys.certificate.serial)
+        b.transport.recheck()
+        await until(lambda: a.refused.get("refused there"))
+        a.ping(b, 2)
+        await asyncio.sleep(0.2)
+        assert b.numbers == [1]
+        assert b.refused["proof"] >= 2
+        await goes_on(rig, b)
+
+    run(test)
+
+
+def test_a_reached_peer_without_a_good_certificate_is_not_spoken_to() -> None:
+    async def test(rig: Rig) -> None:
+        a = rig.end()
+        stranger = rig.end(rig.keys(now_s=NOW_S - 10 * DAY_S, days=5))
+        with pytest.raises(PeerError):
+            await a.transport.ask(stranger.transport.address)
+        assert not stranger.got
+
+    run(test)
+
+
+def test_two_agents_with_one_key() -> None:
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        keys = rig.keys()
+        earlier, later = rig.end(keys, life=1), rig.end(keys, life=2)
+        later.ping(b, 2)
+        await until(lambda: b.numbers == [2])
+        earlier.ping(b, 1)
+        await until(lambda: earlier.refused.get("refused there"))
+        assert b.numbers == [2]
+        assert any("each agent needs a key of its own" in notice.text for notice in b.notices)
+        same_as_b = rig.client(b, b.keys)
+        same_as_b.send(same_as_b.proof(life=99))
+        assert "this agent's key" in handshake.refusal_of((await same_as_b.answer())[1]).text
+
+    run(test)
+
+
+def test_what_was_proven_on_one_connection_counts_for_no_other() -> None:
+    """A client may choose its routing id: that of one who was there before gives it nothing."""
+
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        first = rig.client(b, routing_id=b"chosen")
+        first.send(first.proof())
+        await first.answer()
+        first.close()
+        second = rig.client(b, routing_id=b"chosen")
+        assert first.keys is not None
+        victim = node_id(first.keys.curve_public)
+
+        async def refused() -> bool:
+            second.send(stretch(Ping(Contact(victim, 1), 1)))
+            await asyncio.sleep(0.01)
+            return bool(b.refused.get("proof"))
+
+        while not await refused():
+            pass
+        assert not b.got
+
+    run(test)
+
+
+def test_a_proof_cannot_be_replayed_by_another() -> None:
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        honest = await proven(rig, b)
+        thief = rig.client(b)
+        thief.send(honest.proof())
+        assert (await thief.answer())[0] == handshake.REFUSAL
+
+    run(test)
+
+
+def test_hosts_that_connect_too_often_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrance, "BURST", 3.0)
+    monkeypatch.setattr(entrance, "RATE", 0.001)
+
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        for _ in range(3):
+            await proven(rig, b)
+        late = rig.client(b)
+        late.send(late.proof())
+        await until(lambda: b.refused.get("too many handshakes"))
+        assert b.transport.counters.connections_in == 3
+
+    run(test)
+
+
+def test_who_says_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrance, "HANDSHAKE_S", -1)
+
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        rig.client(b)
+        await until(lambda: b.refused.get("no proof in time"))
+        assert not b.transport._entrance._connections
+
+    run(test)
+
+
+def test_other_protocols_get_nowhere() -> None:
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        for first in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 64, b"\xff" + bytes(8) + b"\x7f\x03"):
+            _, writer = await asyncio.open_connection("127.0.0.1", b.transport.port)
+            writer.write(first)
+            await writer.drain()
+            writer.close()
+        await goes_on(rig, b)
+        assert len(b.got) == 1
+
+    run(test)
+
+
+# After the proof.
+
+
+def test_garbage_after_the_proof_ends_the_connection() -> None:
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        whole = stretch(Ping(Contact(b"x" * 16, 1), 1))
+        rng = Random(5)
+        kinds = [
+            b"",
+            b"\x00",
+            b"ELFT",
+            rng.randbytes(100),
+            b"ELFT\x02\x02" + whole[6:],
+            handshake.head(9),
+            STRETCH + struct.pack("<I", 1 << 31) + encode(Ping(Contact(b"x" * 16, 1), 1)),
+            STRETCH + struct.pack("<I", 20) + rng.randbytes(20),
+            whole,  # names another sender than the connection's
+            stretch(Piece(b"loose")),
+        ]
+        for packet in kinds:
+            client = await proven(rig, b)
+            client.send(packet)
+            assert (await client.answer())[0] == handshake.REFUSAL, packet
+        assert b.refused["garbage"] == len(kinds)
+        assert not b.got
+        assert any("upgrade the older one" in notice.text for notice in b.notices)
+        await goes_on(rig, b)
+
+    run(test)
+
+
+def test_oversized_packets_never_arrive() -> None:
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        client = await proven(rig, b)
+        client.send(STRETCH + bytes(station.PACKET_BYTES_MAX))
+        await goes_on(rig, b)
+        assert b.transport.counters.bytes_in < station.PACKET_BYTES_MAX
+
+    run(test)
+
+
+def test_one_notice_for_each_peer_and_interval() -> None:
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        keys = rig.keys()
+        for _ in range(5):
+            client = rig.client(b, keys)
+            client.send(client.proof())
+            await client.answer()
+            client.send(b"garbage")
+            await client.answer()
+        assert b.refused["garbage"] == 5
+        assert len(b.notices) == 1
+        assert b.notices[0].peer == node_id(keys.curve_public)
+
+    run(test)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_bytes_are_refused_or_ignored(seed: int) -> None:
+    async def test(rig: Rig) -> None:
+        rng = Random(seed)
+        b = rig.end()
+        for _ in range(8):
+            client = rig.client(b)
+            valid = bytearray(rng.choice((client.proof(), stretch(Ping(Contact(b"x" * 16, 1), 1)))))
+            if rng.random() < 0.5:
+                client.send(client.proof())
+            for _ in range(rng.randrange(1, 4)):
+                valid[rng.randrange(len(valid))] = rng.randrange(256)
+            client.send(
+                bytes(valid[: rng.randrange(len(valid) + 1)]), *([b"more"] if rng.random() < 0.2 else [])
+            )
+            await client.answer()
+        await goes_on(rig, b)
+        assert all(isinstance(message, Ping) and message.number == 77 for _, message in b.got)
+
+    run(test)
+
+
+# What may come from whom.
+
+A, B = b"A" * 16, b"B" * 16
+
+
+def test_only_its_own_name_and_what_is_sent_by_itself() -> None:
+    check_datagram(Ping(Contact(A, 1), 1), A)
+    check_datagram(Routed(B, B, Goodbye(B, B, 1)), A)
+    check_datagram(JoinMesh(Contact(B, 1)), A)
+    check_datagram(Frame((1, 1), 1, 0, 0, Piece(b"x")), A)
+    for message in (
+        Ping(Contact(B, 1), 1),
+        Pong(Contact(B, 1), 1, A),
+        ProbeFor(Contact(B, 1), 1, Contact(A, 1)),
+        Routed(B, A, Ping(Contact(A, 1), 1)),
+        Frame((1, 1), 1, 0, 0, Ping(Contact(A, 1), 1)),
+        Frame((1, 1), 1, 0, 0, None),
+        Frame((1, 1), 0, 0, 0, Piece(b"x")),
+        Piece(b"x"),
+    ):
+        with pytest.raises(PeerError):
+            check_datagram(message, A)
+    check_linked(Goodbye(B, B, 1))
+    with pytest.raises(PeerError):
+        check_linked(Ping(Contact(A, 1), 1))
+
+
+def test_addresses_heard_in_passing() -> None:
+    where = Whereabouts()
+    where.hear(Ping(Contact(A, 2, "a:2"), 1))
+    where.hear(JoinMesh(Contact(B, 1, "b:1"), (Contact(A, 1, "a:1"),)))
+    assert (where.of(A), where.of(B), where.of(b"C" * 16)) == ("a:2", "b:1", None)
+    where.learn(A, 3, "a:3")
+    assert where.of(A) == "a:3"
+    for number in range(KNOWN_MAX):
+        where.learn(number.to_bytes(16), 1, "x:1")
+    assert where.of(A) is None
+
+
+def test_an_address_counts_only_for_the_node_of_its_key() -> None:
+    key = bytes(32)
+    text = f"a:1/{key_text(key)}"
+    assert str(address_for(node_id(key), text, needs_key=True)) == text
+    assert address_for(A, text, needs_key=True) is None
+    assert address_for(A, "a:1", needs_key=True) is None
+    assert address_for(A, "a:1", needs_key=False) is not None
+    assert address_for(A, "nonsense", needs_key=False) is None
+
+
+def test_an_earlier_life_is_refused_while_a_later_one_lives() -> None:
+    gate = Gate(bytes(32), 1, None)
+    key = b"k" * 32
+    node = gate.admit(Proof(5, "", key), None, 100.0)
+    assert node == node_id(key)
+    assert gate.heard(node, 5, 120.0)
+    with pytest.raises(PeerError, match="a key of its own"):
+        gate.admit(Proof(4, "", key), None, 170.0)
+    assert gate.admit(Proof(4, "", key), None, 120.0 + handshake.LIFE_S) == node
+    assert gate.admit(Proof(6, "", key), None, 200.0) == node
+    assert not gate.heard(node, 5, 201.0)

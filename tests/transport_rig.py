@@ -1,0 +1,182 @@
+"""Transports in one process, and clients that do not keep to the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import zmq
+
+from elf.srt import handshake
+from elf.srt.addresses import parse_address
+from elf.srt.effects import Notice
+from elf.srt.handshake import Proof
+from elf.srt.ids import NodeId, node_id
+from elf.srt.messages import Contact, Message, Ping
+from elf.srt.parameters import Parameters
+from elf.srt.security import Authority, Keys, Trust
+from elf.srt.transport import Transport
+
+PATIENCE_S = 30.0
+NOW_S = int(time.time())
+PARAMETERS = Parameters()
+
+
+def run(test: Callable[[Rig], Coroutine[Any, Any, None]], *, secure: bool = True) -> None:
+    """A test as a coroutine, with a rig that is closed behind it."""
+
+    async def inside() -> None:
+        rig = Rig(secure)
+        try:
+            await asyncio.wait_for(test(rig), 2 * PATIENCE_S)
+        finally:
+            rig.close()
+
+    asyncio.run(inside())
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Let the loop run until it holds."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        await asyncio.sleep(0.002)
+
+
+class End:
+    """A node's transport and what came out of it."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        keys: Keys | None,
+        key: bytes,
+        life: int,
+        listen: str = "127.0.0.1:0",
+        trust: Trust | None = None,
+    ) -> None:
+        self.id, self.key, self.life, self.keys = node_id(key), key, life, keys
+        self.got: list[tuple[NodeId, Message]] = []
+        self.notices: list[Notice] = []
+        self.trust = trust
+        self.transport = Transport(
+            self.id,
+            life,
+            PARAMETERS,
+            keys=keys,
+            trust=trust,
+            key=key,
+            listen=listen,
+            address_of=rig.addresses.get,
+            deliver=lambda source, message: self.got.append((source, message)),
+            notice=self.notices.append,
+        )
+        self.transport.start()
+        self.contact = Contact(self.id, life, self.transport.address)
+
+    def ping(self, to: End | NodeId, number: int = 0) -> Ping:
+        ping = Ping(self.contact, number)
+        self.transport.send(to.id if isinstance(to, End) else to, ping)
+        return ping
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the pings that came."""
+        return [message.number for _, message in self.got if isinstance(message, Ping)]
+
+    @property
+    def refused(self) -> dict[str, int]:
+        return dict(self.transport.counters.refused)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        return dict(self.transport.counters.dropped)
+
+
+class Rig:
+    """`addresses`: what each node's directory would say."""
+
+    def __init__(self, secure: bool = True) -> None:
+        self.authority = Authority()
+        self.secure = secure
+        self.addresses: dict[NodeId, str] = {}
+        self.ends: list[End] = []
+        self.clients: list[Client] = []
+
+    def keys(self, name: str = "web", role: Any = "agent", now_s: int = NOW_S, days: int = 365) -> Keys:
+        return self.authority.issue(name, role, now_s, days)
+
+    def end(
+        self,
+        keys: Keys | None = None,
+        *,
+        life: int = 1,
+        listen: str = "127.0.0.1:0",
+        key: bytes | None = None,
+        is_listed: bool = True,
+    ) -> End:
+        if self.secure and keys is None:
+            keys = self.keys()
+        if key is None:
+            key = keys.curve_public if keys is not None else len(self.ends).to_bytes(32)
+        end = End(self, keys, key, life, listen, Trust(self.authority.public) if self.secure else None)
+        self.ends.append(end)
+        if is_listed:
+            self.addresses[end.id] = end.transport.address
+        return end
+
+    def client(self, to: End, keys: Keys | None = None, routing_id: bytes = b"") -> Client:
+        client = Client(
+            to.transport.address, keys if keys is not None or not self.secure else self.keys(), routing_id
+        )
+        self.clients.append(client)
+        return client
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        for end in self.ends:
+            end.transport.close()
+
+
+class Client:
+    """A bare DEALER with a key: whatever it sends, it sends."""
+
+    def __init__(self, address: str, keys: Keys | None, routing_id: bytes = b"") -> None:
+        target = parse_address(address)
+        assert target.key is not None
+        self.keys = keys
+        self.context = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.set(zmq.LINGER, 0)
+        self.socket.set(zmq.RCVHWM, 2)
+        if routing_id:
+            self.socket.set(zmq.ROUTING_ID, routing_id)
+        if keys is not None:
+            self.socket.set(zmq.CURVE_SERVERKEY, target.key)
+            self.socket.set(zmq.CURVE_PUBLICKEY, keys.curve_public)
+            self.socket.set(zmq.CURVE_SECRETKEY, keys.curve_secret)
+        self.socket.connect(f"tcp://{target.endpoint}")
+
+    def proof(self, **other: Any) -> bytes:
+        """Its own, as it should be; `other` fields."""
+        assert self.keys is not None
+        fields = {"life": 1, "address": "", "key": self.keys.curve_public, "certificate": self.keys.proof}
+        return handshake.pack(handshake.PROOF, Proof(**{**fields, **other}))
+
+    def send(self, *parts: bytes) -> None:
+        self.socket.send_multipart(parts, zmq.NOBLOCK)
+
+    async def answer(self) -> tuple[int, bytes]:
+        """Kind and whole of the next packet that comes back."""
+        end = time.monotonic() + PATIENCE_S
+        while not self.socket.poll(0):
+            assert time.monotonic() < end, "no answer"
+            await asyncio.sleep(0.002)
+        packet: bytes = self.socket.recv()
+        return handshake.kind_of(packet), packet
+
+    def close(self) -> None:
+        self.context.destroy(0)
