@@ -35,6 +35,11 @@ def least(children: Children) -> NodeId:
     return min(children, key=lambda node: (children[node].size + children[node].promised, node))
 
 
+def lowest(children: Children) -> NodeId:
+    """The child with the fewest levels below it; of several the one with the smallest subtree. O(children)."""
+    return min(children, key=lambda node: (children[node].height, children[node].size, node))
+
+
 def largest(children: Children) -> NodeId:
     return max(children, key=lambda node: (children[node].size, node))
 

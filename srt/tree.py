@@ -39,7 +39,7 @@ import msgspec
 from elf.srt.effects import Effect, Post, Route, Send
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import NO_BALLOT, Adopt, Ballot, Leave, Message, Path, Refuse, Size, TreeJoin
-from elf.srt.subtree import HEIGHT_MAX, Child, depth_max, is_overweight, largest, least, measure
+from elf.srt.subtree import HEIGHT_MAX, Child, depth_max, is_overweight, largest, least, lowest, measure
 
 if TYPE_CHECKING:
     from random import Random
@@ -265,16 +265,26 @@ class TreeSeat:
         children = self.children
         if join.child in children or len(children) < self._parameters.children_max:
             return self._adopt(join, now)
-        smallest = least(children)
-        size = children[smallest].size
-        if join.size <= 2 * size:
+        yields = self._who_yields(join)
+        if yields is None:
+            smallest = least(children)
             children[smallest].promised += join.size
             return [Send(smallest, join)]
-        self._forget_child(smallest, now)
-        effects = self._adopt(join, now)
+        size = children[yields].size
+        self._forget_child(yields, now)
         other = least(children)
         children[other].promised += size
-        return [Post(smallest, Refuse(self.job, 0, other)), *effects]
+        return [Post(yields, Refuse(self.job, 0, other)), *self._adopt(join, now)]
+
+    def _who_yields(self, join: TreeJoin) -> NodeId | None:
+        """The child that gives its place to a joiner and goes further down itself: the lowest, where the joiner's subtree would
+        hang too deep there; or the smallest, where the joiner's is much larger."""
+        children = self.children
+        if self.depth + 1 + join.height > max(self._depth_max(), DEPTH_SMALL):
+            low = lowest(children)
+            return low if children[low].height < join.height else None
+        smallest = least(children)
+        return smallest if join.size > 2 * children[smallest].size else None
 
     def _adopt(self, join: TreeJoin, now: int) -> list[Effect]:
         known = self.children.get(join.child)

@@ -117,6 +117,18 @@ def test_a_large_subtree_takes_the_place_of_a_small_child() -> None:
     made.check()
 
 
+def test_a_tall_subtree_takes_the_place_of_a_low_child_where_it_would_hang_too_deep_below() -> None:
+    made = seated((MUM, b"G" * 16, ROOT))  # at depth 3
+    for number in range(P.children_max):
+        made.passing(join(name(100 + number), size=3), MUM, 0, False)
+    _, effects = made.passing(join(b"T" * 16, size=2, height=2), ROOT, 0, False)
+    assert posts(effects, name(100)) == [Refuse(JOB, 0, name(101))]
+    assert b"T" * 16 in made.children
+    _, effects = made.passing(join(b"L" * 16), ROOT, 0, False)  # a single node goes down as before
+    assert [type(effect) for effect in effects] == [Send]
+    made.check()
+
+
 @pytest.mark.parametrize("ancestor", [MUM, ROOT])
 def test_an_ancestor_is_never_adopted(ancestor: bytes) -> None:
     made = seated()
