@@ -48,8 +48,6 @@ from elf.srt.messages import CLOSED, FIRST, GAP, Micros, Schedule
 
 CUT_BYTES = 8 << 20
 """One cut takes no more: 8 blocks, some 10 ms of a kernel and as many of grouping."""
-QUIET_S = 5.0
-"""A source that has given no line for so long is idle."""
 ABSENT_S = 10.0
 """A job that has not read for so long is not read for; later it reads again by itself."""
 RESCANS_MAX = 4
@@ -90,7 +88,9 @@ class MeshSource:
         grace_s: float = GRACE_S,
         strings_max: int = 8 << 20,
     ) -> None:
-        """`agent`: its name, for the column of that name. Raises FormatError, UsageError for a zone that is unknown."""
+        """`agent`: its name, for the column of that name. idle_grace_us: a source that has given no line for so long is idle, and
+        its promise lags the clock by as much (at least what the server buffers). Raises FormatError, UsageError for a zone that
+        is unknown."""
         self.name, self.counters, self.totals = name, Counters(), Totals()
         self._worker, self._budget = worker, budget
         self._idle_grace_us, self._cut_bytes, self._grace_s = idle_grace_us, cut_bytes, grace_s
@@ -518,7 +518,9 @@ class MeshSource:
             if not place.over and (generation in unread or place.offset != self._files.front_of(place.note)):
                 latest = min(latest or 0, place.last_us or 0)
         scan_s, line_s = self._files.scan_s, self._line_s
-        is_quiet = scan_s is not None and line_s is not None and scan_s - line_s >= QUIET_S
+        is_quiet = (
+            scan_s is not None and line_s is not None and (scan_s - line_s) * 1e6 >= self._idle_grace_us
+        )
         if caught_up and is_quiet and self._source.complete_until is not None:
             latest = max(latest or 0, self._files.scan_clock_us - self._idle_grace_us)
         return max(reading.watermark_us, min(latest or 0, self._files.clock_us))
