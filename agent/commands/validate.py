@@ -9,6 +9,7 @@ from pathlib import Path
 from elf.agent import config, units
 from elf.agent.config import Config, JobSection, SourceSection
 from elf.agent.formats import column_types, resolve
+from elf.agent.mesh.specs import MeshSection
 from elf.agent.presets import COLUMN_TYPES
 from elf.errors import ConfigError, FormatError, QueryError
 from elf.jobmaster.plan import Plan
@@ -69,6 +70,8 @@ def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
         lines.append(
             f"  format {source.format}, time zone {source.timezone}, new files from their {source.start}"
         )
+    if settings.mesh is not None:
+        lines += _of_mesh(settings.mesh)
     us: Callable[[int], str] = units.duration_text
     for job in settings.jobs:
         plan = plans[job.name]
@@ -78,6 +81,18 @@ def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
             f"to {', '.join(map(str, job.sinks))}"
         )
     return lines
+
+
+def _of_mesh(mesh: MeshSection) -> list[str]:
+    seeds = ", ".join(seed.endpoint for seed in mesh.seeds) or "none: the first of its mesh"
+    keys = f"keys {mesh.bundle}" if mesh.bundle is not None else "without keys, on loopback only"
+    flush, suspect = mesh.parameters.flush_us, mesh.parameters.probe_us + mesh.parameters.suspect_us
+    return [
+        f"mesh: listens at {mesh.listen}, reached at {mesh.advertise}, {keys}",
+        f"  seeds {seeds}",
+        f"  every log cut each {units.duration_text(flush)}, who is silent for {units.duration_text(suspect)} is held dead",
+        *(f"sink {sink.name}: {sink.parquet}" for sink in mesh.sinks),
+    ]
 
 
 def _windows(plan: Plan) -> str:

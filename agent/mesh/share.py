@@ -20,7 +20,7 @@ class CpuShare:
 
     def wait_s(self, used_s: float, now_s: float) -> float:
         """How long reading should wait, when the process has used `used_s` in all."""
-        filled = self._left_s + (now_s - self._at_s) * self.cores
-        self._left_s = min(filled, self.cores * BURST_S) - (used_s - self._used_s)
+        gained = (now_s - self._at_s) * self.cores - (used_s - self._used_s)
+        self._left_s = min(self._left_s + gained, self.cores * BURST_S)
         self._used_s, self._at_s = used_s, now_s
         return max(0.0, -self._left_s / self.cores)
