@@ -157,13 +157,21 @@ class Entrance:
                     raise PeerError("it speaks before it has said who it is")
                 self._prove(connection, routing, handshake.proof_of(packet))
             elif kind == handshake.STRETCH and routing == connection.routing:
-                connection.heard_s = monotonic()
+                self._hear(connection)
                 self._station.take(connection.node, connection.stream, packet)
             else:
                 raise PeerError("it speaks out of turn")
         except PeerError as error:
             reason = "proof" if connection.node is None else "garbage"
             self._refuse(reason, number, connection, routing, error)
+
+    def _hear(self, connection: Connection) -> None:
+        """Raises PeerError where a later life of the node is known."""
+        assert connection.node is not None
+        assert connection.proof is not None
+        connection.heard_s = monotonic()
+        if not self._station.gate.heard(connection.node, connection.proof.life, self._station.wall_s()):
+            raise PeerError("it was restarted since; this connection is of an earlier life")
 
     def _prove(self, connection: Connection, routing: bytes, proof: Proof) -> None:
         station = self._station

@@ -164,9 +164,8 @@ class Gate:
     def heard(self, node: NodeId, life: Life, now_s: float) -> bool:
         """That life has spoken. False: a later one is known, this connection is of the past. O(1)."""
         known = self._lives.get(node)
-        if known is None or life > known[0]:
-            return node == self.me
-        if life < known[0]:
+        if known is not None and life < known[0]:
             return False
-        self._lives[node] = life, now_s
+        if known is not None:
+            self._lives[node] = life, now_s
         return True
