@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.mesh_rig import Fleet, wait_until
+from tests.mesh_rig import FAST, Fleet, wait_until
 
 RATE = 60.0
 
@@ -153,3 +155,58 @@ def test_sixteen_join(folder: Path) -> None:
             with fleet.traffic(20):
                 seen.wait_finals()
             assert fleet.settled(seen) == fleet.counted()
+
+
+def test_a_rolling_restart_loses_nothing_and_every_window_is_exact(folder: Path) -> None:
+    """In trees with inner nodes: one agent after the other is stopped and started, under load, with rotation."""
+    narrow = {**FAST, "children_max": "2"}
+    with Fleet(folder, 5, timings=narrow) as fleet:
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic(RATE, rotate_s=0.9):
+                seen.wait_finals()
+                for agent in fleet.agents:
+                    assert agent.stop() == 0
+                    agent.start()
+                    agent.wait_ready()
+                fleet.wait_joined()
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def test_inner_nodes_of_the_tree_are_killed(folder: Path) -> None:
+    narrow = {**FAST, "children_max": "2"}
+    with Fleet(folder, 6, timings=narrow) as fleet:
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic(RATE):
+                seen.wait_finals()
+                for name in inner_nodes(fleet, "hits") - {"a0"}:
+                    agent = next(each for each in fleet.agents if each.name == name)
+                    agent.kill()
+                    agent.start()
+                seen.wait_finals(2)
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def inner_nodes(fleet: Fleet, job: str) -> set[str]:
+    """Names of the agents that have children in the job's tree, but for the master."""
+
+    def below(node: dict[str, Any]) -> set[str]:
+        inner = {node["name"]} if node["children"] else set()
+        return inner.union(*(below(child) for child in node["children"]))
+
+    wait_until(lambda: size(tree_of(fleet, job)) == len(fleet.agents), "the tree is not whole")
+    tree = tree_of(fleet, job)
+    found = below(tree) - {tree["name"]}
+    assert found, "with two children each, six agents have inner nodes"
+    return found
+
+
+def tree_of(fleet: Fleet, job: str) -> dict[str, Any]:
+    tree: dict[str, Any] = json.loads(fleet.elf("mesh", "tree", job, "--output", "json"))
+    return tree
+
+
+def size(tree: dict[str, Any]) -> int:
+    return 1 + sum(map(size, tree["children"]))
