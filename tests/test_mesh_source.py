@@ -170,6 +170,7 @@ def test_old_archives_are_not_read(server: Server, log: Log) -> None:
     assert len(late.committed) == 1
     early = Job(log, ONE, name=b"b")
     early.settle()
+    late.settle()
     check_exact(early, server.files)
     check_exact(late, server.files[1:])
 

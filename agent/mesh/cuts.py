@@ -20,6 +20,7 @@ the kernels release the GIL.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -39,6 +40,7 @@ from elf.agent.mesh.log_files import SAVE_S, LogFiles
 from elf.agent.mesh.reading import Place, Reading
 from elf.agent.mesh.rescan import Rescan
 from elf.agent.source import GRACE_S
+from elf.agent.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
 from elf.srt.effects import Read
@@ -52,6 +54,7 @@ ABSENT_S = 10.0
 """A job that has not read for so long is not read for; later it reads again by itself."""
 RESCANS_MAX = 4
 """Files that are open for reading again, a buffer of 256 KiB each."""
+NOTICES_MAX = 256
 SHARE = 4
 """One part in so many of the budget is for what is gathered between cuts."""
 
@@ -96,7 +99,12 @@ class MeshSource:
         self._idle_grace_us, self._cut_bytes, self._grace_s = idle_grace_us, cut_bytes, grace_s
         self._line_max, self._block_bytes = line_max, block_bytes
         self._memory_max = budget.cap_bytes // SHARE
+        self.nbytes = 0
+        """Memory held after the last read."""
+        self._totals, self._unparsed, self._path = Totals(), Unparsed(name), ""
+        self._lag_bytes: dict[str, int] = {}
         self._said: list[str] = []
+        self._notices: deque[str] = deque(maxlen=NOTICES_MAX)
         self._files = LogFiles(
             name,
             patterns,
@@ -133,7 +141,23 @@ class MeshSource:
             cut = self._cut(read, reading, at_end)
             if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
                 self._files.save(self._time_max)
+            self._tell()
             return cut
+
+    def _tell(self) -> None:
+        """What other threads may see, each in one step."""
+        complaint = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path)
+        if complaint is not None:
+            self._said.append(complaint)
+        self._notices.extend([*self._said, *self._source.notices, *self.formats.take_found()])
+        self._said.clear()
+        self._source.notices.clear()
+        held = sum(reading.rows.nbytes for reading in self._readings.values())
+        buffers = self._block_bytes + len(self._rescans) * (self._line_max + 1)
+        self.nbytes = held + buffers + self._parsing.nbytes
+        self._lag_bytes = self._source.lag_bytes()
+        if self.totals.lines != self._totals.lines:
+            self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
 
     def fileno(self) -> int:
         """See `Source.fileno`."""
@@ -148,18 +172,11 @@ class MeshSource:
         return self._source.wake()
 
     def lag_bytes(self) -> dict[str, int]:
-        """See `Source.lag_bytes`: what no job has been given."""
-        return self._source.lag_bytes()
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-        held = sum(reading.rows.nbytes for reading in self._readings.values())
-        buffers = self._block_bytes + len(self._rescans) * (self._line_max + 1)
-        return held + buffers + self._parsing.nbytes
+        """See `Source.lag_bytes`: what no job has been given, at the last read."""
+        return self._lag_bytes
 
     def account(self) -> None:
-        """Tell the budget what is held, in the budget's thread and not during a read. Raises OSError."""
+        """Tell the budget what is held, in the budget's thread. Raises OSError."""
         self._budget.reserve(f"source {self.name}", self.nbytes)
 
     def forget(self, job: JobId) -> None:
@@ -170,9 +187,9 @@ class MeshSource:
 
     def take_notices(self) -> list[str]:
         """What there is to be said, a line each."""
-        notices = [*self._said, *self._source.notices, *self.formats.take_found()]
-        self._said.clear()
-        self._source.notices.clear()
+        notices = []
+        while self._notices:
+            notices.append(self._notices.popleft())
         return notices
 
     def close(self) -> None:
@@ -196,9 +213,7 @@ class MeshSource:
         reading = self._readings.get(key)
         if reading is None or not reading.goes_on(read, schedule):
             reading = self._readings[key] = Reading(read, schedule, self._worker)
-            if not reading.rows.columns <= self._parsing.columns:
-                self._settle()
-                self._parsing.ask(reading.rows.columns)
+            self._ask_columns()
         reading.read_s = self._files.now_s
         self._readings = {
             key: each for key, each in self._readings.items() if self._files.now_s - each.read_s < ABSENT_S
@@ -206,6 +221,13 @@ class MeshSource:
         for note in self._files.notes.files.values():
             self._meet(reading, note)
         return reading
+
+    def _ask_columns(self) -> None:
+        """Those of all jobs; what was gathered is settled where they change."""
+        columns = frozenset[str]().union(*(reading.rows.columns for reading in self._readings.values()))
+        if columns != self._parsing.columns:
+            self._settle()
+            self._parsing.ask(columns)
 
     def _meet(self, reading: Reading, note: FileNote) -> None:
         """Stand in that file, if it is not yet."""
@@ -406,7 +428,8 @@ class MeshSource:
 
     def _count(self, batch: Batch, block: Block) -> None:
         self.counters.front_bytes += block.end - block.start
-        self.totals.count(batch, block)
+        self._totals.count(batch, block)
+        self._path = block.path
 
     def _has_memory(self, reading: Reading) -> bool:
         """Whether this job may gather more. Others give way: they read again, later."""

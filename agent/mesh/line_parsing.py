@@ -40,10 +40,9 @@ class Parsing:
         return sum(parser.nbytes for parser in (*self._parsers.values(), *self._clocks.values()))
 
     def ask(self, columns: frozenset[str]) -> None:
-        """These are wanted too."""
-        if not columns <= self.columns:
-            self.columns |= columns
-            self._parsers.clear()
+        """These are to be filled from now on. What holds codes of the dictionaries must be settled."""
+        self.columns = columns
+        self._parsers.clear()
 
     def parse(
         self, block: Block, format: Format, state: ParseState, now_us: int, settle: Callable[[], None]

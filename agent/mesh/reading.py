@@ -10,6 +10,7 @@ from elf.agent.batch import Batch
 from elf.agent.blocks import Block
 from elf.agent.mesh.file_notes import FileNote
 from elf.agent.mesh.job_rows import Before, JobRows
+from elf.jobmaster.schedule import AFTER_ALL
 from elf.srt.effects import Read
 from elf.srt.ids import NodeId
 from elf.srt.messages import CLOSED, FIRST, Micros, Position, Schedule, Slot, Span
@@ -76,7 +77,7 @@ class Reading:
             note, len(note.bases) - 1, (self._worker, note.identity(len(note.bases) - 1), self.lane), 0
         )
         told = self.given.get(place.slot)
-        place.offset = told.offset if told is not None else front or 0
+        place.offset = told.offset if told is not None else AFTER_ALL if front is None else front
         place.over = True
         self.places[note.generation] = place
 
