@@ -14,11 +14,16 @@ from elf.agent.mesh.clock import STEP_US, Clock
 from elf.agent.mesh.seeds import Seeds
 from elf.agent.mesh.share import BURST_S, CpuShare
 from elf.agent.mesh.told import INTERVAL_S, REMEMBERED_MAX, Told
+from elf.agent.simulator.sources import Traffic, VirtualSource
+from elf.agent.simulator.world import EPOCH_US, Actor, World
 from elf.errors import PeerError
 from elf.srt.addresses import Address
 from elf.srt.effects import Notice
 from elf.srt.ids import node_id
 from elf.srt.messages import Contact
+from elf.srt.parameters import SECOND, Parameters
+from tests.master_rig import spec_of
+from tests.mesh_lines import plan_of
 
 ME = node_id(b"me")
 KEY = bytes(range(32))
@@ -137,3 +142,33 @@ def test_without_seeds_there_is_nobody_to_wait_for() -> None:
         seeds.close()
 
     asyncio.run(main())
+
+
+def alone_with_a_job() -> tuple[World, Actor]:
+    """A simulated host that serves a job of its own log."""
+    world = World(1, Parameters())
+    traffic = VirtualSource(node_id(b"web0"), 1, Traffic(lines_per_s=20.0), 0, 60 * SECOND, EPOCH_US)
+    actor = world.add_host("web0", traffic)
+    world.start(actor)
+    world.run_until(2 * SECOND)
+    world.start_job(actor, spec_of(plan_of("1 second"), since_us=0))
+    world.run_until(6 * SECOND)
+    return world, actor
+
+
+def test_a_clock_that_was_set_back_an_hour_stops_nothing() -> None:
+    world, actor = alone_with_a_job()
+    node = actor.node
+    assert node is not None
+    seat = next(iter(node.seats.values()))
+    assert seat.worker is not None
+    cuts = seat.worker._count
+    actor.clock_us -= 3_600 * SECOND
+    world._perform(actor, node.clock_stepped(world.clock(actor)))
+    node.check()
+    assert node.deadline is not None
+    assert node.deadline < world.clock(actor) + SECOND
+    world.run_until(9 * SECOND)
+    assert seat.worker._count >= cuts + 2 * 3 * 5 - 4, "five cuts a second, of odd numbers"
+    for core in (node.overlay, node.directory, *node.links.values(), *seat.cores):
+        assert core.deadline is None or core.deadline < world.clock(actor) + 61 * SECOND
