@@ -39,7 +39,7 @@ def test_a_quiet_mesh_is_exact() -> None:
     exact(s.Scenario(seed=1, hosts=3, jobs=(job,), parameters=s.QUICK, traffic=TRAFFIC))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_faults_are_exact(seed: int) -> None:
     scenario = s.random_scenario(seed)
     exact(msgspec.structs.replace(scenario, traffic=TRAFFIC))
