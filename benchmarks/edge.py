@@ -208,6 +208,8 @@ async def send(address: Address, count: int, size: int, linked: bool) -> None:
             if number % 256 == 0:
                 await asyncio.sleep(0)
         await asyncio.sleep(0.0005)
+        if linked:
+            end.send(link.tick(time.monotonic_ns() // 1_000))
     while (not link.idle) if linked else end.transport.queued_bytes:
         await asyncio.sleep(0.001)
         if linked:

@@ -84,6 +84,11 @@ class Outward:
     def name(self) -> str:
         return self.address.endpoint
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Not taken by zmq yet."""
+        return self.outbox.nbytes + (0 if self._packet is None else len(self._packet))
+
     def send(self, message: Sequence[bytes], *, is_urgent: bool) -> str:
         """ "" or why it is dropped. Whoever calls this calls `flush` within the turn."""
         if self.state is State.CLOSED and not self.open():
@@ -116,9 +121,9 @@ class Outward:
     def flush(self) -> None:
         """Send what zmq takes now."""
         if self._dealer is not None and self.state is State.OPEN:
-            self._write()
+            wants = self._write()
             if self._dealer is not None:
-                self._dealer.sent()
+                self._dealer.sent(wants=wants)
 
     def tick(self, now_s: float) -> None:
         """About once a second."""

@@ -85,9 +85,10 @@ class Driven:
             return False
         return True
 
-    def sent(self) -> None:
-        """After sending outside of a turn: the edge of what came meanwhile may be consumed."""
-        if not self.socket.closed and self._events() & zmq.POLLIN:
+    def sent(self, *, wants: bool = False) -> None:
+        """After sending outside of a turn: the edge of what came meanwhile may be consumed, and this look at the events consumes
+        that of room to send; `wants`: more is to be sent."""
+        if not self.socket.closed and self._events() & (zmq.POLLIN | (zmq.POLLOUT if wants else 0)):
             self.again()
 
     def _events(self) -> int:

@@ -125,7 +125,7 @@ class Transport:
     def has_room(self, to: NodeId) -> bool:
         """Whether what is posted now travels soon: less than half a link's window waits here."""
         outward = self._peers.get(to)
-        return outward is None or outward.outbox.nbytes < self._congested_bytes
+        return outward is None or outward.waiting_bytes < self._congested_bytes
 
     async def ask(self, address: str) -> Contact:
         """Who is at that address? Its connection stays open. Raises PeerError: nobody, or somebody else."""
@@ -170,7 +170,7 @@ class Transport:
     @property
     def queued_bytes(self) -> dict[NodeId, int]:
         """What waits here for each neighbour for which something waits."""
-        return {node: peer.outbox.nbytes for node, peer in self._peers.items() if peer.outbox.nbytes}
+        return {node: peer.waiting_bytes for node, peer in self._peers.items() if peer.waiting_bytes}
 
     def close(self, linger_ms: int = 0) -> None:
         """Let go of everything. `linger_ms`: what was sent before may take so long to leave; this call may, too."""
