@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import traceback
 import tomllib
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
@@ -126,6 +127,18 @@ class ControlServer:
                     await writer.drain()
         except ElfError as error:
             writer.write(frame(Failed(str(error), isinstance(error, UsageError))))
+            await writer.drain()
+        except (OSError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            traceback.print_exception(error)  # a bug of ours: not in silence
+            writer.write(
+                frame(
+                    Failed(
+                        f"an error of elf in the agent ({type(error).__name__}: {error}); its log says where"
+                    )
+                )
+            )
             await writer.drain()
 
 
