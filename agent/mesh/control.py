@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import traceback
 import tomllib
+import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
