@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from elf.agent.batch import Batch
+from elf.agent.mesh.job_rows import Before, JobRows
 from elf.srt.messages import Position
 from tests.mesh_log_rig import SECOND, START_S, Job, Log, Server, check_exact, line_of, plan_of, time_of
 
@@ -240,6 +242,33 @@ def test_memory_is_bounded_and_who_gives_way_reads_again(server: Server, tmp_pat
     for job in jobs:
         job.settle()
         check_exact(job, server.files)
+
+
+def test_a_job_that_fails_does_not_touch_the_others(
+    server: Server, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = Job(log, ONE, name=b"a"), Job(log, (line_of(plan_of("WHERE bytes > 5000"), 1, 0),), name=b"b")
+    server.write(30)
+    good.read()
+    bad.read()
+    bad.commit()
+    add = JobRows.add
+
+    def fail(self: JobRows, batch: Batch, before: Before, too_long: int) -> None:
+        add(self, batch, before, too_long)
+        if self.schedule == bad.schedule:
+            raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(JobRows, "add", fail)
+        server.write(30)
+        good.read()
+        with pytest.raises(ZeroDivisionError):
+            bad.read()
+        good.read()
+    for job in (good, bad):
+        job.settle()
+        check_exact(job, server.files, {bad.schedule[0].version: 5000})
 
 
 def mishap(rng: random.Random, server: Server, log: Log, jobs: list[Job], wipe: float = 0.0) -> None:

@@ -131,7 +131,10 @@ class MeshSource:
     # What the host sees.
 
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
-        """The answer. Takes at most some tens of milliseconds; may be called in a thread, one call at a time."""
+        """The answer. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.
+
+        What a bug of ours raises for one job does not touch the others; asked again, it reads again.
+        """
         with self._lock:
             self._files.look(clock_us, now_s, read.since_us)
             if self._line_s is None:
@@ -276,6 +279,8 @@ class MeshSource:
                 if block is None:
                     return True
             left -= max(block.end - block.start, 1)
+            if reading.error is not None:
+                raise reading.error
             if not self._has_memory(reading):
                 return False
         return False
@@ -422,9 +427,17 @@ class MeshSource:
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
         for reading, place in takers:
-            reading.take(place, block, batch, before)
+            try:
+                reading.take(place, block, batch, before)
+            except Exception as error:
+                self._drop(reading, error)
         advance(state, batch, block.too_long)
         return batch
+
+    def _drop(self, reading: Reading, error: Exception) -> None:
+        """It may have taken half a block. Its next read begins anew; the others have nothing to do with it."""
+        reading.error = error
+        self._readings = {key: each for key, each in self._readings.items() if each is not reading}
 
     def _count(self, batch: Batch, block: Block) -> None:
         self.counters.front_bytes += block.end - block.start

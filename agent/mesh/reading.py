@@ -48,6 +48,8 @@ class Reading:
         self.latest_us: Micros | None = None
         self.watermark_us: Micros = 0
         self.read_s = 0.0
+        self.error: Exception | None = None
+        """It failed, and what it has gathered is void."""
         self._worker = worker
 
     def goes_on(self, read: Read, schedule: Schedule) -> bool:
