@@ -177,7 +177,7 @@ class TestClient:
         class Refusing(socket.socket):
             connect = refuse  # type: ignore[assignment]
 
-        monkeypatch.setattr(c.socket, "socket", Refusing)
+        monkeypatch.setattr(socket, "socket", Refusing)
         with pytest.raises(ElfError, match="sudo -u"):
             Control(tmp_path / "control.sock")
 
