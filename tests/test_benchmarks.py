@@ -71,3 +71,9 @@ def test_a_mesh_of_each_kind_is_exact() -> None:
     assert told.count("exact: True") == 7
     assert "exact: False" not in told
     assert "NOT MET" not in told
+
+
+def test_a_line_of_a_real_agent_reaches_a_watching_command() -> None:
+    told = run("mesh_live.py", "--smoke", "--only", "latency")
+    assert "median, ms" in told
+    assert " 0 lines;" not in told
