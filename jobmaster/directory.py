@@ -43,12 +43,13 @@ KINDS = ("agent", "ballot", "job", "revoked")
 NAME_BYTES_MAX = 64
 STAMP_MAX = 4
 BODY_BYTES_MAX = 1 << 20
-ITEMS_MAX = 300_000  # 100,000 agents, their predecessors, and jobs: 60 MB
+ITEMS_MAX = 300_000  # 100,000 agents, their predecessors, and jobs: 60 MB, 150 MB signed
 MESSAGE_BYTES_MAX = 64 << 10  # items of one message: a datagram's worth that a slow link takes in 10 ms
 RUMORS_MAX = 32  # with more news than that, comparing digests is cheaper
-REFUSED_MAX = (
-    64  # items of a message that are not believed, 10 ms of checking signatures: the rest is not looked at
-)
+REFUSED_MAX = 64
+"""Items of a message that are not believed, 10 ms of checking signatures: the rest is not looked at."""
+UNBELIEVED = "unbelieved items"
+"""Kind of the notice about such a message."""
 ANSWER_BYTES_MAX = 512 << 10  # items of one answer: all of 3,000 agents; more take several periods
 
 
@@ -318,8 +319,8 @@ class Directory:
         self._merge(message.bucket, message.items)
         effects: list[Effect] = []
         if self._refused:
-            text = f"{self._refused} items from a neighbour are not signed as they must be; see its keys and its clock"
-            effects.append(Notice("unbelieved items", text, source))
+            text = f"{self._refused} items of the directory that it sent are not signed as they must be"
+            effects.append(Notice(UNBELIEVED, text, source))
         if not message.reply:
             return effects
         newer = self._unknown_to(message.bucket, message.items)

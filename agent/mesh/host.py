@@ -36,6 +36,7 @@ from elf.agent.mesh.told import Told
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, InternalError, PeerError, StateError
+from elf.jobmaster.directory import UNBELIEVED
 from elf.jobmaster.job_spec import decode_agent
 from elf.jobmaster.log_codec import LOG
 from elf.srt.effects import Notice, Read, Send, Write
@@ -370,6 +371,8 @@ class Host:
             self.perform(self.node.durable(self.clock_us()))
 
     def _notice(self, notice: Notice) -> None:
+        if notice.kind == UNBELIEVED and self.notary is not None:
+            notice = replace(notice, text=f"{notice.text}: {self.notary.last_refusal}")
         self.told.take(notice, time.monotonic())
 
     # Reading.
