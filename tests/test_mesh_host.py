@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from tests.mesh_rig import FAST, Fleet, wait_until
 
 RATE = 60.0
+NARROW = {**FAST, "children_max": "2"}
+"""So that few agents make a tree with inner nodes."""
 
 
 @pytest.fixture
@@ -147,6 +150,30 @@ def test_a_full_disk_stops_nothing_but_what_depends_on_it(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_whatever_happens_to_agents_with_keys(folder: Path) -> None:
+    """A dozen faults at random, one upon the other, while logs are rotated."""
+    rng = Random(3)
+    with Fleet(folder, 5, timings=NARROW, security="curve", seeds=3) as fleet:
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic(RATE, rotate_s=1.3):
+                seen.wait_finals()
+                for _ in range(12):
+                    agent, fault = rng.choice(fleet.agents), rng.choice(["kill", "stop", "pause"])
+                    if fault == "pause":
+                        with agent.paused():
+                            time.sleep(rng.choice([0.2, 0.5, 1.5]))
+                    else:
+                        agent.kill() if fault == "kill" else agent.stop()
+                        time.sleep(rng.choice([0, 0.1, 1]))
+                        agent.start()
+                    time.sleep(rng.choice([0, 0.3, 1]))
+                fleet.wait_joined()
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+
+
+@pytest.mark.slow
 def test_sixteen_join(folder: Path) -> None:
     with Fleet(folder, 16, wait=False) as fleet:
         fleet.wait_joined()
@@ -159,8 +186,7 @@ def test_sixteen_join(folder: Path) -> None:
 
 def test_a_rolling_restart_loses_nothing_and_every_window_is_exact(folder: Path) -> None:
     """In trees with inner nodes: one agent after the other is stopped and started, under load, with rotation."""
-    narrow = {**FAST, "children_max": "2"}
-    with Fleet(folder, 5, timings=narrow) as fleet:
+    with Fleet(folder, 5, timings=NARROW) as fleet:
         fleet.start_job("hits")
         with fleet.watch("hits") as seen:
             with fleet.traffic(RATE, rotate_s=0.9):
@@ -175,8 +201,7 @@ def test_a_rolling_restart_loses_nothing_and_every_window_is_exact(folder: Path)
 
 
 def test_inner_nodes_of_the_tree_are_killed(folder: Path) -> None:
-    narrow = {**FAST, "children_max": "2"}
-    with Fleet(folder, 6, timings=narrow) as fleet:
+    with Fleet(folder, 6, timings=NARROW) as fleet:
         fleet.start_job("hits")
         with fleet.watch("hits") as seen:
             with fleet.traffic(RATE):
