@@ -361,10 +361,10 @@ start = "beginning"
             )
 
     def _sees(self, agent: Agent, count: int) -> bool:
-        return self._alive(agent) >= count
+        return self.alive(agent) >= count
 
     @staticmethod
-    def _alive(agent: Agent) -> int:
+    def alive(agent: Agent) -> int:
         status = agent.ask(w.MeshStatus())
         assert isinstance(status, w.Status)
         return sum(member.state == "alive" for member in status.members)

@@ -13,10 +13,11 @@ Root makes namespaces; so does anybody whom the kernel lets be root in a user na
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ import msgspec
 
 from tests.mesh_rig import FAST, Fleet
 
-PREFIX = "10.77.0"
+PREFIX = "10.0.0"
 SLOW_WIRE = Path(__file__).with_name("slow_wire.py")
 END_S = 10.0
 HOLD = "echo ready; exec cat"
@@ -79,7 +80,7 @@ class Holder:
 
 
 class Network:
-    """The hosts `names`, number i with the address 10.77.0.(i + 1), on a bridge. wires: of hosts whose wire is not perfect."""
+    """The hosts `names`, number i with the address 10.0.0.(i + 1), on a bridge. wires: of hosts whose wire is not perfect."""
 
     def __init__(self, names: Sequence[str], wires: Mapping[str, Wire] | None = None) -> None:
         self.names, self._wires = list(names), dict(wires or {})
@@ -104,6 +105,15 @@ class Network:
         self._stack.callback(holder.close)
         return holder
 
+    def _end_processes(self) -> None:
+        """Whatever still runs on one of the hosts."""
+        own = {holder.process.pid for holder in self._hosts.values()}
+        spaces = {os.stat(f"/proc/{pid}/ns/net").st_ino for pid in own}
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if int(process.name) not in own and (process / "ns" / "net").stat().st_ino in spaces:
+                    os.kill(int(process.name), signal.SIGKILL)
+
     def _make(self) -> None:
         space = ["--net", "--mount", "--uts"]
         self._bridge = self._hold(["unshare", *_as_root(), *space, "sh", "-c", HOLD])
@@ -112,6 +122,7 @@ class Network:
             hold = f"hostname {name}; {HOLD}"
             self._hosts[name] = self._hold([*self._bridge.enter, "unshare", *space, "sh", "-c", hold])
             self._plug(name)
+        self._stack.callback(self._end_processes)
 
     def _plug(self, name: str) -> None:
         pid, port, wire = self._hosts[name].process.pid, self.port(name), self._wires.get(name)
@@ -155,10 +166,11 @@ class Network:
         """That host's files, as seen from outside."""
         return Path(f"/proc/{self._hosts[name].process.pid}/root")
 
-    def own(self, name: str, *folders: str) -> None:
-        """Changes under these folders are seen by that host alone, and gone with it."""
-        script = 'mount -t tmpfs own /mnt; for at in "$@"; do ' + _OVERLAY + "; done"
-        self._do(self._hosts[name], ["sh", "-ec", script, "sh", *folders])
+    def own(self, name: str, *, changed: Sequence[str] = (), empty: Sequence[str] = ()) -> None:
+        """Folders of that host alone, gone with it: `changed` hold at first what this machine's hold, `empty` nothing."""
+        script = f"mount -t tmpfs own /mnt; for at in {' '.join(changed)}; do {_OVERLAY}; done; "
+        script += f'for at in {" ".join(empty)}; do mkdir -p "$at"; mount -t tmpfs own "$at"; done'
+        self._do(self._hosts[name], ["sh", "-ec", script])
 
     @contextmanager
     def parted(self, names: Sequence[str]) -> Iterator[None]:
