@@ -406,7 +406,10 @@ def mesh_tree(
 
 @mesh_app.command("leave")
 def mesh_leave(agent: Agent = None) -> None:
-    """Take the agent on this host out of the mesh for good, once the mesh has all its lines. It ends."""
+    """Take the agent on this host out of the mesh for good.
+
+    It ends once the mesh has all its lines; windows wait for no more of them.
+    """
     from elf.agent.commands.mesh import leave_command
 
     typer.echo(leave_command(agent))

@@ -15,6 +15,7 @@ import pytest
 from elf.agent.mesh import control as c
 from elf.agent.mesh import words as w
 from elf.agent.mesh.control import Control, ControlServer, socket_path
+from elf.agent.mesh.desk import heard
 from elf.errors import ElfError, PeerError, UsageError
 
 
@@ -231,3 +232,25 @@ class TestPath:
     def test_a_configuration_that_says_nothing_of_it(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "elf.toml").write_text(text)
         assert socket_path(None, tmp_path / "elf.toml", {}).name == "control.sock"
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_command_ends_although_news_for_it_come_at_that_moment(turns: int) -> None:
+    async def run() -> None:
+        news = asyncio.Event()
+
+        async def watch() -> None:
+            while True:
+                await heard(news, 10)
+                news.clear()
+
+        task = asyncio.create_task(watch())
+        await asyncio.sleep(0)
+        news.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=1)
+        assert task.cancelled()
+
+    asyncio.run(run())

@@ -277,8 +277,7 @@ class Desk:
             self._host.perform(self._host.node.carry(effects, now))
         deadline = talk.core.deadline
         wait_s = LOOK_S if deadline is None else min(max(0.0, (deadline - now) / 1e6), LOOK_S)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(talk.news.wait(), wait_s)
+        await heard(talk.news, wait_s)
         talk.news.clear()
 
     # The directory.
@@ -311,6 +310,14 @@ class Desk:
     def adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
         """What agents tell of themselves. O(items)."""
         return [(item.name, decode_agent(item)) for item in self._directory.items("agent")]
+
+
+async def heard(news: asyncio.Event, wait_s: float) -> None:
+    """Wait for news, at most so long. Being cancelled ends it always: `asyncio.wait_for` of Python 3.11 forgets that when news
+    comes at the same moment, and an agent that was to end would not."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await news.wait()
 
 
 class Search:
