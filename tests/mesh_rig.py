@@ -405,9 +405,13 @@ start = "beginning"
         return next(agent for agent in self.agents if agent.name == name)
 
     @contextmanager
-    def watch(self, job: str, at: int = 0) -> Iterator[Seen]:
-        """What `elf job watch` at that agent hears meanwhile."""
-        seen = Seen(self.agents[at].socket, job)
+    def watch(self, job: str, at: int = 0, *also: int) -> Iterator[Seen]:
+        """What `elf job watch` at that agent hears meanwhile, or at several together.
+
+        A command that is started again is told the last five final windows: where an agent is to end for longer than that, watch
+        at another one too.
+        """
+        seen = Seen(self.agents[at].socket, job, *(self.agents[number].socket for number in also))
         try:
             yield seen
         finally:
@@ -485,30 +489,33 @@ start = "beginning"
 
 
 class Seen:
-    """What one watcher hears, collected in a thread. If its agent ends it goes on when that is back."""
+    """What watchers hear, each in a thread, as one. If an agent ends its watcher goes on when that is back."""
 
-    def __init__(self, path: Path, job: str) -> None:
+    def __init__(self, path: Path, job: str, *more: Path) -> None:
         self.puts: list[tuple[float, Put]] = []
         """As they came, with the moment of `time.time`."""
         self.latest: dict[int, Put] = {}
         """Window start -> what holds for it."""
-        self._path, self._job = path, job
+        self._job = job
         self._changed = threading.Condition()
         self._is_closed = False
-        self._control: Control | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._controls: dict[Path, Control] = {}
+        self._threads = [
+            threading.Thread(target=self._run, args=(each,), daemon=True) for each in (path, *more)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def _run(self) -> None:
+    def _run(self, path: Path) -> None:
         while not self._is_closed:
             try:
-                self._listen()
+                self._listen(path)
             except (ElfError, OSError, ValueError):
                 time.sleep(0.02)
 
-    def _listen(self) -> None:
-        with Control(self._path) as control:
-            self._control = control
+    def _listen(self, path: Path) -> None:
+        with Control(path) as control:
+            self._controls[path] = control
             for answer in control.ask(w.JobWatch(self._job)):
                 if isinstance(answer, w.Told):
                     put = wire.decode(answer.put)
@@ -553,9 +560,10 @@ class Seen:
 
     def close(self) -> None:
         self._is_closed = True
-        if self._control is not None:
-            self._control.close()
-        self._thread.join(WAIT_S)
+        for control in list(self._controls.values()):
+            control.close()
+        for thread in self._threads:
+            thread.join(WAIT_S)
 
 
 def totals_of(put: Put) -> dict[int, tuple[int, int]]:

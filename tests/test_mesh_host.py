@@ -83,12 +83,14 @@ def test_all_are_killed_and_started_again(folder: Path) -> None:
         with fleet.watch("hits") as seen:
             with fleet.traffic(RATE):
                 seen.wait_finals()
-                for agent in fleet.agents:
-                    agent.kill()
-                for agent in fleet.agents:
-                    agent.start()
-                fleet.wait_joined()
-                seen.wait_finals()
+            for agent in fleet.agents:
+                agent.kill()
+            fleet.log(500)
+            for agent in fleet.agents:
+                agent.start()
+            fleet.wait_joined()
+            with fleet.traffic(RATE):
+                seen.wait_finals(3)
             assert fleet.settled(seen) == fleet.counted()
 
 
@@ -155,11 +157,11 @@ def test_whatever_happens_to_agents_with_keys(folder: Path) -> None:
     rng = Random(3)
     with Fleet(folder, 5, timings=NARROW, security="curve", seeds=3) as fleet:
         fleet.start_job("hits")
-        with fleet.watch("hits") as seen:
+        with fleet.watch("hits", 4) as seen:
             with fleet.traffic(RATE, rotate_s=1.3):
                 seen.wait_finals()
                 for _ in range(12):
-                    agent, fault = rng.choice(fleet.agents), rng.choice(["kill", "stop", "pause"])
+                    agent, fault = rng.choice(fleet.agents[:4]), rng.choice(["kill", "stop", "pause"])
                     if fault == "pause":
                         with agent.paused():
                             time.sleep(rng.choice([0.2, 0.5, 1.5]))
@@ -188,7 +190,7 @@ def test_a_rolling_restart_loses_nothing_and_every_window_is_exact(folder: Path)
     """In trees with inner nodes: one agent after the other is stopped and started, under load, with rotation."""
     with Fleet(folder, 5, timings=NARROW) as fleet:
         fleet.start_job("hits")
-        with fleet.watch("hits") as seen:
+        with fleet.watch("hits", 0, 2) as seen:
             with fleet.traffic(RATE, rotate_s=0.9):
                 seen.wait_finals()
                 for agent in fleet.agents:
