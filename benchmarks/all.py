@@ -21,7 +21,9 @@ import measure
 from peers import PEERS
 
 HERE = Path(__file__).parent
-SCRIPTS = ("query.py", "peers.py", "cbt.py", "agent.py", "mesh.py", "mesh_live.py")
+ALONE = ("mesh.py", "mesh_live.py", "beside_nginx.py")
+"""Those that need no generated log."""
+SCRIPTS = ("query.py", "peers.py", "cbt.py", "agent.py", *ALONE)
 SMOKE_CBT = ("--rows", "100000", "--runs", "1")
 
 
@@ -56,7 +58,7 @@ def heading() -> str:
 def options_of(script: str, runs: int, folder: Path, smoke: bool) -> Sequence[str]:
     if script == "cbt.py":
         return SMOKE_CBT if smoke else ("--runs", str(runs))
-    if script in ("mesh.py", "mesh_live.py"):
+    if script in ALONE:
         return ["--smoke"] if smoke else ()
     shared = ("--folder", str(folder), *(["--smoke"] if smoke else []))
     return shared if script == "agent.py" else ("--runs", str(runs), *shared)

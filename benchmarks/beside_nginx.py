@@ -38,6 +38,7 @@ PAGE_BYTES = 1_024
 NICE = 7
 """The kernel's weight of it is a fifth of what others have, as that of CPUWeight=20 is."""
 CATCH_UP_S = 60.0
+PATH = f"{os.environ['PATH']}:/usr/sbin"
 JOBS = {
     "traffic": "status, count(*) AS hits, sum(bytes) AS bytes FROM access {window}, status",
     "paths": "path, count(*) AS hits, sum(bytes) AS bytes FROM access {window}, path ORDER BY hits DESC LIMIT 20",
@@ -90,7 +91,7 @@ def nginx(folder: Path, log: Path, port: int, core: int) -> subprocess.Popen[byt
     configuration = folder / "nginx.conf"
     mask = format(1 << core, "b")
     configuration.write_text(CONFIGURATION.format(user=user, mask=mask, folder=folder, log=log, port=port))
-    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    program = shutil.which("nginx", path=PATH)
     assert program is not None
     errors = str(folder / "error.log")
     process = subprocess.Popen([program, "-p", str(folder), "-e", errors, "-c", str(configuration)])
@@ -204,7 +205,7 @@ def main() -> int:
     runs, seconds = (2, 1) if arguments.smoke else (arguments.runs, arguments.seconds)
     print(measure.machine())
     for program in ("nginx", "wrk"):
-        if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+        if shutil.which(program, path=PATH) is None:
             print(f"  skipped: {program} is not installed")
             return 0
     with tempfile.TemporaryDirectory(prefix="elf-nginx-") as folder:

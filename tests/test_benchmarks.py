@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 pytestmark = [
     pytest.mark.skipif(not BENCHMARKS.exists(), reason="the benchmarks are not part of an installed package"),
@@ -77,3 +79,9 @@ def test_a_line_of_a_real_agent_reaches_a_watching_command() -> None:
     told = run("mesh_live.py", "--smoke", "--only", "latency")
     assert "median, ms" in told
     assert " 0 lines;" not in told
+
+
+@pytest.mark.skipif(None in (NGINX, shutil.which("wrk")), reason="nginx or wrk is not installed")
+def test_an_agent_beside_nginx_counts_every_answer() -> None:
+    told = run("beside_nginx.py", "--smoke")
+    assert "once: equal" in told
