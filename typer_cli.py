@@ -314,7 +314,8 @@ def demo(
 ) -> None:
     """See it all at work, with real traffic.
 
-    Three web servers with traffic, an agent beside each, a master that is killed, a lake, its Spark report, a check of the totals.
+    Three web servers with traffic, an agent beside each, a master that is killed, a lake, its Spark report,
+    a check of the totals.
     """
     from elf.agent.demo.play import demo_command
 
