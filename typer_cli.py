@@ -387,7 +387,7 @@ ListOutput = Annotated[
 
 @mesh_app.command("status")
 def mesh_status(output: ListOutput = None, agent: Agent = None) -> None:
-    """Members, their state, roles, lag, clocks and memory; and what is wrong."""
+    """Members, how they are, and what is wrong with them."""
     from elf.agent.commands.mesh import status_command
 
     typer.echo(status_command(output.value if output else None, agent))
