@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,12 +12,13 @@ from hypothesis import strategies as st
 
 from elf.agent.mesh import seeds as seeds_module
 from elf.agent.mesh.clock import STEP_US, Clock
+from elf.agent.mesh.identity import claim, own_key
 from elf.agent.mesh.seeds import Seeds
 from elf.agent.mesh.share import BURST_S, CpuShare
 from elf.agent.mesh.told import INTERVAL_S, REMEMBERED_MAX, Told
 from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.world import EPOCH_US, Actor, World
-from elf.errors import PeerError
+from elf.errors import PeerError, StateError
 from elf.srt.addresses import Address
 from elf.srt.effects import Notice
 from elf.srt.ids import node_id
@@ -172,3 +174,19 @@ def test_a_clock_that_was_set_back_an_hour_stops_nothing() -> None:
     assert seat.worker._count >= cuts + 2 * 3 * 5 - 4, "five cuts a second, of odd numbers"
     for core in (node.overlay, node.directory, *node.links.values(), *seat.cores):
         assert core.deadline is None or core.deadline < world.clock(actor) + 61 * SECOND
+
+
+def test_a_state_dir_belongs_to_one_agent(tmp_path: Path) -> None:
+    claim(tmp_path, ME)
+    claim(tmp_path, ME)
+    with pytest.raises(StateError, match="counted once more; start it with its own keys"):
+        claim(tmp_path, node_id(b"another"))
+
+
+def test_an_agent_without_keys_keeps_its_id(tmp_path: Path) -> None:
+    key = own_key(tmp_path)
+    assert len(key) == 32
+    assert own_key(tmp_path) == key
+    (tmp_path / "id").write_bytes(b"short")
+    with pytest.raises(StateError, match="5 bytes instead of 32; delete it"):
+        own_key(tmp_path)

@@ -27,7 +27,7 @@ from elf.agent.mesh.clock import Clock
 from elf.agent.mesh.control import SOCKET, ControlServer
 from elf.agent.mesh.cuts import MeshSource
 from elf.agent.mesh.desk import Desk
-from elf.agent.mesh.identity import own_key
+from elf.agent.mesh.identity import claim, own_key
 from elf.agent.mesh.metrics import MetricsServer, health, metrics
 from elf.agent.mesh.seeds import Seeds
 from elf.agent.mesh.share import CpuShare
@@ -131,7 +131,9 @@ class Host:
 
     def _listen(self, life: int, opened: ExitStack) -> Contact:
         """Where this life is reached. Nobody is heard before the node begins."""
-        key = self.keys.curve_public if self.keys is not None else own_key(self.config.agent.state_dir)
+        folder = self.config.agent.state_dir
+        key = self.keys.curve_public if self.keys is not None else own_key(folder)
+        claim(folder, node_id(key))
         self.transport = Transport(
             node_id(key),
             life,
