@@ -6,6 +6,7 @@ import os
 import pty
 import random
 import re
+import shutil
 import subprocess
 import sys
 import termios
@@ -21,10 +22,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from elf.agent.config import load
 from tests.mesh_rig import Seen, totals_of, wait_until
 from tests.netns_rig import Network, refusal
-
-pytestmark = pytest.mark.skipif(bool(refusal()), reason=refusal())
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "deploy.md"
@@ -236,6 +236,8 @@ def fits(text: str, shown: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(bool(refusal()), reason=refusal())
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_every_command_of_the_document_does_what_it_says(tmp_path: Path) -> None:
     """And every window is the count of all logs, from the first job to the host that leaves."""
     with Network([*WEB, "desk"]) as network, ExitStack() as stack:
@@ -257,3 +259,24 @@ def test_every_command_of_the_document_does_what_it_says(tmp_path: Path) -> None
             put = seen.latest[start]
             assert put.agents_reporting == put.agents_expected
             assert totals_of(put) == deployment.counted(start)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_the_unit_is_sound(tmp_path: Path) -> None:
+    unit = tmp_path / "elf.service"
+    unit.write_text(
+        (ROOT / "examples" / "elf-mesh.service").read_text().replace("/opt/elf/bin/elf", "/bin/true")
+    )
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_commented_configuration_holds_every_key_of_a_mesh() -> None:
+    path = ROOT / "examples" / "mesh.toml"
+    loaded = load(path, environ={})
+    assert loaded.mesh is not None
+    assert [sink.name for sink in loaded.mesh.sinks] == ["lake"]
+    told = path.read_text()
+    assert [key for key in ("advertise", "cpu_max", "metrics", "[mesh]", "[keys]") if key not in told] == []
