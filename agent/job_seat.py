@@ -13,7 +13,7 @@ which goes on with the numbers of the old one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.delta_worker import DeltaWorker, State
@@ -68,6 +68,7 @@ class JobSeat:
         has_credit: Callable[[NodeId], bool],
         stores_states: bool = False,
         former: JobSeat | None = None,
+        revoked: Set[NodeId] = frozenset(),
     ) -> None:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me
@@ -92,7 +93,7 @@ class JobSeat:
         self.is_stirred = True
         """More may have changed than what a bundle or a Commit goes through."""
         self._gather()
-        self._directory, self._budget = directory, budget
+        self._directory, self._budget, self._revoked = directory, budget, revoked
         self._items: list[Item] = []
         self._now = 0
 
@@ -186,6 +187,7 @@ class JobSeat:
             effects += self._heard_ballot(ballot_of(ballot), now)
         if self.master is not None:
             effects += self.master.adverts(self._adverts(), now)
+            effects += self.master.forget(self._revoked, now)
         return effects
 
     def _stop(self, now: int) -> list[Effect]:
@@ -415,7 +417,8 @@ class JobSeat:
         effects = self.tree.raise_ballot(serve.ballot, now)
         effects += self.reducer.parent_changed(None, True, now)
         effects += self.master.begin(now)
-        return effects + self.master.adverts(self._adverts(), now)
+        effects += self.master.adverts(self._adverts(), now)
+        return effects + self.master.forget(self._revoked, now)
 
     def _propose(self, entry: AnyEntry) -> int:
         return self.succession.propose(entry, self._now)

@@ -114,6 +114,9 @@ class MeshNode:
         self._departure: Departure | None = None
         self._joined = False
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
+        self._revoked: set[NodeId] = (
+            set()
+        )  # agents whose adverts were here; one more for each revocation at most
         self._rng = rng
         self._timers = Timers()
         self._budget, self._sink_of = budget, sink_of
@@ -522,6 +525,7 @@ class MeshNode:
     def _drop_revoked(self, out: list[Outer]) -> set[str]:
         """Forget what was said under certificates that are revoked; the kinds of it. Jobs among it end. O(items)."""
         dropped = self.directory.drop(self._is_revoked)
+        self._revoked.update(item.name for item in dropped if item.kind == "agent")
         if any(item.kind == "agent" and item.name == self.id for item in dropped):
             text = "the certificate of this agent was revoked: nobody talks to it any more; give it new keys, or stop it"
             out.append(Notice("revoked", text))
@@ -550,6 +554,7 @@ class MeshNode:
                 stores_states=self._stores_states,
                 has_credit=self._has_credit,
                 former=former,
+                revoked=self._revoked,
             )
             seat.restore(records)
             self._do(seat.start(now), now, out, seat)

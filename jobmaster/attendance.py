@@ -5,7 +5,7 @@
 | an agent advertises the source, or a worker asks or reports that nobody advertised | ADD, from when it was there |
 | a worker says goodbye, its last line committed by this master | LEAVE |
 | an agent left while another log was served | GONE: its windows say that it is missing |
-| the operator says so, or `forget_us` of silence | FORGET |
+| its certificate is revoked, or `forget_us` of silence | FORGET |
 
 A worker is told where to go on (Welcome), or that it may go (Farewell), when the log has what was proposed before.
 """
@@ -49,6 +49,8 @@ class Attendance:
         }
         self._wanted: dict[NodeId, Micros] = {}  # expected from then on; not proposed yet
         self._asked: dict[NodeId, Hello] = {}  # the last one of each worker that waits for the log
+        self._banned: set[NodeId] = set()  # whose lines that are still on their way make it expected no more
+        self._to_forget: set[NodeId] = set()  # of these; not proposed yet
 
     # ---- who is there ----
 
@@ -67,7 +69,7 @@ class Attendance:
         """Who reports without having been advertised, or after it was forgotten, is expected from here on."""
         known = self._known
         for worker, _, _ in contributions:
-            if worker not in known:
+            if worker not in known and worker not in self._banned:
                 self._want(worker, max(self._state.front_us, self._log.ahead.since_us))
         self.add_wanted()
 
@@ -83,6 +85,8 @@ class Attendance:
             self._log.enter(Add(tuple(workers), from_us))
             for worker in workers:
                 del self._wanted[worker]
+        if self._to_forget:
+            self._forget_banned()
 
     def _is_new_life(self, worker: NodeId, advert: AgentAdvert) -> bool:
         member = self._log.ahead.roster.get(worker)
@@ -111,6 +115,8 @@ class Attendance:
 
     def hello(self, message: Hello, now: int) -> None:
         """A worker asks where to go on."""
+        if message.worker in self._banned:
+            return
         if message.worker not in self._known:
             self._want(message.worker, self._expected_from(now))
             self.add_wanted()
@@ -163,10 +169,21 @@ class Attendance:
     # ---- who is not expected any more ----
 
     def forget(self, worker: NodeId) -> None:
-        """The operator says that a worker will not come back."""
-        member = self._log.ahead.roster.get(worker)
-        if member is not None and member.until_us == AFTER_ALL:
-            self._forget(worker)
+        """The operator has said that a worker will not come back, by revoking its certificate."""
+        if worker not in self._banned:
+            self._banned.add(worker)
+            self._to_forget.add(worker)
+            self._wanted.pop(worker, None)
+            self._forget_banned()
+
+    def _forget_banned(self) -> None:
+        for worker in sorted(self._to_forget):
+            if not self._log.has_room:
+                return
+            self._to_forget.discard(worker)
+            member = self._log.ahead.roster.get(worker)
+            if member is not None and member.until_us == AFTER_ALL:
+                self._forget(worker)
 
     def _forget(self, worker: NodeId) -> None:
         self._known.discard(worker)

@@ -282,9 +282,10 @@ class Master:
         self.attendance.adverts(adverts)
         return self._end(now)
 
-    def forget(self, worker: NodeId, now: int) -> list[Effect]:
-        """The operator says that a worker will not come back."""
-        self.attendance.forget(worker)
+    def forget(self, workers: Iterable[NodeId], now: int) -> list[Effect]:
+        """The operator has said that these workers will not come back, by revoking their certificates."""
+        for worker in sorted(workers):
+            self.attendance.forget(worker)
         return self._end(now)
 
     # ---- changes of the job ----

@@ -402,6 +402,22 @@ def test_who_is_forgotten_is_expected_no_more_and_expected_again_when_it_reports
     rig.master.check()
 
 
+def test_whose_certificate_is_revoked_is_expected_no_more_whatever_of_it_is_still_on_its_way() -> None:
+    rig = opened()
+    rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + SECOND)
+    rig.do(rig.master.forget({B}, rig.now))
+    assert rig.state.positions.roster[B].until_us == T0 + SECOND
+    rig.bundle({file(B): (110, 120, 0)}, watermark=T0 + 2 * SECOND)
+    rig.do(rig.master.hello(Hello(rig.spec.id, B, 1), rig.now))
+    rig.do(rig.master.forget({B}, rig.now))
+    assert rig.state.positions.roster[B].until_us == T0 + SECOND
+    rig.bundle({file(A): (110, 120, 0)}, [(T0 + SIZE, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    found = [(w.start, w.agents_reporting, w.agents_expected) for w in rig.windows() if w.status == "final"]
+    assert (T0 + SIZE, 1, 1) in found
+    rig.master.check()
+
+
 def test_a_query_without_windows_has_one_that_stays_open() -> None:
     rig = Rig(spec_of(plan_of("")))
     rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1), (T0 + 90 * SECOND, 1, 4)], watermark=T0 + 900 * SECOND)

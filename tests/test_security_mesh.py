@@ -8,6 +8,7 @@ import pytest
 
 from elf.agent.authority_folder import AuthorityFolder
 from elf.jobmaster.job_spec import AgentAdvert
+from elf.jobmaster.schedule import AFTER_ALL
 from elf.srt.effects import Notice
 from elf.srt.ids import job_id
 from elf.srt.messages import Item
@@ -117,6 +118,24 @@ def test_an_agent_that_is_revoked_is_told_and_forgotten(mesh: Still) -> None:
     assert [name for name, _ in notices] == ["web2"]
     for host in mesh.hosts:
         assert host.node.directory.get("agent", mesh.agents[2].id) is None
+
+
+def test_no_window_waits_for_an_agent_that_is_revoked(mesh: Still) -> None:
+    mesh.hosts[0].submit(mesh.job(mesh.operator))
+    mesh.run(3)
+    job = job_id("hits")
+    (master,) = [host for host in mesh.hosts if host.node.seats[job].master is not None]
+    out = next(keys for keys in mesh.agents if keys.id != master.node.id)
+    master.submit(revocation(mesh.authority.authority, out.certificate, EPOCH_S))
+    mesh.run(3)
+    state = master.node.seats[job].master.state  # type: ignore[union-attr]
+    expected = {worker for worker, member in state.positions.roster.items() if member.until_us == AFTER_ALL}
+    assert expected == {keys.id for keys in mesh.agents} - {out.id}
+    mesh.world.crash(master.actor)
+    mesh.run(8)
+    (heir,) = [host for host in mesh.hosts if host.actor.node and host.node.seats[job].master is not None]
+    state = heir.node.seats[job].master.state  # type: ignore[union-attr]
+    assert state.positions.roster[out.id].until_us != AFTER_ALL
 
 
 def test_what_is_signed_and_cannot_be_read_hurts_nobody(mesh: Still) -> None:
