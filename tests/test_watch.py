@@ -199,6 +199,15 @@ def test_what_a_dead_master_did_not_tell_the_next_one_does() -> None:
     assert [(each.start, each.status) for each in scene.came] == [(1, "open"), (1, "final"), (2, "final")]
 
 
+def test_the_first_windows_of_a_job_are_not_lost_with_its_first_master() -> None:
+    scene = Scene(9)
+    scene.run(SECOND)
+    scene.take_over()
+    scene.publish(1, "final")
+    scene.run(SECOND)
+    assert [each.start for each in scene.came] == [1]
+
+
 def test_an_earlier_masters_word_does_not_count() -> None:
     scene = Scene(4)
     scene.run(SECOND)

@@ -32,6 +32,7 @@ from elf.srt.messages import NO_BALLOT, Ballot, Message, Micros, Put, Revision, 
 from elf.srt.parameters import Parameters
 
 NEVER: Micros = (1 << 63) - 1
+ALWAYS: Micros = -(1 << 63)
 BACK = 5
 """Final windows told at the beginning: what `tail` does with lines."""
 AGAIN = 16
@@ -106,12 +107,12 @@ class Watcher:
         return 0 if self._due is None else self._due
 
     def _wanted(self) -> tuple[Micros, int]:
-        """From which start on final windows are wanted: that of the oldest that is not final here, else past all that is known. And
-        how many before that."""
+        """From which start on final windows are wanted: that of the oldest that is not final here, else past all that is known;
+        and how many before that. Where nothing was there to be told at first, all."""
         if self.ballot == NO_BALLOT:
             return NEVER, BACK
         unfinal = [start for (_, start), (_, is_final) in self._known.items() if not is_final]
-        since = min(unfinal) if unfinal else max((start + 1 for _, start in self._known), default=NEVER)
+        since = min(unfinal) if unfinal else max((start + 1 for _, start in self._known), default=ALWAYS)
         return since, min(AGAIN, sum(start < since for _, start in self._known))
 
     def _is_others(self, ballot: Ballot) -> bool:
