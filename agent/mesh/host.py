@@ -304,13 +304,12 @@ class Host:
         )
 
     def _problems(self) -> list[str]:
-        name = self.config.agent.name
         found = self.seeds.problems
         if self.store.is_refused:
             found.append("the disk takes nothing; make room, or mend it")
         if self.sinks is not None and self.sinks.is_refused:
             found.append("the lake of a sink takes nothing; make room, or mend it")
-        return [f"{name}: {problem}" for problem in found]
+        return found
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform what follows."""
