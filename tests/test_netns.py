@@ -41,13 +41,15 @@ def wait_covered(seen: Seen, reporting: int, status: str) -> None:
     )
 
 
-def test_a_partition_shows_in_the_coverage_and_heals_to_exact_totals(tmp_path: Path) -> None:
-    """Three against two. On the master's side windows become final without the other two, the others see theirs open; when
-    it has healed, all are revised or final by all five."""
+@pytest.mark.parametrize("side", ["three", "two"])
+def test_a_partition_shows_in_the_coverage_and_heals_to_exact_totals(tmp_path: Path, side: str) -> None:
+    """Three against two, the master on that side. Where three are, windows become final without the other two, if need be by
+    another master; two only see theirs open. When it has healed, all are final, or revised, by all five."""
     with Network(names(5)) as network, NetFleet(tmp_path, network, timings=PARTED) as fleet:
         fleet.start_job("hits")
-        near = network.names.index(fleet.master("hits").name)
-        far = [number for number in range(5) if number != near][:2]
+        master = network.names.index(fleet.master("hits").name)
+        others = [number for number in range(5) if number != master]
+        near, far = (master, others[:2]) if side == "three" else (others[1], [master, others[0]])
         with fleet.watch("hits", at=near) as seen, fleet.watch("hits", at=far[0]) as beyond:
             with fleet.traffic(20):
                 seen.wait_finals(2)
