@@ -36,8 +36,9 @@ def test_who_is_due_is_found_whatever_moved(seed: int) -> None:
         assert {id(core) for core, _ in due} == {
             id(core) for core in cores if core.deadline is not None and core.deadline <= now
         }
-        for core, _ in due:
-            core.deadline = None  # type: ignore[attr-defined]
+        for core in cores:
+            if any(each is core for each, _ in due):
+                core.deadline = None
 
 
 def test_a_deadline_that_moved_away_wakes_nobody_once_it_was_put_off() -> None:
