@@ -65,8 +65,10 @@ class Holder:
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         if self.process.stdout.readline() != "ready\n":
+            self.process.kill()
+            errors = self.process.stderr.read()
             self.close()
-            raise OSError(f"{' '.join(command)}: {self.process.stderr.read()}")
+            raise OSError(f"{' '.join(command)}: {errors}")
 
     @property
     def enter(self) -> list[str]:
@@ -75,8 +77,8 @@ class Holder:
         return ["nsenter", "--target", str(self.process.pid), *user, "--net", "--mount", "--uts"]
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait(END_S)
+        with self.process:
+            self.process.kill()
 
 
 class Network:
