@@ -58,10 +58,10 @@ class Roster:
         return int(self._done.max(initial=BEFORE_ALL))
 
     def of_open(self, start: Micros, end: Micros) -> Coverage:
-        """Who has a word in a window that is open."""
+        """Who has a word in a window that is open: a line at its very start is one (logs count whole seconds)."""
         expected = self.expected(start, end)
         return Coverage(
-            int(np.count_nonzero(expected & (self._heard > start))), int(np.count_nonzero(expected))
+            int(np.count_nonzero(expected & (self._heard >= start))), int(np.count_nonzero(expected))
         )
 
     def of_final(self, start: Micros, end: Micros) -> Coverage:
