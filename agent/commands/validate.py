@@ -67,9 +67,12 @@ def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
     ]
     for source in settings.sources:
         lines.append(f"source {source.name}: {', '.join(source.paths)}")
-        lines.append(
-            f"  format {source.format}, time zone {source.timezone}, new files from their {source.start}"
+        began = (
+            f"new files from their {source.start}"
+            if settings.mesh is None
+            else "each job's lines from its start on"
         )
+        lines.append(f"  format {source.format}, time zone {source.timezone}, {began}")
     if settings.mesh is not None:
         lines += _of_mesh(settings.mesh)
     us: Callable[[int], str] = units.duration_text

@@ -39,7 +39,6 @@ bundle = "../keys/{name}.keys"
 name = "access"
 path = "logs/access.log*"
 format = {format}
-start = "beginning"
 """
 
 SINK = """
