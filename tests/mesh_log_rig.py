@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 from elf.agent.formats import column_types, resolve
 from elf.agent.mesh.cuts import MeshSource
@@ -124,12 +125,15 @@ class Server:
 
 
 class Log:
-    """A `MeshSource` of a server, with clocks of its own."""
+    """A `MeshSource` of a server, with clocks of its own. `made`: all there are, to be closed at the end."""
+
+    made: ClassVar[list[Log]] = []
 
     def __init__(self, server: Server, state: Path, memory: int = 64 << 20, **options: int) -> None:
         self.server, self.state, self.memory, self.options = server, state, memory, options
         self.now_s = 1000.0
         self.source = self._open()
+        self.made.append(self)
 
     def _open(self) -> MeshSource:
         return MeshSource(
@@ -146,7 +150,9 @@ class Log:
         )
 
     def restart(self, *, crash: bool = False, wipe: bool = False) -> None:
-        if not crash:
+        if crash:
+            self.source._source.close()  # as the kernel does: nothing is saved
+        else:
             self.source.close()
         if wipe:
             (self.state / "source-access").unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def server(tmp_path: Path) -> Server:
 @pytest.fixture
 def log(server: Server, tmp_path: Path) -> Log:
     return Log(server, tmp_path / "state")
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while Log.made:
+        Log.made.pop().source.close()
 
 
 def test_the_sum_of_all_cuts_is_one_pass(server: Server, log: Log) -> None:
