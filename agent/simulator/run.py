@@ -373,7 +373,7 @@ class Run:
 
     def _crash(self, number: int, fault: s.Crash) -> None:
         victims = self._victims(fault)
-        wipe = fault.wipe and self._others_know(victims)
+        wipe = fault.wipe and self._others_know(victims, fault.until_us or self.scenario.trouble_us)
         for actor in victims:
             if actor.node is not None:
                 self.world.crash(actor, wipe=wipe)
@@ -381,12 +381,19 @@ class Run:
                 if fault.until_us and fault.until_us < self.scenario.trouble_us:
                     self.world.at(fault.until_us, partial(self._revive, actor))
 
-    def _others_know(self, victims: list[Actor]) -> bool:
-        """Whether somebody else has long known the jobs and agents. What no disk holds nobody can know."""
-        long_ago = self.world.now_us - KNOWING_US
+    def _others_know(self, victims: list[Actor], back_us: int) -> bool:
+        """Whether somebody else has long known the jobs and agents, and stays until the victims are back and have heard of them.
+        What no disk holds nobody can know."""
+        long_ago, told_us = self.world.now_us - KNOWING_US, back_us + KNOWING_US
+        leaving = {
+            self.hosts[fault.host]
+            for fault in self.scenario.faults
+            if isinstance(fault, s.Part) and fault.at_us < told_us
+        }
         return any(
-            actor.node is not None and actor not in victims and self._started[actor.id] <= long_ago
+            actor.node is not None and actor not in leaving and self._started[actor.id] <= long_ago
             for actor in self.hosts
+            if actor not in victims
         )
 
     def _victims(self, fault: s.Crash) -> list[Actor]:
