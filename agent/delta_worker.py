@@ -17,6 +17,7 @@ of the source go in; reads for the source, words for the master and bundles for 
     Split, all of it is in the log the same as Commit
     Split, positions are told      forget all that is kept, read again from there (or from where the bundle began: that fits)
     Split, another schedule        likewise, under that schedule
+    Split of no bundle: places     past what was read, so not by this worker: say so, forget all that is kept; ASKING
     Split, nothing told, or kept   forget all that is kept; ASKING
     too much, or a Commit overdue
     a higher ballot                files that are closed are named once more, in case that master has not heard
@@ -112,6 +113,7 @@ class DeltaWorker:
         "_closing",
         "_count",
         "_cut_at",
+        "_forgot_at",
         "_heard_at",
         "_incarnation",
         "_job",
@@ -172,6 +174,7 @@ class DeltaWorker:
         self._cut_at: int | None = None
         self._ask_at: int | None = None
         self._asks = 0
+        self._forgot_at = 0
         self._heard_at = 0  # when the last Commit came, or the first bundle after all was committed was cut
 
     # What goes in.
@@ -397,7 +400,7 @@ class DeltaWorker:
     def _split(self, split: Split, now: int) -> list[Effect]:
         bundle = self._kept.get(split.id)
         if bundle is None:
-            return []
+            return self._told_places(split, now) if not split.id[2] else []
         if split.ballot < self._ballot:
             return self._ask(now)
         self._learn(split.ballot, split.schedule)
@@ -407,6 +410,28 @@ class DeltaWorker:
         if not positions and bundle.schedule == _number(self.schedule):
             return self._ask(now)
         return self._rewind(bundle, positions, now)
+
+    def _told_places(self, split: Split, now: int) -> list[Effect]:
+        """What the master has of files without any bundle of them. Only this worker's bundles move its places, so none can be
+        past what it has read; but a former life may have read further, and so may this one before it began to read again."""
+        past = [
+            slot
+            for slot, told in split.positions
+            if (at := self._at.get(slot)) is not None
+            and not at.closed
+            and (told.offset > at.offset or told.closed)
+        ]
+        if not past or self.state is not State.FOLLOWING or split.ballot < self._ballot:
+            return []
+        effects: list[Effect] = []
+        if now - self._forgot_at > OVERDUE_PARKS * self._p.park_us:
+            text = (
+                f"{len(past)} of this agent's files are further in the mesh than it has read them: another agent reports lines "
+                "in its name. Those lines are wrong, and its own are not counted; see which agents run that should not, and "
+                "revoke their keys (`elf keys revoke`)"
+            )
+            effects.append(Notice("place", text, self._me))
+        return effects + self._ask(now)
 
     def _rewind(self, bundle: Bundle, positions: dict[Slot, Position], now: int) -> list[Effect]:
         """Rule 4*: read again from what is committed: as told, or else where the bundle that was split began, for that fits."""
@@ -441,6 +466,7 @@ class DeltaWorker:
         self._request += 1
         self._reading = None
         self._read_all = False
+        self._forgot_at = self._clock
 
     # The master, directly.
 
@@ -573,6 +599,7 @@ class DeltaWorker:
             if self._cut_at is not None:
                 self._cut_at = min(self._cut_at, self._next_flush(now))
             self._heard_at -= behind
+            self._forgot_at -= behind
         self._clock = now
 
     def check(self) -> None:

@@ -10,6 +10,10 @@ The machine in one sentence: bundles, hellos, specs and time go in; entries for 
 | some ahead, none behind | parked, until positions move; SPLIT after `park_us`, or when there is no room |
 | mixed, or a span straddles | SPLIT with the committed positions of those that do not fit |
 | rows of the wrong version for their time | SPLIT with the schedule |
+| rows of another shape, or of no bytes | SPLIT, and told: no agent sends such |
+
+A worker's first word of some bytes is hardly ever behind them (a former life's, or what was read again); if it is, the worker
+is told its places directly, past all reducers: one that somebody else has moved is then noticed by whose it is.
 
 "Committed" above means: by the log and by what is proposed (`ahead`). What is said to others is only ever what the log has
 (`state`): each answer waits behind the entries that were proposed before it (`Proposals.after_log`).
@@ -48,8 +52,8 @@ from elf.jobmaster.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.publication import Publication, Ready
 from elf.jobmaster.watchers import Watchers, without_panes
 from elf.sinks.result import Window
-from elf.srt.effects import Effect, Post
-from elf.srt.ids import NodeId
+from elf.srt.effects import Effect, Notice, Post, Send
+from elf.srt.ids import NodeId, short
 from elf.srt.messages import (
     Ballot,
     Bundle,
@@ -61,6 +65,7 @@ from elf.srt.messages import (
     LedgerTell,
     Message,
     Micros,
+    Position,
     Put,
     PutTell,
     Slot,
@@ -72,6 +77,8 @@ from elf.srt.sizes import bundle_bytes
 
 SPLIT_POSITIONS_MAX = 64
 """A Split tells so many positions of files that do fit as well, where only the schedule is wrong: a lone worker needs them."""
+TOLD_MAX = 4_096
+"""Workers of which is remembered when they were told their places."""
 
 
 class Master:
@@ -117,6 +124,7 @@ class Master:
         self._out: list[Effect] = []
         self.amendments = Amendments(spec, state, ballot, self.log, self.publication, parameters.ask_us_max)
         self._published: list[Window] = []
+        self._told_at: dict[NodeId, int] = {}  # when a worker was told its places
         self._emit_at: int | None = None
         self._forget_at: int | None = None
 
@@ -198,11 +206,13 @@ class Master:
     def _judge(self, child: NodeId, bundle: Bundle, now: int) -> bool:
         """Rule 4*: accept, drop, park or split; returns whether positions moved."""
         fit = self.ahead.judge(bundle.contributions)
+        if fit in (Fit.BEHIND, Fit.MIXED) and not bundle.again:
+            self._tell_places(bundle, now)
         if fit is Fit.BEHIND:
             self.log.after_log(self._commit, child, bundle.id)
         elif fit is Fit.MIXED:
             self._split(child, bundle, self.ahead.misfits(bundle.contributions))
-        elif not self._is_sound(bundle) or not self.ahead.rows_belong(bundle.schedule, bundle.parts):
+        elif not self._is_sound(child, bundle) or not self.ahead.rows_belong(bundle.schedule, bundle.parts):
             self._split(child, bundle, list(bundle.contributions)[:SPLIT_POSITIONS_MAX])
         elif fit is Fit.FITS and self.log.has_room:
             self._accept(child, bundle)
@@ -211,13 +221,44 @@ class Master:
             self._split(child, bundle, self.ahead.misfits(bundle.contributions))
         return False
 
-    def _is_sound(self, bundle: Bundle) -> bool:
-        """Rows of another shape than their version's would spoil the panes of all."""
+    def _is_sound(self, child: NodeId, bundle: Bundle) -> bool:
+        """Rows of another shape than their version's would spoil the panes of all, and rows come from bytes."""
+        rows = 0
         for version, part in bundle.parts.items():
             panes = self.state.panes.get(version)
             if panes is None or part.ops != tuple(panes.ops) or len(part.rows) != len(panes.ops):
                 return False
+            rows += len(part.rows[1])
+        if rows and not any(end > start for start, end, _ in bundle.contributions.values()):
+            self._doubt(child, "rows of no line of any log")
+            return False
+        if not bundle.lagging.keys() <= {slot[0] for slot in bundle.contributions}:
+            self._doubt(child, "promises of workers that are not in it")
+            return False
         return True
+
+    def _doubt(self, child: NodeId, what: str) -> None:
+        text = (
+            f"{short(child)} passed on a bundle with {what}; it is refused. An agent below it is broken or lies: "
+            "look at it, and at those below it in `elf mesh tree`"
+        )
+        self._out.append(Notice("unsound", text, child))
+
+    def _tell_places(self, bundle: Bundle, now: int) -> None:
+        """To whom some of these bytes were said to be before it had read them, how far its files are committed."""
+        state, moved = self.state.positions, dict[NodeId, list[tuple[Slot, Position]]]()
+        for slot, (_, end, _) in bundle.contributions.items():
+            at = state.position(slot)
+            if at is not None and (end < at.offset or at.closed):
+                moved.setdefault(slot[0], []).append((slot, at))
+        for worker, places in moved.items():
+            if 0 <= now - self._told_at.get(worker, -self.parameters.park_us) < self.parameters.park_us:
+                continue
+            if len(self._told_at) >= TOLD_MAX:
+                del self._told_at[next(iter(self._told_at))]
+            self._told_at[worker] = now
+            tell = Split(self.job, self.ballot, (worker, 0, 0), (), tuple(places[:SPLIT_POSITIONS_MAX]))
+            self._out.append(Send(worker, tell))
 
     def _accept(self, child: NodeId, bundle: Bundle) -> None:
         self.attendance.expect(bundle.contributions)

@@ -16,8 +16,8 @@ from typing import Any
 
 from elf.errors import InternalError
 from elf.jobmaster.replica import Replica
-from elf.srt.effects import Effect, Post
-from elf.srt.ids import NodeId
+from elf.srt.effects import Effect, Notice, Post
+from elf.srt.ids import NodeId, short
 from elf.srt.messages import Append, Ballot, Held, Install
 
 
@@ -184,6 +184,9 @@ class Replication:
         peer = self.peers.get(source)
         if peer is None or index < peer.expects:
             return []
+        if index > self.replica.log.index:
+            text = f"{short(source)} claims entries of the log that there are not; it is not believed. Look at that agent"
+            return [Notice("unsound", text, source)]
         if index < max(0, peer.held):
             return self._again(source, peer, index)
         peer.held, peer.expects = index, -1

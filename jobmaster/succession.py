@@ -56,6 +56,7 @@ from elf.jobmaster.replication import Alarm, Replication
 from elf.srt.effects import Effect, Post, Send
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import (
+    COUNT_MAX,
     NO_BALLOT,
     Append,
     Ballot,
@@ -314,7 +315,7 @@ class Succession:
 
     def _promise(self, now: int) -> list[Effect]:
         self._rest()
-        self.phase, self.ballot = Phase.PROMISE, (self.replica.highest[0] + 1, self.me)
+        self.phase, self.ballot = Phase.PROMISE, (min(self.replica.highest[0] + 1, COUNT_MAX), self.me)
         self._again.set(now, self.parameters.ask_us)
         self._bound.set(now, self.parameters.ask_us_max)
         return [*self._ask(), *self._heard_all(now)]
@@ -510,7 +511,7 @@ class Succession:
         if not whole or not self.is_closest or message.ballot[1] != source:
             return []
         self._rest()
-        self.ballot = (message.ballot[0] + 1, self.me)
+        self.ballot = (min(message.ballot[0] + 1, COUNT_MAX), self.me)
         self._told = dict.fromkeys(
             self.neighbours, (log.last, log.index)
         )  # most likely; they refuse otherwise

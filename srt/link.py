@@ -50,7 +50,8 @@ class Link:
     """One neighbour's link. `peer_incarnation`: 0 if unknown, or a guess.
 
     peer: who is at the other end. restarts: how often the neighbour has begun anew; whoever posts compares it before and after
-    `step`, and posts again what still matters. queued_bytes: waiting for the window.
+    `step`, and posts again what still matters. queued_bytes: waiting for the window. repeated, stale: frames that were ignored,
+    known already or of an earlier life.
     """
 
     __slots__ = (
@@ -77,14 +78,16 @@ class Link:
         "_waiting_since",
         "peer",
         "queued_bytes",
+        "repeated",
         "restarts",
+        "stale",
     )
 
     def __init__(
         self, peer: NodeId, my_incarnation: int, peer_incarnation: int, parameters: Parameters
     ) -> None:
         self.peer = peer
-        self.restarts = 0
+        self.restarts = self.repeated = self.stale = 0
         self._p = parameters
         self._clock = 0
         self._hang_ups = 0
@@ -206,6 +209,7 @@ class Link:
             self._resend_due = now if self._kept else None
             return True
         if theirs < self._theirs:
+            self.stale += 1
             return False
         self._begin(theirs)
         self._heard = False
@@ -297,6 +301,8 @@ class Link:
         if fresh and self._held_bytes + size <= self._p.link_bytes_max:
             self._held[sequence] = (message, size)
             self._held_bytes += size
+        elif not fresh:
+            self.repeated += 1
         return []
 
     # The clock.

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from elf.srt.effects import Effect, Send, Write
 from elf.srt.ids import NodeId
-from elf.srt.messages import Contact, News, Ping, Pong, ProbeFor
+from elf.srt.messages import COUNT_MAX, LIFE_MAX, Contact, News, Ping, Pong, ProbeFor
 from elf.srt.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -197,11 +197,11 @@ class Membership:
         me = self.me
         writes: list[Effect] = []
         if claim.incarnation > me.incarnation:
-            self.me = Contact(me.id, claim.incarnation + 1, me.address)
+            self.me = Contact(me.id, min(claim.incarnation + 1, LIFE_MAX), me.address)
             writes.append(Write(("node", b""), self.me.incarnation, replace=True))
             self.changes.append(("joined", self.me))
         elif status != "alive" and not self.leaving and not newer(me, claim):
-            self.me = Contact(me.id, me.incarnation, me.address, claim.refuted + 1)
+            self.me = Contact(me.id, me.incarnation, me.address, min(claim.refuted + 1, COUNT_MAX))
         if self.me is not me:
             self.spread(News(self.me, "alive"))
         return writes

@@ -19,8 +19,10 @@ from elf.srt.partial import Part
 
 Micros = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """Microseconds: event times since 1970 UTC, or spans."""
-Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-Life = Annotated[int, Meta(ge=0, lt=1 << 46)]
+COUNT_MAX = (1 << 63) - 1
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+LIFE_MAX = (1 << 46) - 1
+Life = Annotated[int, Meta(ge=0, le=LIFE_MAX)]
 """An incarnation, small enough that a link's session number, 65,536 times it, stays below 63 bits."""
 Digest = Annotated[int, Meta(ge=0)]
 """64 bits."""

@@ -172,14 +172,15 @@ class Rig:
         return [each for message in self.take(Commit) for each in message.ids]
 
     def splits(self) -> list[Split]:
-        return self.take(Split)
+        """Those of bundles."""
+        return [split for split in self.take(Split) if split.id[2]]
 
     def welcomes_splits_commits(self) -> tuple[list[Welcome], list[Split], list[Any]]:
         """All three, of the same time."""
         kept = list(self.effects)
         welcomes = self.take(Welcome)
         self.effects = list(kept)
-        splits = self.take(Split)
+        splits = self.splits()
         self.effects = kept
         return welcomes, splits, self.committed()
 

@@ -42,7 +42,7 @@ def host() -> Any:
     source = SimpleNamespace(
         lag_bytes=lambda: {'/var/log/a "b"\\c\n.log': 17},
         totals=Totals(lines=10, parsed=10),
-        counters=SimpleNamespace(front_bytes=1, again_bytes=2, gaps=0),
+        counters=SimpleNamespace(front_bytes=1, again_bytes=2, gaps=0, beyond=1),
     )
     return SimpleNamespace(
         node=node,
@@ -52,6 +52,7 @@ def host() -> Any:
         budget=Budget(64 << 20),
         store=SimpleNamespace(writes=3, syncs=2, is_refused=False),
         told=SimpleNamespace(counts={"link": 4}),
+        notary=SimpleNamespace(refused={"forged": 3}),
         sinks=SimpleNamespace(stored=8, is_refused=False),
         started_s=1.5,
         name_of=lambda peer: peer.hex()[:4],
@@ -91,6 +92,9 @@ def test_figures(host: Any) -> None:
     assert found["elf_memory_max_bytes"] == 64 << 20
     assert found['elf_messages_total{direction="in"}'] == 7
     assert found['elf_messages_refused_total{reason="id"}'] == 2
+    assert found['elf_items_refused_total{reason="forged"}'] == 3
+    assert found['elf_source_beyond_total{source="access"}'] == 1
+    assert found['elf_frames_ignored_total{reason="repeated"}'] >= 0
     assert sum(key.startswith("elf_queue_bytes{") for key in found) == 1
     assert sum(key.startswith("elf_link_credit_bytes{") for key in found) == len(host.node.links) > 0
     assert found["elf_neighbours"] == 1

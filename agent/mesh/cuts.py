@@ -60,13 +60,15 @@ SHARE = 4
 
 
 class Counters(msgspec.Struct):
-    """Since the start. scans: blocks parsed; front_bytes: read once for all jobs; again_bytes: read for one that was behind."""
+    """Since the start. scans: blocks parsed; front_bytes: read once for all jobs; again_bytes: read for one that was behind;
+    beyond: places that the mesh had and the log did not reach."""
 
     scans: int = 0
     front_bytes: int = 0
     again_bytes: int = 0
     cuts: int = 0
     gaps: int = 0
+    beyond: int = 0
     overflows: int = 0
 
 
@@ -509,6 +511,14 @@ class MeshSource:
 
     def _shrank(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
         """The file is shorter than the place: what was there is lost, and what comes at its end is another part of it."""
+        if place.offset > front:
+            self.counters.beyond += 1
+            file = self._files.on_disk(place.note)
+            self._said.append(
+                f"{self.name}: {file.path if file is not None else 'a log'}: the mesh counts its lines up to byte "
+                f"{place.offset}, and it has {front}: it was cut short, or another agent reports lines in this agent's name, "
+                "whose keys are then to be revoked (`elf keys revoke`); reading goes on at its end"
+            )
         reading.close(place, GAP)
         if not (reading.lane or is_done or front in place.note.bases):
             self._files.notes.go_on(place.note, front)

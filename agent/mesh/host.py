@@ -42,7 +42,7 @@ from elf.jobmaster.log_codec import LOG
 from elf.srt.effects import Notice, Read, Send, Write
 from elf.srt.events import Cut
 from elf.srt.ids import NodeId, node_id, short
-from elf.srt.messages import Contact, Item, Message, StatusTell
+from elf.srt.messages import LIFE_MAX, Contact, Item, Message, StatusTell
 from elf.srt.security import Keys, Trust
 from elf.srt.security_items import Notary
 from elf.srt.transport import Transport
@@ -125,7 +125,7 @@ class Host:
 
     def _begin_life(self, last: int) -> int:
         """On disk before anybody hears of it. Above the clock's seconds too: a lost disk does not bring an old life back."""
-        life = max(last + 1, int(time.time()))
+        life = min(max(last + 1, int(time.time())), LIFE_MAX)
         self.store.begin(Write(("node", b""), life, replace=True))
         return life
 

@@ -55,6 +55,9 @@ class Host(Protocol):
     def sinks(self) -> Any: ...
 
     @property
+    def notary(self) -> Any: ...
+
+    @property
     def started_s(self) -> float: ...
 
     def name_of(self, node: NodeId) -> str: ...
@@ -181,6 +184,7 @@ def _sources(host: Host) -> Iterator[Family]:
     rejects: list[Sample] = []
     read: list[Sample] = []
     gaps: list[Sample] = []
+    beyond: list[Sample] = []
     for name, source in host.sources.items():
         own = {"source": name}
         lag += [(own | {"file": file}, nbytes) for file, nbytes in source.lag_bytes().items()]
@@ -197,6 +201,7 @@ def _sources(host: Host) -> Iterator[Family]:
             (own | {"way": "again"}, counters.again_bytes),
         ]
         gaps.append((own, counters.gaps))
+        beyond.append((own, counters.beyond))
     yield "elf_source_lag_bytes", "gauge", "Bytes of a log file that are not read.", lag
     yield "elf_source_lines_total", "counter", "Lines read, by outcome.", lines
     yield "elf_source_rejected_lines_total", "counter", "Lines that could not be parsed, by reason.", rejects
@@ -211,6 +216,12 @@ def _sources(host: Host) -> Iterator[Family]:
         "counter",
         "Stretches of a file that were gone before they were read.",
         gaps,
+    )
+    yield (
+        "elf_source_beyond_total",
+        "counter",
+        "Places in files that the mesh had and the log did not reach: cut short, or reported by somebody else.",
+        beyond,
     )
 
 
@@ -300,6 +311,23 @@ def _network(host: Host) -> Iterator[Family]:
             told,
             [({"reason": reason}, count) for reason, count in sorted(counted.items())],
         )
+    refused = host.notary.refused if host.notary is not None else {}
+    yield (
+        "elf_items_refused_total",
+        "counter",
+        "Items of the directory that were not believed.",
+        [({"reason": reason}, count) for reason, count in sorted(refused.items())],
+    )
+    all_links = host.node.links.values()
+    yield (
+        "elf_frames_ignored_total",
+        "counter",
+        "Frames of links that came once more, or belong to an earlier life.",
+        [
+            ({"reason": "repeated"}, sum(link.repeated for link in all_links)),
+            ({"reason": "earlier life"}, sum(link.stale for link in all_links)),
+        ],
+    )
     queued = host.transport.queued_bytes
     yield (
         "elf_queue_bytes",

@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-import msgspec
-
 from elf.agent.compaction import Compaction
+from elf.agent.mesh.cell_types import check_pane
 from elf.agent.mesh.specs import SinkSection
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.errors import PeerError
@@ -30,7 +29,7 @@ from elf.jobmaster.outbox import put_bytes
 from elf.jobmaster.states_told import PaneReader
 from elf.sinks.ledger import Ledger
 from elf.sinks.parquet import ParquetSink
-from elf.sinks.result import PaneState, StateValues
+from elf.sinks.result import PaneState
 from elf.srt.effects import Effect
 from elf.srt.ids import ID_BYTES, JobId, NodeId
 from elf.srt.messages import Ballot, LedgerAsk, Message, Put
@@ -182,7 +181,7 @@ class SinkHost:
             return None
         states = reader.states(put)
         for state in states:
-            check_values(state)
+            check_pane(state)
         return states
 
     def _reader(self, version: str, spec: JobSpec) -> PaneReader | None:
@@ -234,15 +233,3 @@ class SinkHost:
 def above_all(epoch: int) -> Ballot:
     """Above every ballot of that epoch."""
     return epoch, b"\xff" * ID_BYTES
-
-
-def check_values(state: PaneState) -> None:
-    """Whether a state's values are as many columns as it has, of one length. Raises PeerError. O(values)."""
-    assert isinstance(state.values, StateValues)
-    for part, _ in state.values.parts():
-        try:
-            columns = msgspec.msgpack.decode(part, type=list[list[Any]])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise PeerError(f"values that cannot be read: {error}") from error
-        if len(columns) != len(state.columns) or len({len(column) for column in columns}) > 1:
-            raise PeerError(f"{len(columns)} columns of values where there are {len(state.columns)}")

@@ -1,4 +1,5 @@
-"""What nodes want an operator to know: counted, and told once for each kind, peer and interval."""
+"""What nodes want an operator to know: counted, and told once for each kind, peer and interval; what is of no peer (of a host
+that did not say who it is, of this agent), once for each text."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class Told:
     def take(self, notice: Notice, now_s: float) -> None:
         """`now_s`: of a clock that never steps."""
         self.counts[notice.kind] += 1
-        key = notice.kind, notice.peer
+        key = notice.kind, notice.peer or notice.text.encode()
         at, silent = self._last.get(key, (-INTERVAL_S, 0))
         if now_s - at < INTERVAL_S:
             self._last[key] = at, silent + 1
