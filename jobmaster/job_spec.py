@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from elf.errors import PeerError
 from elf.srt.ids import NodeId, job_id
-from elf.srt.messages import Ballot, Item, Micros
+from elf.srt.messages import COUNT_MAX, Ballot, Item, Micros
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -138,7 +138,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[Body], item: Item) -> Body:
         )
     try:
         return decoder.decode(item.body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerError(f"directory: a {item.kind} item cannot be read ({error}); it is ignored") from error
 
 
@@ -150,7 +150,8 @@ def ballot_item(job: bytes, ballot: Ballot) -> Item:
 
 def ballot_of(item: Item) -> Ballot:
     """The other way. Raises PeerError if the stamp is no ballot."""
-    if len(item.stamp) != 3 or any(not 0 <= part < 1 << 64 for part in item.stamp):
+    is_ballot = len(item.stamp) == 3 and all(0 <= part < 1 << 64 for part in item.stamp)
+    if not is_ballot or item.stamp[0] > COUNT_MAX:
         raise PeerError("directory: a ballot item without a ballot; it is ignored")
     epoch, high, low = item.stamp
     return epoch, high.to_bytes(8) + low.to_bytes(8)
