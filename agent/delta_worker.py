@@ -405,33 +405,44 @@ class DeltaWorker:
             return self._ask(now)
         self._learn(split.ballot, split.schedule)
         positions = {slot: position for slot, position in split.positions if slot[0] == self._me}
+        effects = self._moved(split)
         if in_log(bundle.contributions, positions):
-            return self._committed((split.id,), now, split.ballot)
+            return effects + self._committed((split.id,), now, split.ballot)
         if not positions and bundle.schedule == _number(self.schedule):
-            return self._ask(now)
-        return self._rewind(bundle, positions, now)
+            return effects + self._ask(now)
+        return effects + self._rewind(bundle, positions, now)
 
     def _told_places(self, split: Split, now: int) -> list[Effect]:
-        """What the master has of files without any bundle of them. Only this worker's bundles move its places, so none can be
-        past what it has read; but a former life may have read further, and so may this one before it began to read again."""
-        past = [
-            slot
-            for slot, told in split.positions
-            if (at := self._at.get(slot)) is not None
-            and not at.closed
-            and (told.offset > at.offset or told.closed)
-        ]
+        """What the master has of files, without any bundle of them: from there on is read, if it is past what was read."""
+        past = [slot for slot, told in split.positions if self._is_past(slot, told)]
         if not past or self.state is not State.FOLLOWING or split.ballot < self._ballot:
             return []
-        effects: list[Effect] = []
-        if now - self._forgot_at > OVERDUE_PARKS * self._p.park_us:
-            text = (
-                f"{len(past)} of this agent's files are further in the mesh than it has read them: another agent reports lines "
-                "in its name. Those lines are wrong, and its own are not counted; see which agents run that should not, and "
-                "revoke their keys (`elf keys revoke`)"
-            )
-            effects.append(Notice("place", text, self._me))
-        return effects + self._ask(now)
+        return self._moved(split) + self._ask(now)
+
+    def _moved(self, split: Split) -> list[Effect]:
+        """Only this worker's bundles move its places. But a former life may have read further, and so may this one have before it
+        began to read again: nothing is said soon after that."""
+        moved = [
+            slot for slot, told in split.positions if self._is_past(slot, told) or self._is_within(slot, told)
+        ]
+        if not moved or self._clock - self._forgot_at <= OVERDUE_PARKS * self._p.park_us:
+            return []
+        text = (
+            f"{len(moved)} of this agent's files stand in the mesh where it has not brought them: another agent reports lines in "
+            "its name. Those lines are wrong, and its own may be missing; see which agents run that should not, and revoke "
+            "their keys (`elf keys revoke`)"
+        )
+        return [Notice("place", text, self._me)]
+
+    def _is_past(self, slot: Slot, told: Position) -> bool:
+        """Past what was read here."""
+        at = self._at.get(slot)
+        return at is not None and not at.closed and (told.offset > at.offset or told.closed)
+
+    def _is_within(self, slot: Slot, told: Position) -> bool:
+        """Inside one bundle's span: a bundle is in the log as a whole or not at all."""
+        spans = (each.contributions[slot] for each in self._kept.values() if slot in each.contributions)
+        return any(start < told.offset < end for start, end, _ in spans)
 
     def _rewind(self, bundle: Bundle, positions: dict[Slot, Position], now: int) -> list[Effect]:
         """Rule 4*: read again from what is committed: as told, or else where the bundle that was split began, for that fits."""
