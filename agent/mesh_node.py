@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from elf.agent.departure import Departure
 from elf.agent.job_seat import JobSeat, SinkOf
 from elf.agent.timers import Timed, Timers
 from elf.cbt.budget import Budget
@@ -46,23 +47,6 @@ _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (m.Put, m.LedgerAsk)
 _FOR_OPERATORS = (m.Shown, m.WatchTell, m.TreeTell, m.StatusTell)
 """What somebody at this host asked for."""
-
-
-class Departure:
-    """The last moments of a node that leaves."""
-
-    def __init__(self, span_us: int) -> None:
-        self._span_us = span_us
-        self.deadline: int | None = None
-        self.is_over = False
-
-    def begin(self, now: int) -> None:
-        self.deadline = now + self._span_us
-
-    def tick(self, now: int) -> list[Effect]:
-        """The time is up."""
-        self.is_over, self.deadline = True, None
-        return []
 
 
 class MeshNode:

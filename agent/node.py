@@ -10,6 +10,7 @@ from typing import cast
 
 import msgspec
 
+from elf.agent import state_dir
 from elf.agent.allocator import resident_bytes
 from elf.agent.config import Config, JobSection, SourceSection, check_sinks
 from elf.agent.engine import Progress, RunOptions, Summary
@@ -38,13 +39,7 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
 
     Raises ConfigError for what is wrong in the file, StateError when `state_dir` cannot be used or belongs to another agent.
     """
-    state_dir = config.agent.state_dir
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StateError(
-            f"{state_dir}: {error.strerror}; name another state_dir, or make it writable"
-        ) from error
+    state_dir.make(config.agent.state_dir)
     live = _open_live(config, notices)
     try:
         # This start's epoch and positions come first: after a kill in the first second no revision is given out again.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from elf import __version__
+from elf.agent import state_dir
 from elf.agent.allocator import resident_bytes
 from elf.agent.config import Config
 from elf.agent.mesh.clock import Clock
@@ -105,12 +106,7 @@ class Host:
         """
         self._loop = asyncio.get_running_loop()
         folder = self.config.agent.state_dir
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StateError(
-                f"{folder}: {error.strerror}; name another state_dir, or make it writable"
-            ) from error
+        state_dir.make(folder)
         self.store, records = Store.open(folder, self.notices)
         self._loop.set_exception_handler(self._failed)
         with ExitStack() as opened:

@@ -175,6 +175,7 @@ def _families(host: Host, version: str) -> Iterator[Family]:
     yield from _jobs(host)
     yield from _memory(host)
     yield from _network(host)
+    yield from _links(host)
     yield from _disk(host)
 
 
@@ -318,6 +319,18 @@ def _network(host: Host) -> Iterator[Family]:
         "Items of the directory that were not believed.",
         [({"reason": reason}, count) for reason, count in sorted(refused.items())],
     )
+    near = len(host.node.overlay.acquaintances())
+    yield "elf_neighbours", "gauge", "Other agents that this one knows to be alive.", [({}, near)]
+    kinds = sorted(host.told.counts.items())
+    yield (
+        "elf_notices_total",
+        "counter",
+        "What an operator may want to know.",
+        [({"kind": k}, n) for k, n in kinds],
+    )
+
+
+def _links(host: Host) -> Iterator[Family]:
     all_links = host.node.links.values()
     yield (
         "elf_frames_ignored_total",
@@ -347,15 +360,6 @@ def _network(host: Host) -> Iterator[Family]:
         "gauge",
         "What waits for a neighbour's credit.",
         [(peer, link.queued_bytes) for peer, link in links],
-    )
-    near = len(host.node.overlay.acquaintances())
-    yield "elf_neighbours", "gauge", "Other agents that this one knows to be alive.", [({}, near)]
-    kinds = sorted(host.told.counts.items())
-    yield (
-        "elf_notices_total",
-        "counter",
-        "What an operator may want to know.",
-        [({"kind": k}, n) for k, n in kinds],
     )
 
 

@@ -1,0 +1,17 @@
+"""The folder in which an agent keeps what it must not forget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elf.errors import StateError
+
+
+def make(folder: Path) -> None:
+    """Make it, if it is not there. Raises StateError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateError(
+            f"{folder}: {error.strerror}; name another state_dir, or make it writable"
+        ) from error
