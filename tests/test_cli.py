@@ -439,10 +439,12 @@ class TestParse:
 
 class TestFormats:
     def test_list_and_one(self, capfd: pytest.CaptureFixture[str]) -> None:
-        _, out, _ = elf(capfd, "formats")
+        code, out, err = elf(capfd, "formats")
+        assert (code, err) == (0, "")
         assert {"combined", "haproxy", "w3c", "json"} <= {line.split(" ")[0] for line in out.splitlines()}
-        _, out, _ = elf(capfd, "formats", "combined")
-        assert any(line.split()[:2] == ["bytes", "bigint"] for line in out.splitlines())
+        code, out, err = elf(capfd, "formats", "combined")
+        assert (code, err) == (0, "")
+        assert ["bytes", "bigint"] in [line.split()[:2] for line in out.splitlines()], out
 
 
 class TestExplain:
