@@ -321,6 +321,8 @@ class JobSeat:
         return self.reducer.hold(message, now) if source == self.tree.parent else []
 
     def _on_control(self, source: NodeId, message: m.Control | m.Stop, now: int) -> list[Effect]:
+        if source not in (self.tree.parent, self.me):
+            return []  # a change comes down the tree; whoever missed it hears of it in the answer to its next bundle
         effects = self._heard_ballot(message.ballot, now) + self.tree.multicast(message)
         return effects + (self.worker.step(message, now) if self.worker is not None else [])
 

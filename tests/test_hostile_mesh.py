@@ -215,6 +215,24 @@ def test_a_replica_that_claims_more_than_there_is_is_not_believed() -> None:
     mesh.goes_on()
 
 
+@pytest.mark.parametrize("kind", [m.Stop, m.Control])
+def test_a_change_of_a_job_comes_from_the_parent_only(kind: type[m.Stop | m.Control]) -> None:
+    mesh = Mesh()
+    actor, master = mesh.serving
+    victim, _ = victim_of(mesh)
+    liar = next(each for each in mesh.actors if each is not actor and each is not victim)
+    node, seat = mesh.node(victim), mesh.node(victim).seats[JOB]
+    assert seat.tree.parent == actor.id
+    assert seat.worker is not None
+    before = seat.worker.schedule, seat.succession.highest
+    ballot = (master.ballot[0] + 1, liar.id)
+    word = m.Stop(JOB, ballot) if kind is m.Stop else m.Control(JOB, ballot, (m.Line(99, b"v" * 16, 0, b""),))
+    mesh.world._perform(victim, node.receive(liar.id, word, mesh.world.clock(victim)))
+    assert seat.worker.state is State.FOLLOWING
+    assert (seat.worker.schedule, seat.succession.highest) == before
+    mesh.goes_on()
+
+
 # Numbers that only grow.
 
 
