@@ -1,15 +1,16 @@
 """Runs every benchmark and writes what they print to a report, with the machine and the versions of all who took part.
 
-    python benchmarks/all.py [--runs 5] [--folder /tmp/elf-bench] [--report benchmarks/results.md] [--smoke]
+    python benchmarks/all.py [--runs 5] [--folder /tmp/elf-bench] [--report benchmarks/results.md] [--only mesh.py] [--smoke]
 
-About three quarters of an hour and 4 GB of disk; with `--smoke` two minutes. A target that is missed is told; a result that
-differs from its peer's ends with exit code 1.
+About an hour and a half and 5 GB of disk; with `--smoke` a few minutes. With `--only`, the report keeps what it says of the other
+scripts. A target that is missed is told; a result that differs from its peer's ends with exit code 1.
 """
 
 from __future__ import annotations
 
 import ast
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ import measure
 from peers import PEERS
 
 HERE = Path(__file__).parent
-ALONE = ("mesh.py", "mesh_live.py", "beside_nginx.py")
+ALONE = ("mesh.py", "mesh_root.py", "mesh_live.py", "edge.py", "beside_nginx.py")
 """Those that need no generated log."""
 SCRIPTS = ("query.py", "peers.py", "cbt.py", "agent.py", *ALONE)
 SMOKE_CBT = ("--rows", "100000", "--runs", "1")
@@ -40,7 +41,7 @@ def commit() -> str:
 
 
 def heading() -> str:
-    """Where, when and with what it was measured."""
+    """Where and with what it was measured."""
     packages = [f"{name} {version(name)}" for name in ("duckdb", "numpy", "pyarrow")]
     programs = {peer.program: peer for peer in PEERS.values() if peer.is_present}
     told = [f"{program} {peer.version()}" for program, peer in programs.items()]
@@ -49,9 +50,7 @@ def heading() -> str:
         "Written by `make bench`; each script in `benchmarks/` says at its head how it measures. Seconds are medians, with\n"
         "minimum and maximum; memory is the highest of a process.\n\n"
         f"- Machine: {measure.machine()}, C library {' '.join(platform.libc_ver())}\n"
-        f"- Date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n"
-        f"- elf {version('elf-mesh')}, sources {commit()}\n"
-        f"- {', '.join([*packages, *told])}\n"
+        f"- elf {version('elf-mesh')}, {', '.join([*packages, *told])}\n"
     )
 
 
@@ -66,6 +65,7 @@ def options_of(script: str, runs: int, folder: Path, smoke: bool) -> Sequence[st
 
 def section(script: str, options: Sequence[str]) -> tuple[str, bool]:
     """Run one script, showing what it prints; returns its part of the report and whether it ended well."""
+    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, sources {commit()}"
     purpose = (ast.get_docstring(ast.parse((HERE / script).read_text())) or "").partition("\n")[0]
     lines = []
     process = subprocess.Popen(
@@ -82,23 +82,32 @@ def section(script: str, options: Sequence[str]) -> tuple[str, bool]:
     if process.wait():
         lines.append(f"ended with exit code {process.returncode}\n")
     text = "".join(lines).strip("\n")
-    return f"\n## {script}\n\n{purpose}\n\n```text\n{text}\n```\n", process.returncode == 0
+    return f"## {script}\n\n{purpose}\n\nMeasured {began}.\n\n```text\n{text}\n```\n", process.returncode == 0
+
+
+def sections(report: Path | None) -> dict[str, str]:
+    """What an earlier report says of each script."""
+    if report is None or not report.exists():
+        return {}
+    parts = re.split(r"^(?=## )", report.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {part.split("\n", 1)[0].removeprefix("## "): part for part in parts}
 
 
 def main() -> None:
     parser = measure.options(__doc__)
     parser.add_argument("--report", type=Path, help="where the report goes (default: nowhere)")
+    parser.add_argument("--only", default=",".join(SCRIPTS), help="the scripts to run (default: all)")
     options = parser.parse_args()
-    text, failed = heading(), []
-    print(text, flush=True)
-    for script in SCRIPTS:
+    told, failed = sections(options.report), []
+    print(heading(), flush=True)
+    for script in options.only.split(","):
         print(f"\n{script}", flush=True)
-        part, well = section(script, options_of(script, options.runs, options.folder, options.smoke))
-        text += part
+        told[script], well = section(script, options_of(script, options.runs, options.folder, options.smoke))
         if not well:
             failed.append(script)
         if options.report:
-            options.report.write_text(text, encoding="utf-8")
+            whole = [heading(), *(told[each].rstrip("\n") + "\n" for each in SCRIPTS if each in told)]
+            options.report.write_text("\n".join(whole), encoding="utf-8")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
