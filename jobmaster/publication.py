@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -59,8 +60,9 @@ class Ready(msgspec.Struct, frozen=True):
 def digest_of(rows: Sequence[tuple[Any, ...]], lines: Lines) -> int:
     """64 bits of a window's finished rows, in order, and its line counters: the same on every node. O(cells)."""
     digest = blake2b(_encoder.encode(lines), digest_size=8)
-    for at in range(0, len(rows), CHUNK_ROWS):
-        digest.update(_encoder.encode(list(rows[at : at + CHUNK_ROWS])))
+    left = iter(rows)  # rows on disk are read once from front to back, never from a place
+    while chunk := list(islice(left, CHUNK_ROWS)):
+        digest.update(_encoder.encode(chunk))
     return int.from_bytes(digest.digest())
 
 

@@ -476,7 +476,7 @@ class PaneParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Put(Message, frozen=True, array_like=True):
     """One whole window. revision: (epoch, node, n). digest: of its rows. covers: event times it speaks for (a control line may
     cut it). status "open", "final", "revised". panes: for a sink that stores states instead of rows, the panes that end with this
-    window and not with an earlier one."""
+    window and not with an earlier one. left_out: rows that are not told, of a window that is too large for that."""
 
     job: JobId
     ballot: Ballot
@@ -492,6 +492,35 @@ class Put(Message, frozen=True, array_like=True):
     lines: tuple[Count, Count, Count, Count]
     rows: Any = ()
     panes: tuple[PaneParts, ...] = ()
+    left_out: Count = 0
+
+
+class PutPart(Message, frozen=True, array_like=True, gc=False):
+    """Part `at` of `of` of a window that is too large for one message. nbytes: of the whole, about. payload: a Put of the same
+    window and revision with some of its rows and panes (`srt/parcels.py`)."""
+
+    job: JobId
+    ballot: Ballot
+    version: Word
+    start: Micros
+    revision: Revision
+    at: Count
+    of: Count
+    nbytes: Count
+    payload: bytes
+
+
+class PartTell(Message, frozen=True, array_like=True, gc=False):
+    """The part came. begun: tells this gathering of the window's parts from an earlier one, which was lost. room: above 0, the
+    window is larger than this sink ever takes."""
+
+    job: JobId
+    version: Word
+    start: Micros
+    revision: Revision
+    at: Count
+    begun: Count
+    room: Count = 0
 
 
 class PutTell(Message, frozen=True, array_like=True, gc=False):
@@ -543,6 +572,21 @@ class Shown(Message, frozen=True, array_like=True):
     number: Count
     place: Count
     put: Message
+
+
+class ShownPart(Message, frozen=True, array_like=True, gc=False):
+    """Part `at` of `of` of a window for a watcher; each has a place of its own. payload: as in `PutPart`."""
+
+    job: JobId
+    number: Count
+    place: Count
+    ballot: Ballot
+    version: Word
+    start: Micros
+    revision: Revision
+    at: Count
+    of: Count
+    payload: bytes
 
 
 # Questions of an operator. Datagrams, again until answered.

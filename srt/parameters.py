@@ -21,6 +21,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     combine_us_max: int = 45 * MS
     # Rows that wait for one durable sink: 250 windows of 1,000 rows with 60 bytes each; the rest is read again.
     outbox_bytes_max: int = 16 << 20
+    # A larger window does not go to sinks. Both ends hold it under their memory's cap or on disk: 30 million groups of 35 bytes.
+    window_bytes_max: int = 1 << 30
     # Open windows are published four times a second: what an eye can follow.
     emit_us: int = 250 * MS
     # A bundle that is ahead waits for what is missing: several retransmissions.

@@ -97,6 +97,8 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     m.LedgerTell: lambda t: 2 * ID_BYTES * len(t.entries),
     m.Put: lambda p: MESSAGE_BYTES + _ROW_BYTES * len(p.rows) + _panes(p.panes),
     m.Shown: lambda s: size_of(s.put),
+    m.PutPart: lambda p: len(p.payload),
+    m.ShownPart: lambda s: len(s.payload),
     m.TreeTell: lambda t: _NODE_BYTES * len(t.children),
     m.Piece: lambda p: len(p.payload) - MESSAGE_BYTES // 2,
 }

@@ -95,6 +95,8 @@ KINDS = (
     Kind(61, m.LedgerTell, MIB),  # 5,000 entries of 60 bytes
     Kind(62, m.Put, 64 * MIB),
     Kind(63, m.PutTell, SMALL),
+    Kind(64, m.PutPart, 64 * MIB + SMALL),  # of frame_bytes_max, unless one part of a pane is larger
+    Kind(65, m.PartTell, SMALL),
     Kind(70, m.Frame, MIB),  # a piece of 512 KiB
     Kind(71, m.Piece, MIB),
     Kind(80, m.Watch, SMALL),
@@ -104,6 +106,7 @@ KINDS = (
     Kind(84, m.TreeTell, SMALL),
     Kind(85, m.StatusAsk, SMALL),
     Kind(86, m.StatusTell, SMALL),
+    Kind(87, m.ShownPart, 64 * MIB + SMALL),
 )
 BY_TYPE = {kind.type: kind for kind in KINDS}
 BY_NUMBER = {kind.number: kind for kind in KINDS}
