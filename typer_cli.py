@@ -421,8 +421,13 @@ def job_start(
     name: JobName,
     sql: Annotated[str, typer.Option(metavar="SQL", help="The question, in Spark SQL.")],
     source: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose lines: agents with a source of that name take part.")
-    ] = "access",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose lines: agents with a source of that name take part.",
+            show_default="what FROM says",
+        ),
+    ] = None,
     lateness: Annotated[
         str, typer.Option(metavar="SPAN", help="How long a window waits for late lines.")
     ] = "60s",

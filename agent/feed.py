@@ -16,10 +16,9 @@ from elf.agent.batch import Batch, Reject
 from elf.agent.blocks import Block, FileKey
 from elf.agent.fields import Format, Reason
 from elf.agent.parser import Parser
-from elf.agent.presets import COLUMN_TYPES
 from elf.agent.worker import Worker
 from elf.cbt._strings import Strings
-from elf.jobmaster.vector import STRING, Kind, SqlType, Vector
+from elf.jobmaster.vector import Kind, SqlType, Vector
 
 FUTURE_US = 5 * 60 * 1_000_000
 """A live line further than this ahead of the agent's clock is rejected: one wrong clock must not close every window."""
@@ -271,13 +270,17 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
 
 
 def complete(batch: Batch, worker: Worker) -> Batch:
-    """Columns that this file's format cannot fill are NULL, when another file's can."""
-    missing = [column for column in worker.plan.columns if column.name not in batch.columns]
+    """Columns that this file's format cannot fill, or has with another type, are NULL, when another file's can."""
+    missing = [
+        column
+        for column in worker.plan.columns
+        if column.name not in batch.columns or batch.columns[column.name].type != column.type
+    ]
     if not missing:
         return batch
     columns: dict[str, Vector] = dict(batch.columns)
     for column in missing:
-        columns[column.name] = null_vector(COLUMN_TYPES.get(column.name, STRING))
+        columns[column.name] = null_vector(column.type)
     return msgspec.structs.replace(batch, columns=columns)
 
 

@@ -21,7 +21,7 @@ from elf.agent.timers import Timed, Timers
 from elf.cbt.budget import Budget
 from elf.errors import PeerError
 from elf.jobmaster.directory import Directory
-from elf.jobmaster.job_spec import AgentAdvert, JobSpec, decode_job, is_readable
+from elf.jobmaster.job_spec import AgentAdvert, JobSpec, SourceColumns, decode_job, is_readable
 from elf.srt import messages as m
 from elf.srt.coded_links import CodedLinks
 from elf.srt.effects import Effect, Notice, Post, Read, Route, Send, Write
@@ -52,11 +52,11 @@ _FOR_OPERATORS = (m.Shown, m.WatchTell, m.TreeTell, m.StatusTell)
 class MeshNode:
     """One agent's part in the mesh.
 
-    `sources`: names of the sources it reads. `sinks`: of those it serves. `now` is always this node's own clock, in
-    microseconds. coded: links carry bytes, with a log's entries and states in this form; without it, messages as they are, among
-    nodes of one process. `has_room`: what is sent to a node now travels soon. `sign` puts this node's name to what it tells the
-    directory, `verify` decides whether to believe others there, `is_revoked` whether to go on believing them
-    (`elf.srt.security_items.Notary`); without these all are believed.
+    `sources`: names of the sources it reads, `columns`: what only they have. `sinks`: of those it serves. `now` is always this
+    node's own clock, in microseconds. coded: links carry bytes, with a log's entries and states in this form; without it,
+    messages as they are, among nodes of one process. `has_room`: what is sent to a node now travels soon. `sign` puts this
+    node's name to what it tells the directory, `verify` decides whether to believe others there, `is_revoked` whether to go on
+    believing them (`elf.srt.security_items.Notary`); without these all are believed.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class MeshNode:
         sink_of: SinkOf,
         stores_states: bool = False,
         sinks: Sequence[str] = (),
+        columns: Sequence[SourceColumns] = (),
         sign: Callable[[Item], Item] = lambda item: item,
         verify: Callable[[Item], bool] = lambda item: True,
         is_revoked: Callable[[Item], bool] = lambda item: False,
@@ -79,6 +80,7 @@ class MeshNode:
     ) -> None:
         self.id, self.name, self.parameters = me.id, name, parameters
         self.sources, self.sinks = tuple(sources), tuple(sinks)
+        self.columns = tuple(columns)
         self.life = me.incarnation
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
@@ -148,7 +150,9 @@ class MeshNode:
 
     def _advert(self, now: int, until_us: int) -> AgentAdvert:
         address = self.overlay.me.address
-        return AgentAdvert(self.name, self.sources, self.life, now, until_us, self.sinks, address)
+        return AgentAdvert(
+            self.name, self.sources, self.life, now, until_us, self.sinks, address, self.columns
+        )
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
         """A datagram came."""

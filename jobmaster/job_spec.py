@@ -67,9 +67,30 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Item("job", self.id, (self.number,), self.encode(), signature)
 
 
+COLUMNS_MAX, COLUMN_TYPES_MAX = 256, 16
+"""Of one source in an advert: names of one type, and types."""
+
+
+class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Columns that a source has beyond the canonical ones: type, as text, and the names of that type."""
+
+    source: Name
+    types: Annotated[
+        tuple[
+            tuple[
+                Annotated[str, Meta(min_length=1, max_length=32)],
+                Annotated[tuple[Name, ...], Meta(max_length=COLUMNS_MAX)],
+            ],
+            ...,
+        ],
+        Meta(max_length=COLUMN_TYPES_MAX),
+    ]
+
+
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What an agent offers: `sources` it follows, in which life, and since when; `sinks` it serves; `address` where others find
-    it. until_us: it has left for good, and none of its lines is at or past this (0: it has not)."""
+    it; `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is at or past
+    this (0: it has not)."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -78,6 +99,7 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until_us: Micros = 0
     sinks: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
     address: Annotated[str, Meta(max_length=255)] = ""
+    columns: Annotated[tuple[SourceColumns, ...], Meta(max_length=64)] = ()
 
     def encode(self) -> bytes:
         return _encoder.encode(self)

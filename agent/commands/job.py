@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from elf.agent import units
+from elf.agent.commands.streams import say
 from elf.agent.mesh import words as w
 from elf.agent.mesh.control import Control, socket_path
 from elf.agent.mesh.names import meant, unknown_job
-from elf.errors import UsageError
+from elf.errors import QueryError, UsageError
 from elf.jobmaster.job_spec import JobSpec, Version, decode_job
 from elf.srt.messages import Item
+
+if TYPE_CHECKING:
+    from elf.agent.mesh.columns import Schema
+    from elf.jobmaster.plan import Plan
 
 CONFIG = Path("/etc/elf/elf.toml")
 
@@ -24,7 +31,7 @@ class NewJob(msgspec.Struct, frozen=True):
 
     name: str
     sql: str
-    source: str = "access"
+    source: str | None = None
     lateness: str = "60s"
     emit: str = "250ms"
     keep: str = "1h"
@@ -41,9 +48,10 @@ def connect(agent: Path | None) -> Control:
 def start_command(new: NewJob, agent: Path | None) -> str:
     """Start a job everywhere; says what was done. Raises `ElfError`."""
     with connect(agent) as control:
-        held = _held(control, new.name)
+        held = _held(control, new.name, columns=True)
     former = decode_job(held.item) if held.item is not None else None
-    spec = _spec(new, held, former)
+    plan, notes = _plan(new, held)
+    spec = _spec(new, plan, held, former)
     if former is not None and not former.stopped:
         if _asks_the_same(former, spec):
             return f"job {new.name} runs already, with this query; nothing was changed"
@@ -51,8 +59,9 @@ def start_command(new: NewJob, agent: Path | None) -> str:
             f"job {new.name} runs already, with another query or other options; stop it first (elf job stop {new.name}), "
             "or choose another name"
         )
-    _check_names(new, held)
     _put(agent, _signed(spec, new.keys, held.signed, "start"))
+    for note in notes:
+        say(note)
     return f"job {new.name} was started; see its windows with: elf job watch {new.name}"
 
 
@@ -80,8 +89,8 @@ def list_command(output: str | None, agent: Path | None) -> str:
     return job_table(answer.jobs) if is_table(output) else as_json(answer.jobs)
 
 
-def _held(control: Control, name: str, *, exists: bool = False) -> w.JobHeld:
-    answer = control.one(w.JobGet(name, exists))
+def _held(control: Control, name: str, *, exists: bool = False, columns: bool = False) -> w.JobHeld:
+    answer = control.one(w.JobGet(name, exists, columns))
     assert isinstance(answer, w.JobHeld)
     return answer
 
@@ -91,17 +100,43 @@ def _put(agent: Path | None, item: Item) -> None:
         control.one(w.JobPut(item))
 
 
-def _spec(new: NewJob, held: w.JobHeld, former: JobSpec | None) -> JobSpec:
-    """Compiled here, so that no agent ever reads SQL. Raises QueryError, UsageError."""
-    from elf.agent.presets import COLUMN_TYPES
-    from elf.jobmaster.plan import digest, encode
+def _plan(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
+    """Compiled here, so that no agent ever reads SQL; and what is to be said of columns that not all agents have.
+
+    Raises QueryError, UsageError.
+    """
+    from elf.agent.mesh.columns import Schema
     from elf.jobmaster.query import compile as compile_query
+
+    _check_names(new, held)
+    sources = held.sources if new.source is None else (new.source,)
+    told = {name: held.schemas.get(name, w.HeldSource(0)) for name in sources}
+    schemas = {name: Schema(each.columns, each.followers) for name, each in told.items()}
+    try:
+        plan = compile_query(new.sql, {name: schema.types for name, schema in schemas.items()})
+    except QueryError:
+        for schema in schemas.values():
+            _check_types(schema, re.findall(r"\w+", new.sql))
+        raise
+    schema = schemas[plan.source]
+    columns = [column.name for column in plan.columns]
+    _check_types(schema, columns)
+    return plan, schema.lacking(columns)
+
+
+def _check_types(schema: Schema, columns: Sequence[str]) -> None:
+    if conflict := schema.conflict(columns):
+        raise UsageError(conflict)
+
+
+def _spec(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) -> JobSpec:
+    """Raises UsageError."""
+    from elf.jobmaster.plan import digest, encode
 
     lateness_us = _span("--lateness", new.lateness)
     emit_us, keep_us = _span("--emit", new.emit), _span("--keep", new.keep)
     if emit_us < 10_000:
         raise UsageError(f"--emit: expected a duration of at least 10ms, found {new.emit!r}")
-    plan = compile_query(new.sql, {new.source: COLUMN_TYPES})
     if plan.window is None and new.sinks:
         raise UsageError(
             "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute') "
@@ -112,7 +147,7 @@ def _spec(new: NewJob, held: w.JobHeld, former: JobSpec | None) -> JobSpec:
     return JobSpec(
         new.name,
         former.number + 1 if former is not None else 1,
-        new.source,
+        plan.source,
         (Version(digest(plan), encode(plan), new.sql),),
         lateness_us=lateness_us,
         keep_us=keep_us,
@@ -139,8 +174,10 @@ def _asks_the_same(former: JobSpec, spec: JobSpec) -> bool:
 
 
 def _check_names(new: NewJob, held: w.JobHeld) -> None:
-    """A source or a sink that no agent offers is a slip of the hand."""
-    if new.source not in held.sources:
+    """A source or a sink that no agent offers is a slip of the hand. Raises UsageError."""
+    if not held.sources:
+        raise UsageError("no agent of the mesh follows any log; add a [[source]] to one")
+    if new.source is not None and new.source not in held.sources:
         raise _nobody("source", "--source", new.source, held.sources)
     for sink in new.sinks:
         if sink not in held.sinks:

@@ -43,6 +43,8 @@ from elf.agent.source import GRACE_S
 from elf.agent.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
+from elf.jobmaster.plan import Column
+from elf.jobmaster.sql_types import SqlType
 from elf.srt.effects import Read
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
@@ -122,6 +124,8 @@ class MeshSource:
         )
         self._parsing = Parsing(timezone, agent, line_max, strings_max)
         self._readings: dict[tuple[JobId, int], Reading] = {}
+        self._types: dict[str, SqlType] = {}
+        self._odd: set[str] = set()
         self._front: dict[int, ParseState] = {}
         self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
         self._missing: dict[int, tuple[float, float]] = {}  # since when, and when that was last so
@@ -229,7 +233,9 @@ class MeshSource:
 
     def _ask_columns(self) -> None:
         """Those of all jobs; what was gathered is settled where they change."""
-        columns = frozenset[str]().union(*(reading.rows.columns for reading in self._readings.values()))
+        asked = frozenset[Column]().union(*(reading.rows.columns for reading in self._readings.values()))
+        self._types = {column.name: column.type for column in asked}
+        columns = frozenset(self._types) | {"time"}
         if columns != self._parsing.columns:
             self._settle()
             self._parsing.ask(columns)
@@ -428,6 +434,7 @@ class MeshSource:
         format = self.formats.of(block)
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
+        self._tell_types(batch)
         for reading, place in takers:
             try:
                 reading.take(place, block, batch, before)
@@ -435,6 +442,17 @@ class MeshSource:
                 self._drop(reading, error)
         advance(state, batch, block.too_long)
         return batch
+
+    def _tell_types(self, batch: Batch) -> None:
+        """A job was compiled where a column of this name is something else: it has NULL here (`elf.agent.feed.complete`)."""
+        for name, vector in batch.columns.items():
+            asked = self._types.get(name, vector.type)
+            if asked != vector.type and name not in self._odd:
+                self._odd.add(name)
+                self._said.append(
+                    f"{self.name}: column {name} is {vector.type} here and {asked} to a job; that has NULL for it in this log's "
+                    "lines. Let all agents log it alike (their format)"
+                )
 
     def _drop(self, reading: Reading, error: Exception) -> None:
         """It may have taken half a block. Its next read begins anew; the others have nothing to do with it."""

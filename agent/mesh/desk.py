@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Protocol
 
 from elf.agent.mesh import words as w
+from elf.agent.mesh.columns import held_columns
 from elf.agent.mesh.names import unknown_job
 from elf.agent.mesh.status import (
     MEMBERS_MAX,
@@ -100,7 +102,7 @@ class Desk:
         if isinstance(request, w.JobGet):
             if request.exists:
                 await self._heard_of(request.name)
-            yield self._job_held(request.name)
+            yield self._job_held(request.name, request.columns)
         elif isinstance(request, w.JobPut):
             yield self._put_job(request.item)
         elif isinstance(request, w.JobList):
@@ -119,16 +121,23 @@ class Desk:
 
     # Jobs.
 
-    def _job_held(self, name: str) -> w.JobHeld:
+    def _job_held(self, name: str, columns: bool) -> w.JobHeld:
         item = self._directory.get("job", job_id(name))
-        adverts = [advert for _, advert in self.adverts()]
+        adverts = [advert for _, advert in self.adverts() if not advert.until_us]
+        sources = Counter(source for advert in adverts for source in set(advert.sources))
+        told = [advert for advert in adverts if advert.columns]
+        schemas = {
+            source: w.HeldSource(count, held_columns(told, source))
+            for source, count in (sources.items() if columns else ())
+        }
         return w.JobHeld(
             item,
             self._running(),
-            tuple(sorted({source for advert in adverts for source in advert.sources})),
+            tuple(sorted(sources)),
             tuple(sorted({sink for advert in adverts for sink in sinks_of(advert)})),
             self._host.clock_us(),
             self._host.is_signed,
+            schemas,
         )
 
     def _put_job(self, item: Item) -> w.Done:

@@ -25,12 +25,14 @@ from elf.agent import state_dir
 from elf.agent.allocator import resident_bytes
 from elf.agent.config import Config
 from elf.agent.mesh.clock import Clock
+from elf.agent.mesh.columns import advertised, retold
 from elf.agent.mesh.control import SOCKET, ControlServer
 from elf.agent.mesh.cuts import MeshSource
 from elf.agent.mesh.desk import Desk
 from elf.agent.mesh.identity import claim, own_key
 from elf.agent.mesh.metrics import MetricsServer, health, metrics
 from elf.agent.mesh.seeds import Seeds
+from elf.agent.mesh.seen_columns import SeenColumns
 from elf.agent.mesh.share import CpuShare
 from elf.agent.mesh.store import Store
 from elf.agent.mesh.told import Told
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 SLEEP_S_MAX = 1.0
 """A timer sleeps no longer, so that a clock that was set is noticed."""
 READ_RETRY_S = 5.0
+COLUMNS_S = 10.0
+"""A format that is told by a log's first lines is known to all so soon after these are written."""
 DRAIN_S = 0.5
 """For what the disk was given."""
 ANSWER_S = 0.1
@@ -80,6 +84,7 @@ class Host:
         self.told = Told(notices, self.name_of)
         self.clock = Clock()
         self.sources: dict[str, MeshSource] = {}
+        self._columns: dict[str, SeenColumns] = {}
         self.node: MeshNode
         self.transport: Transport
         self.store: Store
@@ -158,6 +163,7 @@ class Host:
             budget=self.budget,
             sink_of=self._sink_of,
             sinks=[sink.name for sink in self.mesh.sinks],
+            columns=advertised({name: seen.look() for name, seen in self._columns.items()}),
             stores_states=True,
             coded=LOG,
             has_room=self.transport.has_room,
@@ -202,6 +208,7 @@ class Host:
                 agent=self.config.agent.name,
                 idle_grace_us=self.mesh.parameters.idle_grace_us,
             )
+            self._columns[section.name] = SeenColumns(section.format, section.paths)
             thread = self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
             opened.callback(self.sources[section.name].close)
             opened.callback(thread.shutdown, cancel_futures=True)
@@ -215,10 +222,11 @@ class Host:
                 f"{control.path}: {error.strerror}; commands could not reach this agent"
             ) from error
         figures = await self._open_metrics()
+        looks = asyncio.create_task(self._look_at_columns())
         try:
             waits = [asyncio.create_task(event.wait()) for event in (stop, self._left)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
+            for wait in (*waits, looks):
                 wait.cancel()
             if self._left.is_set():
                 await asyncio.sleep(ANSWER_S)
@@ -416,6 +424,20 @@ class Host:
             )
         )
         self._loop.call_later(READ_RETRY_S, self._read, read)
+
+    async def _look_at_columns(self) -> None:
+        """Where formats are told by lines, a log may get others."""
+        while any(seen.is_detected for seen in self._columns.values()):
+            await asyncio.sleep(COLUMNS_S)
+            found = {
+                name: await self._loop.run_in_executor(self._threads[name], seen.look)
+                for name, seen in self._columns.items()
+            }
+            held = self.node.directory.get("agent", self.node.id)
+            if self.node.columns != advertised(found) and held is not None and not self._is_over:
+                self.node.columns = advertised(found)
+                advert = retold(decode_agent(held), self.node.columns).item(self.node.id)
+                self.submit(advert if self.notary is None else self.notary.sign(advert))
 
     # Who is who.
 

@@ -15,7 +15,7 @@ from elf.agent.feed import complete, select
 from elf.agent.worker import Worker
 from elf.cbt.rows import Op
 from elf.jobmaster.lanes import LINE_OPS, family_ops, group_ops
-from elf.jobmaster.plan import Plan
+from elf.jobmaster.plan import Column, Plan
 from elf.jobmaster.schedule import AFTER_ALL, plan_of
 from elf.srt.messages import Micros, Schedule
 from elf.srt.partial import Part, merge_parts
@@ -49,10 +49,9 @@ class JobRows:
         ]
 
     @property
-    def columns(self) -> frozenset[str]:
-        """What the parser must fill."""
-        asked = {column.name for worker in self._workers.values() for column in worker.plan.columns}
-        return frozenset(asked | {"time"})
+    def columns(self) -> frozenset[Column]:
+        """What the parser must fill, besides `time`."""
+        return frozenset(column for worker in self._workers.values() for column in worker.plan.columns)
 
     @property
     def nbytes(self) -> int:

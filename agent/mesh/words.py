@@ -28,10 +28,11 @@ class Request(msgspec.Struct, frozen=True, tag=True):
 
 class JobGet(Request, frozen=True, tag=True):
     """One job as the directory has it, and what a new one needs to know. Answer: `JobHeld`. exists: it was started somewhere, so
-    wait a moment for the word of it."""
+    wait a moment for the word of it. columns: also those of all sources."""
 
     name: Name
     exists: bool = False
+    columns: bool = False
 
 
 class JobPut(Request, frozen=True, tag=True):
@@ -87,9 +88,25 @@ class Failed(Answer, frozen=True, tag=True):
     usage: bool = False
 
 
+class HeldColumn(msgspec.Struct, frozen=True):
+    """A column of a source beyond the canonical ones, with a type. count: of the agents that have it so; agents: some of them."""
+
+    name: str
+    type: str
+    count: int
+    agents: tuple[str, ...]
+
+
+class HeldSource(msgspec.Struct, frozen=True):
+    """followers: how many agents have the source. A column may be there with several types."""
+
+    followers: int
+    columns: tuple[HeldColumn, ...] = ()
+
+
 class JobHeld(Answer, frozen=True, tag=True):
     """item: None where there never was such a job. names: of the jobs that run. sources, sinks: what agents offer. now_us: the
-    agent's clock. signed: whether the mesh takes signed jobs only."""
+    agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, where they were asked for."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -97,6 +114,7 @@ class JobHeld(Answer, frozen=True, tag=True):
     sinks: tuple[str, ...]
     now_us: int
     signed: bool
+    schemas: dict[str, HeldSource] = {}
 
 
 class JobLine(msgspec.Struct, frozen=True):
