@@ -26,6 +26,7 @@ from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_item, ballot_of,
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.master import Master
 from elf.jobmaster.succession import Role, Serve, Succession
+from elf.jobmaster.told_schedule import ToldSchedule, decode_schedule, schedule_item
 from elf.srt import messages as m
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.events import Cut
@@ -395,6 +396,9 @@ class JobSeat:
                 effects += self._serve(change, now)
             else:
                 effects += self._step_down(now)
+        if self.master is not None and (schedule := self.master.take_schedule()):
+            state, ballot = self.master.state, self.master.ballot
+            self._items.append(schedule_item(self.job, ballot, state.spec, schedule))
 
     def _sinks(self) -> list[NodeId]:
         return [sink for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
@@ -413,6 +417,7 @@ class JobSeat:
             self._served,
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
+            told=self._told_schedule(),
         )
         self._gather()
         self._items.append(ballot_item(self.job, serve.ballot))
@@ -421,6 +426,11 @@ class JobSeat:
         effects += self.master.begin(now)
         effects += self.master.adverts(self._adverts(), now)
         return effects + self.master.forget(self._revoked, now)
+
+    def _told_schedule(self) -> ToldSchedule | None:
+        """What a master of this job said last of its log's schedule."""
+        item = self._directory.get("schedule", self.job)
+        return None if item is None else decode_schedule(item)
 
     def _propose(self, entry: AnyEntry) -> int:
         return self.succession.propose(entry, self._now)

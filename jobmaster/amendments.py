@@ -1,6 +1,7 @@
 """How a job changes at its master: the line of a new version goes into the log, and then to everybody.
 
     spec of a higher rank -> due -> CONTROL proposed -> in the log -> multicast, again while a lane is open
+                                                                   -> told to the directory, for whoever finds no log
 
 One change at a time: while a CONTROL is not in the log, the next one waits, and so do windows.
 """
@@ -14,11 +15,13 @@ from elf.jobmaster.job_state import JobState
 from elf.jobmaster.proposals import Proposals
 from elf.jobmaster.publication import Publication
 from elf.jobmaster.schedule import lane_from, next_number
-from elf.srt.messages import Ballot, Control, Line, Micros
+from elf.jobmaster.told_schedule import ToldSchedule
+from elf.srt.messages import Ballot, Control, Line, Micros, Schedule
 
 
 class Amendments:
-    """`spec`: the newest that was heard of, of which maybe not all is in force."""
+    """`spec`: the newest that was heard of, of which maybe not all is in force. told: the schedule that an earlier log had, for a
+    log that begins now."""
 
     def __init__(
         self,
@@ -28,11 +31,14 @@ class Amendments:
         log: Proposals,
         publication: Publication,
         repeat_us: int,
+        told: ToldSchedule | None = None,
     ) -> None:
         self.spec, self.rank, self.ballot = spec, max(state.spec, rank_of(spec)), ballot
         self._state, self._log, self._publication = state, log, publication
         self._index = 0  # a CONTROL that is proposed and not committed, or 0
         self._words: list[Control] = []
+        self._told = told
+        self._is_news = bool(state.schedule)  # the directory is to hear of the log's schedule
         self._repeat_us = repeat_us
         self._repeat_at: int | None = None
 
@@ -78,11 +84,20 @@ class Amendments:
     def _line_us(self, now: int) -> Micros:
         """Where the new version begins, by the spec's mode."""
         spec, at = self.spec, self.spec.line_us or now
+        if (line_us := self.decided()) is not None:
+            return line_us
         if spec.mode == "restate":
             return self._publication.oldest_open(at)
         if spec.mode == "next":
             return next_boundary((self._log.ahead.schedule[-1].plan, spec.versions[-1].plan), at)
         return at
+
+    def decided(self) -> Micros | None:
+        """Where an earlier log has put this line, if the directory knows: windows may have been published by it."""
+        told = self._told
+        if told is None or told.rank != self.rank or told.lines[-1].version != self.spec.versions[-1].digest:
+            return None
+        return told.lines[-1].from_us
 
     def announce(self) -> None:
         """CONTROL*: the line is in the log before anybody hears of it."""
@@ -97,6 +112,15 @@ class Amendments:
         """A CONTROL is in the log."""
         if index >= self._index:
             self._index = 0
+        self._is_news = True
+
+    def take_news(self) -> Schedule:
+        """The schedule of the log, once when it has changed or this master begins; () for a job that was never changed."""
+        if not self._is_news:
+            return ()
+        self._is_news = False
+        schedule = self._state.schedule
+        return schedule if len(schedule) > 1 or schedule[0].from_us else ()
 
     def take_words(self) -> list[Control]:
         """Messages for the tree's multicast, once each."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from elf.srt.parameters import Parameters
 
 Key = tuple[str, bytes]
-KINDS = ("agent", "ballot", "job", "revoked")
+KINDS = ("agent", "ballot", "job", "revoked", "schedule")
 NAME_BYTES_MAX = 64
 STAMP_MAX = 4
 BODY_BYTES_MAX = 1 << 20

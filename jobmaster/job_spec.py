@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from elf.errors import PeerError
+from elf.jobmaster.told_schedule import decode_schedule
 from elf.srt.ids import NodeId, job_id
 from elf.srt.messages import COUNT_MAX, Ballot, Item, Micros
 
@@ -183,4 +184,5 @@ _READERS: dict[str, Callable[[Item], object]] = {
     "job": decode_job,
     "agent": decode_agent,
     "ballot": ballot_of,
+    "schedule": decode_schedule,
 }

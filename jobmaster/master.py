@@ -50,6 +50,7 @@ from elf.jobmaster.parking import Parking
 from elf.jobmaster.positions import Fit, Place
 from elf.jobmaster.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.publication import Publication, Ready
+from elf.jobmaster.told_schedule import ToldSchedule
 from elf.jobmaster.watchers import Watchers, without_panes
 from elf.sinks.result import Window
 from elf.srt.effects import Effect, Notice, Post, Send
@@ -68,6 +69,7 @@ from elf.srt.messages import (
     Position,
     Put,
     PutTell,
+    Schedule,
     Slot,
     Split,
     Watch,
@@ -86,8 +88,9 @@ class Master:
 
     propose: puts an entry into the log and returns its index; it counts when it comes back through `committed`. room: how many
     more may be proposed now; without room bundles wait, and the rest is taken up again later. sinks: durable ones, which keep a
-    ledger; stores_states: they take the states of panes, not only rows. Every public method takes the node's clock and returns
-    effects; `fence` is a higher ballot that a sink told: the node must step down.
+    ledger; stores_states: they take the states of panes, not only rows. told: the schedule of an earlier log, as the directory
+    has it: a log that begins goes on with it. Every public method takes the node's clock and returns effects; `fence` is a higher
+    ballot that a sink told: the node must step down.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Master:
         sinks: Sequence[NodeId] = (),
         room: Callable[[], int] = lambda: ROOM_KEPT << 16,
         stores_states: bool = False,
+        told: ToldSchedule | None = None,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -122,7 +126,10 @@ class Master:
         self.watchers = Watchers(self.job, ballot, parameters, self._again, self.publication.newest_finals)
         self._commits: dict[NodeId, list[BundleId]] = {}
         self._out: list[Effect] = []
-        self.amendments = Amendments(spec, state, ballot, self.log, self.publication, parameters.ask_us_max)
+        self._told = told if not state.schedule else None
+        self.amendments = Amendments(
+            spec, state, ballot, self.log, self.publication, parameters.ask_us_max, self._told
+        )
         self._published: list[Window] = []
         self._told_at: dict[NodeId, int] = {}  # when a worker was told its places
         self._emit_at: int | None = None
@@ -137,7 +144,7 @@ class Master:
         """The first call: a log that is empty begins, sinks are asked, and what the log holds is looked at."""
         if not self.state.schedule:
             self.attendance.is_new = True
-            self.log.enter(first_entry(self.spec, self.ballot, now))
+            self.log.enter(first_entry(self.spec, self.ballot, now, self._told))
         self.log.enter(Serve(self.ballot))
         self.amendments.go_on(now)
         self._forget_at = now + self.attendance.silence.look_us
@@ -342,6 +349,10 @@ class Master:
     def take_multicast(self) -> list[Control]:
         """Messages for the tree's multicast, once each."""
         return self.amendments.take_words()
+
+    def take_schedule(self) -> Schedule:
+        """What the directory should hear of the log's schedule, once each; () for nothing."""
+        return self.amendments.take_news()
 
     # ---- windows ----
 

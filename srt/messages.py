@@ -164,8 +164,8 @@ class Routed(Message, frozen=True, array_like=True, gc=False):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An entry of the directory. kind: "job", "agent", "ballot", "revoked"; of two with one key the higher (stamp, digest of
-    body) stays."""
+    """An entry of the directory. kind: "job", "agent", "ballot", "schedule", "revoked"; of two with one key the higher
+    (stamp, digest of body) stays."""
 
     kind: Word
     name: bytes

@@ -5,6 +5,7 @@
     "job"     | an operator                          |
     "agent"   | an agent                             | of itself: the item's name is the hash of its CURVE key
     "ballot"  | an agent                             | for itself: the ballot names it
+    "schedule"| an agent                             | for itself: its ballot names it
     "revoked" | the authority                        | the name is a certificate's serial
 
     signature = version(1) signed_s(8) signature(64) proof(the signer's; the authority needs none)
@@ -48,7 +49,9 @@ from elf.srt.typed import parse
 VERSION = 1
 CONTEXT = b"elf item"
 HEAD_BYTES = 1 + 8 + SIGNATURE_BYTES
-ROLE_OF = {"job": "operator", "agent": "agent", "ballot": "agent"}
+ROLE_OF = {"job": "operator", "agent": "agent", "ballot": "agent", "schedule": "agent"}
+BALLOT_PARTS = {"ballot": 3, "schedule": 4}
+"""Of a stamp that begins with a ballot: its epoch and two halves of the node, and what else."""
 
 
 class Revocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -142,7 +145,7 @@ def _check_role(certificate: Certificate, item: Item) -> None:
             f"{certificate.name!r} signed a {item.kind} item as {certificate.role}; "
             + (f"that takes keys of the role {role}" if role else "nobody may"),
         )
-    about = item.name if item.kind == "agent" else _ballot_node(item) if item.kind == "ballot" else None
+    about = item.name if item.kind == "agent" else _ballot_node(item) if item.kind in BALLOT_PARTS else None
     if about is not None and about != certificate.id:
         raise TrustError(
             "identity", f"{certificate.name!r} signed a {item.kind} item of another node; look at that host"
@@ -151,7 +154,7 @@ def _check_role(certificate: Certificate, item: Item) -> None:
 
 def _ballot_node(item: Item) -> bytes:
     """The node that a ballot names, of which the stamp holds two halves."""
-    if len(item.stamp) != 3 or any(not 0 <= part < 1 << 64 for part in item.stamp):
+    if len(item.stamp) != BALLOT_PARTS[item.kind] or any(not 0 <= part < 1 << 64 for part in item.stamp):
         return b""
     return item.stamp[1].to_bytes(8) + item.stamp[2].to_bytes(8)
 

@@ -24,11 +24,12 @@ from elf.jobmaster.plan import decode as decode_plan
 from elf.jobmaster.plan import encode as encode_plan
 from elf.jobmaster.record_codec import RecordDecoder, RecordEncoder
 from elf.jobmaster.states_told import PackedValues
+from elf.jobmaster.told_schedule import decode_schedule, schedule_item
 from elf.sinks.result import Lines, PaneState, StateColumn, encode_part
 from elf.srt import handshake
 from elf.srt.addresses import parse_address
 from elf.srt.ids import node_id
-from elf.srt.messages import Item, Piece, StateAsk
+from elf.srt.messages import Item, Line, Piece, StateAsk
 from elf.srt.part_codec import pack_parts
 from elf.srt.pieces import LinkCodec
 from elf.srt.result_rows import WireRows, pack_rows, unpack_rows
@@ -131,6 +132,14 @@ CASES: dict[str, Case] = {
         [AgentAdvert("web1", ("access",), 5).encode()], lambda d: decode_agent(item("agent", d, (5, 0)))
     ),
     "ballot": Case([struct.pack(">3Q", *ballot_item(b"J" * 16, (3, b"M" * 16)).stamp)], read_ballot),
+    "schedule": Case(
+        [
+            schedule_item(
+                b"J" * 16, (3, b"M" * 16), (1, b"d"), (Line(1, "v", 5, b""), Line(2, "w", 9, b""))
+            ).body
+        ],
+        lambda d: decode_schedule(item("schedule", d, (3, 4, 5, 6))),
+    ),
     "plan": Case([encode_plan(plan_of())], decode_plan),
     "rows": Case(
         [

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from elf.jobmaster.directory import REFUSED_MAX, Directory
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, Version, ballot_item
+from elf.jobmaster.told_schedule import schedule_item
 from elf.srt.effects import Notice, Write
-from elf.srt.messages import GossipItems, Item
+from elf.srt.messages import GossipItems, Item, Line
 from elf.srt.parameters import Parameters
 from elf.srt.security import DAY_S, SKEW_S, Authority, Keys, Trust, TrustError
 from elf.srt.security_items import (
@@ -44,6 +45,10 @@ def advert(keys: Keys, life: int = 1) -> Item:
     return AgentAdvert(keys.certificate.name, ("access",), life).item(keys.id)
 
 
+def schedule(keys: Keys) -> Item:
+    return schedule_item(b"j" * 16, (1, keys.id), (1, b""), (Line(1, "v", 5, b""),))
+
+
 def ballot(keys: Keys, epoch: int = 1) -> Item:
     return ballot_item(b"j" * 16, (epoch, keys.id))
 
@@ -57,8 +62,8 @@ def reason(item: Item, now_s: int = NOW, believer: Trust | None = None) -> str:
 
 @pytest.mark.parametrize(
     ("keys", "item"),
-    [(ANN, job()), (WEB1, advert(WEB1)), (WEB1, ballot(WEB1))],
-    ids=["job", "agent", "ballot"],
+    [(ANN, job()), (WEB1, advert(WEB1)), (WEB1, ballot(WEB1)), (WEB1, schedule(WEB1))],
+    ids=["job", "agent", "ballot", "schedule"],
 )
 def test_who_may_say_it_is_believed(keys: Keys, item: Item) -> None:
     signed = sign_item(keys, item, NOW)
@@ -76,6 +81,8 @@ def test_who_may_say_it_is_believed(keys: Keys, item: Item) -> None:
         (ANN, ballot(WEB1), "role"),
         (WEB2, advert(WEB1), "identity"),
         (WEB2, ballot(WEB1), "identity"),
+        (ANN, schedule(WEB1), "role"),
+        (WEB2, schedule(WEB1), "identity"),
         (ANN, Item("secrets", b"x", (1,), b""), "role"),
     ],
 )
