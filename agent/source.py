@@ -29,6 +29,7 @@ from elf.agent import names
 from elf.agent.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey
 from elf.agent.content import Plain
 from elf.agent.finding import Finder
+from elf.agent.first_seen import FirstSeen
 from elf.agent.follow import Followed, Replaced
 from elf.agent.identity import FileState
 from elf.agent.known import Known
@@ -66,8 +67,7 @@ class Source:
 
         grace_s: how long a rotated file is still watched for more after it last grew.
         """
-        self.name, self.grace_s = name, grace_s
-        self.name, self.grace_s = name, grace_s
+        self.name, self.grace_s, self._line_max = name, grace_s, line_max
         self.lost_bytes = 0
         """Bytes that were known of and vanished before they could be read."""
         self.idle_since: float | None = None
@@ -158,6 +158,38 @@ class Source:
     def files(self) -> Mapping[int, Followed]:
         """The files that it knows, by generation: to be looked at."""
         return self._known.files
+
+    def begin_at(self, firsts: Sequence[FirstSeen]) -> dict[int, int]:
+        """Of these files, of which nothing was read, do not read what they held then. Where each begins, by generation; -1: that
+        was all of it. O(n)."""
+        begun = {}
+        by_inode = {(first.device, first.inode): first for first in firsts}
+        for file in self._known.files.values():
+            untouched = not (file.state.offset or file.state.done or file.denied)
+            first = by_inode.get(file.inode) if file.inode is not None else None
+            if not untouched or first is None or file.size < first.size or not first.begins(file.path):
+                continue
+            try:
+                begin = self._begin_behind(file, first.size)
+            except (OSError, SourceError) as error:
+                self._known.deny(file, error)
+            else:
+                if begin:
+                    begun[file.state.generation] = begin
+        return begun
+
+    def _begin_behind(self, file: Followed, size: int) -> int:
+        file.close()
+        with reading(file.path) as content:
+            if file.size == size and (
+                not isinstance(content, Plain) or file.inode not in self._known.writable
+            ):
+                file.take_as_read(content, size, unseen=True)
+                return -1
+            if isinstance(content, Plain):
+                file.start_at(content, size, self._line_max)
+                file.content = None  # opened again where it is read
+        return file.state.offset
 
     def pass_over(self, before_ns: int) -> list[Followed]:
         """Do not read rotated files last written before then and of which nothing was read. These are they. O(n)."""

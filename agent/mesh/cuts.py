@@ -89,15 +89,16 @@ class MeshSource:
         *,
         agent: str = "",
         idle_grace_us: Micros = 5_000_000,
+        start: str = "beginning",
         line_max: int = LINE_MAX,
         block_bytes: int = BLOCK_BYTES,
         cut_bytes: int = CUT_BYTES,
         grace_s: float = GRACE_S,
         strings_max: int = 8 << 20,
     ) -> None:
-        """`agent`: its name, for the column of that name. idle_grace_us: a source that has given no line for so long is idle, and
-        its promise lags the clock by as much (at least what the server buffers). Raises FormatError, UsageError for a zone that
-        is unknown."""
+        """`agent`: its name, for the column of that name. start: see `LogFiles`. idle_grace_us: a source that has given no line
+        for so long is idle, and its promise lags the clock by as much (at least what the server buffers). Raises FormatError,
+        UsageError for a zone that is unknown."""
         self.name, self.counters, self.totals = name, Counters(), Totals()
         self._worker, self._budget = worker, budget
         self._idle_grace_us, self._cut_bytes, self._grace_s = idle_grace_us, cut_bytes, grace_s
@@ -117,6 +118,7 @@ class MeshSource:
             line_max=line_max,
             block_bytes=block_bytes,
             grace_s=grace_s,
+            start=start,
         )
         self._source = self._files.source
         self.formats = FormatChoice(
@@ -212,8 +214,6 @@ class MeshSource:
             self._source.close()
             self._budget.reserve(f"source {self.name}", 0)
 
-    # Files.
-
     # Jobs.
 
     def _resume(self, read: Read, schedule: Schedule) -> Reading:
@@ -221,7 +221,10 @@ class MeshSource:
         key = (read.job, read.lane)
         reading = self._readings.get(key)
         if reading is None or not reading.goes_on(read, schedule):
-            reading = self._readings[key] = Reading(read, schedule, self._worker)
+            has_files = any(slot[1] for slot in read.positions)
+            counts_all, is_known = self._files.notes.counts_all(read.job, has_files)
+            self._files.is_dirty |= not is_known
+            reading = self._readings[key] = Reading(read, schedule, self._worker, counts_all)
             self._ask_columns()
         reading.read_s = self._files.now_s
         self._readings = {

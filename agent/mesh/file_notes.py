@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from elf.agent.first_seen import FirstSeen
 from elf.agent.source import SourceState
 
 LINE_BYTES = 1024
@@ -25,6 +26,7 @@ LINE_BYTES = 1024
 MARKS_MAX = 512
 """Marks of one file, 16 bytes each. When there are more, every second one goes: of 1 GB there is one each 2 to 4 MB."""
 MARK_BYTES = 64 << 10
+JOBS_MAX = 1_000
 BEGUN_MAX = 10_000
 """First lines whose number of files is remembered, 12 bytes each."""
 MAGIC = b"elf-notes-1 "
@@ -34,7 +36,8 @@ class FileNote(msgspec.Struct, array_like=True):
     """generation: what the `Source` calls it. fingerprint: of its first line; 0 until there is one. ordinal: how many other files
     have begun like that. bases: where it begins, and where it went on after it had been closed. highest_us: of the event times
     read; marks: (offset, highest before it). length: once that is known. lost: it went before its end was read.
-    over_us: nothing in it is past this (a file that was not read, because it was last written before what was asked for)."""
+    over_us: nothing in it is past this (a file that was not read, because it was last written before what was asked for).
+    begin: what is before it was there when the agent was first started, and does not count (-1: all of the first part)."""
 
     generation: int
     fingerprint: int = 0
@@ -45,6 +48,7 @@ class FileNote(msgspec.Struct, array_like=True):
     marks: list[tuple[int, int]] = []
     lost: bool = False
     over_us: int | None = None
+    begin: int = 0
 
     def identity(self, part: int = 0) -> int:
         """Of what begins at `bases[part]`: 63 bits, not 0."""
@@ -74,13 +78,17 @@ class FileNote(msgspec.Struct, array_like=True):
 
 class Saved(msgspec.Struct, array_like=True):
     """What `Notes.save` writes. begun: first lines, and how many files began so. copies: a copy's or archive's
-    generation, and that of the file whose lines it holds."""
+    generation, and that of the file whose lines it holds. firsts: files that were there when the agent was first started;
+    `source` is None until it has read for the first time. joined: jobs it was ever read for, and whether the mesh knew files of
+    this agent before."""
 
-    source: SourceState
+    source: SourceState | None
     notes: list[FileNote]
     begun: dict[int, int]
     time_max: int | None = None
     copies: dict[int, int] = {}
+    firsts: list[FirstSeen] = []
+    joined: dict[bytes, bool] = {}
 
 
 def first_line(head: bytes, whole: bool) -> bytes | None:
@@ -107,7 +115,10 @@ class Notes:
         self._path, self._notice = path, notice
         saved = self._load()
         self.source = saved.source if saved else None
-        """Where the source stood when it was saved; None at the very first start."""
+        """Where the source stood when it was saved; None if it has never read."""
+        self.is_new = saved is None
+        self.firsts = saved.firsts if saved else []
+        self._joined = saved.joined if saved else {}
         self.time_max = saved.time_max if saved else None
         self._begun = saved.begun if saved else {}
         self.files = {note.generation: note for note in saved.notes} if saved else {}
@@ -162,10 +173,29 @@ class Notes:
             for part in range(len(note.bases)):
                 self.by_identity.pop(note.identity(part), None)
 
-    def save(self, source: SourceState, time_max: int | None) -> None:
+    def counts_all(self, job: bytes, has_files: bool) -> tuple[bool, bool]:
+        """Whether lines before `FileNote.begin` count for a job, and whether that was known. has_files: the mesh has files of
+        this agent in the job; if it is read here for the first time, then what was known here before is lost, and nothing
+        but the job itself says where to begin."""
+        known = job in self._joined
+        if not known:
+            self._joined[job] = has_files
+            if len(self._joined) > JOBS_MAX:
+                del self._joined[next(iter(self._joined))]
+        return self._joined[job], known
+
+    def save(self, source: SourceState | None, time_max: int | None) -> None:
         """Write all of it, in place of what was there. What a crash takes of it is found out again from the files."""
         data = msgspec.msgpack.encode(
-            Saved(source, list(self.files.values()), self._begun, time_max, self.copies)
+            Saved(
+                source,
+                list(self.files.values()),
+                self._begun,
+                time_max,
+                self.copies,
+                self.firsts,
+                self._joined,
+            )
         )
         new = self._path.with_suffix(".new")
         try:

@@ -207,6 +207,7 @@ class Host:
                 self.config.agent.state_dir,
                 agent=self.config.agent.name,
                 idle_grace_us=self.mesh.parameters.idle_grace_us,
+                start=section.start,
             )
             self._columns[section.name] = SeenColumns(section.format, section.paths)
             thread = self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elf.agent.blocks import Block
 from elf.agent.feed import FUTURE_US
+from elf.agent.first_seen import first_seen
 from elf.agent.follow import Followed
 from elf.agent.mesh.file_notes import FileNote, Notes, first_line
 from elf.agent.mesh.rescan import Rescan, holds, open_known
@@ -23,7 +24,8 @@ HEAD_BYTES = 64 << 10
 
 
 class LogFiles:
-    """A `Source` and the notes of its files. `source`: it reads each byte once. clock_us, now_s: of the last look;
+    """A `Source` and the notes of its files. start: "end" or "beginning", where files begin that are there at the very first
+    start. `source`: it reads each byte once. clock_us, now_s: of the last look;
     scan_clock_us, scan_s: of the last scan."""
 
     def __init__(
@@ -36,9 +38,13 @@ class LogFiles:
         line_max: int,
         block_bytes: int,
         grace_s: float,
+        start: str,
     ) -> None:
         self._line_max, self._block_bytes = line_max, block_bytes
         self.notes = Notes(state_dir / f"source-{name}", notice)
+        if self.notes.is_new and start == "end":
+            self.notes.firsts = first_seen(patterns)
+            self.notes.save(None, None)
         self.source = Source(
             name,
             patterns,
@@ -65,6 +71,9 @@ class LogFiles:
         if is_first:
             self.save_s = now_s
             if self.notes.source is None:
+                for generation, begin in self.source.begin_at(self.notes.firsts).items():
+                    self.notes.of(generation).begin = begin
+                self.notes.firsts = []
                 for file in self.source.pass_over((since_us - FUTURE_US) * 1000):
                     note = self.notes.of(file.state.generation)
                     note.over_us = file.mtime_ns // 1000 + FUTURE_US

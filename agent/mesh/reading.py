@@ -39,7 +39,8 @@ class Place(msgspec.Struct):
 class Reading:
     """One job's reading. A `Read` that goes on where the last cut ended finds what came meanwhile; any other begins anew."""
 
-    def __init__(self, read: Read, schedule: Schedule, worker: NodeId) -> None:
+    def __init__(self, read: Read, schedule: Schedule, worker: NodeId, counts_all: bool = True) -> None:
+        """counts_all: see `Notes.counts_all`."""
         self.lane, self.ends, self.since_us = read.lane, read.ends, read.since_us
         self.given = dict(read.positions)
         self.rows = JobRows(schedule, read.since_us)
@@ -50,7 +51,7 @@ class Reading:
         self.read_s = 0.0
         self.error: Exception | None = None
         """It failed, and what it has gathered is void."""
-        self._worker = worker
+        self._worker, self._counts_all = worker, counts_all
 
     def goes_on(self, read: Read, schedule: Schedule) -> bool:
         """Whether that is the next read of this one. O(files)."""
@@ -88,6 +89,10 @@ class Reading:
         if note.over_us is not None and note.over_us < self.since_us:
             return None
         low = note.low(self.since_us, front or 0)
+        if part == 0 and not self._counts_all:
+            if note.begin < 0:
+                return None
+            low = max(low, note.begin)
         return None if part + 1 < len(note.bases) and low >= note.bases[part + 1] else low
 
     def _stand(
