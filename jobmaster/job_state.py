@@ -9,7 +9,8 @@ node, whatever happened there before.
 | Serve | nothing: what it is waited for is that replicas hold it |
 | Accept | rows into panes (late ones are only counted), positions, watermarks, gaps: all in one step |
 | Add, Left, Forget | the roster |
-| ControlEntry | panes at or past the lane of every version that the lane touches are given up; the lane opens |
+| ControlEntry | panes at or past the lane of every version that the lane touches are given up; the lane opens; final windows that are no
+result of the new schedule are withdrawn |
 | Final | the window's revision, digest and coverage |
 | Retire | panes, finals and tombstones that retention has passed go |
 
@@ -19,7 +20,7 @@ version known; a revision of a final window only grows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -43,7 +44,7 @@ from elf.jobmaster.lanes import LINE_OPS, lane_count
 from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.positions import Positions, PositionsState
-from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of
+from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule
 from elf.srt.partial import Part
@@ -113,6 +114,8 @@ class JobState:
         self.finals: dict[WindowKey, Published] = {}
         self.touched: dict[str, dict[Micros, int]] = {}  # version -> pane -> the last entry that changed it
         self.panes: dict[str, Panes] = {}
+        self.withdrawn: dict[WindowKey, Micros] = {}
+        """Windows that the last CONTROL took back, and their ends: what a master tells sinks. In no snapshot."""
 
     @property
     def schedule(self) -> Schedule:
@@ -137,6 +140,17 @@ class JobState:
             shape.floor(self.covers(version, start)[0]), self.positions.retained_us
         )
 
+    def is_withdrawn(self, version: str, start: Micros) -> bool:
+        """Exactly one version per result: whether a window that was told once is none of the schedule's. Of what was before
+        the schedule's first line, or before this log, nobody knows: it stays as it was told."""
+        schedule = self.schedule
+        if not schedule or start < max(schedule[0].from_us, self.positions.since_us):
+            return False
+        shape = self.positions.shapes.get(version)
+        if shape is None or not shape.size_us:
+            return shape is None
+        return len(schedule) > 1 and not speaks_for(schedule, version, start, start + shape.size_us)
+
     # ---- entries ----
 
     def apply(self, index: int, entry: AnyEntry) -> None:
@@ -152,8 +166,10 @@ class JobState:
             self.spec = entry.spec
         if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
+        shapes = self.positions.shapes
         self.positions.apply(entry)
         if isinstance(entry, ControlEntry):
+            self._withdraw(shapes)
             for worker, until_us in self.positions.lost_to_lane(entry.lane_us).items():
                 self._note_gap(worker, entry.lane_us, until_us)
         if isinstance(entry, Begin):
@@ -165,6 +181,16 @@ class JobState:
         elif isinstance(entry, Retire):
             self._retire()
         self._open_versions()
+
+    def _withdraw(self, shapes: Mapping[str, Shape]) -> None:
+        """Final windows of which the schedule knows nothing any more."""
+        self.withdrawn = {
+            (version, start): start + shapes[version].size_us
+            for version, start in self.finals
+            if self.is_withdrawn(version, start)
+        }
+        for key in self.withdrawn:
+            del self.finals[key]
 
     def _open_versions(self) -> None:
         """Trees for the versions of the schedule, and none for others."""

@@ -41,6 +41,7 @@ from elf.jobmaster.entries import (
     ControlEntry,
     Final,
     Retire,
+    Revision,
     Serve,
 )
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec
@@ -56,6 +57,7 @@ from elf.sinks.result import Window
 from elf.srt.effects import Effect, Notice, Post, Send
 from elf.srt.ids import NodeId, short
 from elf.srt.messages import (
+    WITHDRAWN,
     Ballot,
     Bundle,
     BundleId,
@@ -182,7 +184,13 @@ class Master:
                 self._publish(ready)
         elif isinstance(entry, ControlEntry):
             self.amendments.committed(index)
-            self.publication.schedule_changed(index)
+            finals, opened = self.publication.schedule_changed(index)
+            for put in finals:
+                self.withdraw(put)
+            for put in opened:
+                self._out += self.watchers.tell(put)
+                if self.outbox.with_open:
+                    self.outbox.put(put)
         elif isinstance(entry, Retire):
             self.publication.retired()
             self._out += self.outbox.retired(self.state.is_past)
@@ -396,6 +404,11 @@ class Master:
         if self.is_watched:
             self._published.append(self.publication.as_window(ready))
 
+    def withdraw(self, put: Put) -> None:
+        """Windows*: one version per result. A window that is none any more is taken back wherever it was told."""
+        self.outbox.put(put)
+        self._out += self.watchers.tell(put)
+
     def _publish_open(self, ready: Ready) -> None:
         put = self.publication.as_put(self.job, ready)
         self._out += self.outbox.open(put)
@@ -433,6 +446,8 @@ class Master:
 
     def _again(self, key: WindowKey, status: str) -> Put | None:
         """A window for the outbox, which did not keep its rows."""
+        if status == WITHDRAWN:
+            return self.publication.withdrawn(key)
         ready = self.publication.again(key, status)
         return self.publication.as_put(self.job, ready) if ready is not None else None
 
@@ -440,9 +455,13 @@ class Master:
         """A sink answers with what it holds."""
         entries = self.outbox.told(source, message)
         if entries is not None:
-            self.log.after_log(self.publication.ledger_told, entries, self.outbox.is_late(source))
+            self.log.after_log(self._heard_ledger, source, entries)
         self._look_again(now)
         return self._end(now)
+
+    def _heard_ledger(self, source: NodeId, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
+        for put in self.publication.ledger_told(entries, self.outbox.is_late(source)):
+            self.outbox.put(put, source)
 
     def put_told(self, source: NodeId, message: PutTell, now: int) -> list[Effect]:
         """A sink acknowledges a window, or refuses this master."""

@@ -22,6 +22,8 @@ from elf.srt.messages import Ballot, LedgerAsk, LedgerTell, Micros, Put, PutTell
 from elf.srt.parameters import Parameters
 
 IN_FLIGHT_MAX = 16
+WINDOW_BYTES = 500
+"""What a window takes that has no rows."""
 ROW_BYTES = 500
 """A row whose columns do not tell what they take: eight cells as objects, and a tuple."""
 Revision = tuple[int, NodeId, int]
@@ -103,10 +105,11 @@ class Outbox:
         """Whether that sink came when this master served already."""
         return source in self._sinks and self._sinks[source].is_late
 
-    def put(self, put: Put) -> None:
-        """A final or revised window: until it is acknowledged."""
-        for sink in self._sinks.values():
-            waiting = _Waiting(put.revision, put.status, put, put_bytes(put))
+    def put(self, put: Put, to: NodeId | None = None) -> None:
+        """A final, revised or withdrawn window, to all sinks or one: until it is acknowledged."""
+        for sink in self._sinks.values() if to is None else filter(None, [self._sinks.get(to)]):
+            nbytes = max(put_bytes(put), WINDOW_BYTES)
+            waiting = _Waiting(put.revision, put.status, put, nbytes)
             sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
 
     def retired(self, is_past: Callable[[str, Micros], bool]) -> list[Effect]:

@@ -7,6 +7,9 @@
 A window is due when everyone expected is done with it; or when more than half is, and has been for `hold_us_max`, and more than
 half of the roster has reported under this ballot. A final window that changes, or whose coverage grows to the whole, is proposed
 again. What was published before this log began (it was rebuilt) is published again only with whole coverage.
+
+A change of the schedule may leave windows that were told without a version that speaks for them: they are withdrawn, by a word of
+their own at a higher revision, also those that only a sink's ledger knows of.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from elf.jobmaster.windows import Publisher, lines_of, starts_of
 from elf.sinks.columns import CHUNK_ROWS
 from elf.sinks.result import Lines, Window
 from elf.srt.ids import JobId
-from elf.srt.messages import Ballot, Micros, PaneParts, Put
+from elf.srt.messages import NO_ROWS, WITHDRAWN, Ballot, Micros, PaneParts, Put
 from elf.srt.parameters import Parameters
 
 _encoder = msgspec.msgpack.Encoder()
@@ -96,6 +99,8 @@ class Publication:
         self.is_told = True
         """Whether every durable sink has told its ledger."""
         self._final_until: Micros | None = None
+        self._opened: dict[WindowKey, Micros] = {}  # told as open and not final yet, and their ends
+        self._withdrawn: dict[WindowKey, Put] = {}
 
     # ---- what changed ----
 
@@ -127,9 +132,14 @@ class Publication:
         finals = self.state.finals
         for pane in panes:
             for start in starts_of(pane, shape.size_us, shape.slide_us) if shape.pane_us else (0,):
-                if not self.state.is_past(version, start) and (version, start) not in self._better:
+                key = (version, start)
+                if (
+                    key not in self._better
+                    and not self.state.is_past(*key)
+                    and not self.state.is_withdrawn(*key)
+                ):
                     changed.add(start)
-                    if (version, start) not in finals:
+                    if key not in finals:
                         unfinal.add(start)
 
     def accepted(self, index: int, entry: Accept) -> None:
@@ -148,24 +158,52 @@ class Publication:
     def _note_final(self, key: WindowKey, published: Published) -> None:
         version, start = key
         self._unfinal.get(version, set()).discard(start)
+        self._opened.pop(key, None)
         self._held_since.pop(key, None)
         whole = published.passed == published.expected
         (self._partial.discard if whole else self._partial.add)(key)
         end = self.state.covers(version, start)[1]
         self._final_until = end if self._final_until is None else max(end, self._final_until)
 
-    def schedule_changed(self, index: int) -> None:
-        """CONTROL at `index`: versions that are gone have no windows; those whose panes were given up have changed."""
+    def schedule_changed(self, index: int) -> tuple[list[Put], list[Put]]:
+        """CONTROL at `index`: versions that are gone have no windows; those whose panes were given up have changed. Returns what
+        is withdrawn: (of windows that were final, of those that were told as open)."""
         known = self.state.touched
         self._leave_out_versions()
         self._pending = {key: ready for key, ready in self._pending.items() if key[0] in known}
-        self._partial = {key for key in self._partial if key[0] in known}
+        self._partial &= self.state.finals.keys()
+        for sets in (self._changed, self._unfinal):
+            for version, starts in sets.items():
+                starts.difference_update(
+                    [start for start in starts if self.state.is_withdrawn(version, start)]
+                )
         self._touch_since(index)
         for version, start in self.state.finals:
             if self.state.finals[version, start].covers != self.state.covers(version, start):
                 self._changed.setdefault(version, set()).add(start)
         for version, starts in self._unfinal.items():
             self._changed.setdefault(version, set()).update(starts)
+        opened = {key: end for key, end in self._opened.items() if self.state.is_withdrawn(*key)}
+        for key in opened:
+            del self._opened[key]
+        return (
+            [self._withdraw(key, end) for key, end in self.state.withdrawn.items()],
+            [self._withdraw(key, end) for key, end in opened.items()],
+        )
+
+    def _withdraw(self, key: WindowKey, end: Micros, held: Revision = (0, b"", 0)) -> Put:
+        """The word that a window is no result any more, above all that was told of it. held: what a sink has of it."""
+        if held[:2] == self.ballot:
+            self._counts[key] = max(self._counts.get(key, 0), held[2])
+        version, start = key
+        about = (WITHDRAWN, self.next_revision(key), NO_ROWS, 0, 0, (0, 0, 0, 0))
+        put = Put(self.state.job, self.ballot, version, start, end, (start, start), *about)
+        self._withdrawn[key] = put
+        return put
+
+    def withdrawn(self, key: WindowKey) -> Put | None:
+        """That word once more, unless the window has come back since."""
+        return self._withdrawn.get(key)
 
     def _leave_out_versions(self) -> None:
         for sets in (self._changed, self._unfinal):
@@ -180,15 +218,30 @@ class Publication:
                 starts.difference_update([start for start in starts if self.state.is_past(version, start)])
         for keys in (self._partial, self._forced, self._before, self._better):
             keys.difference_update([key for key in keys if self.state.is_past(*key)])
-        for counts in (self._counts, self._held_since):
-            for key in [key for key in counts if self.state.is_past(*key)]:
-                del counts[key]
+        for key in [key for key in self._held_since if self.state.is_past(*key)]:
+            del self._held_since[key]
+        told: tuple[dict[WindowKey, Any], ...] = (self._counts, self._opened, self._withdrawn)
+        for each in told:
+            for key in [key for key in each if self._is_over(key)]:
+                del each[key]
+        for made in (self._publishers, self._makers):
+            for version in made.keys() - self.state.touched.keys():
+                del made[version]
 
-    def ledger_told(self, entries: Sequence[tuple[WindowKey, Revision, int]], is_late: bool = False) -> None:
-        """A durable sink's ledger: what differs there is logged and published once more. is_late: the sink has come since this
-        master began, so it was not told what this one published before."""
+    def _is_over(self, key: WindowKey) -> bool:
+        """Whether nobody will tell of a window again, in whatever version: one that went may come back, and its revisions go on."""
+        if key[0] in self.state.touched:
+            return self.state.is_past(*key)
+        return key[1] < self.state.positions.retained_us - self._longest_us
+
+    def ledger_told(
+        self, entries: Sequence[tuple[WindowKey, Revision, int]], is_late: bool = False
+    ) -> list[Put]:
+        """A durable sink's ledger: what differs there is logged and published once more, what is no result is withdrawn (which
+        is returned). is_late: the sink has come since this master began, so it was not told what this one published before."""
         told = {key: (revision, digest) for key, revision, digest in entries}
-        for key, (revision, _) in told.items():
+        results = {key: held for key, held in told.items() if held[1] != NO_ROWS}
+        for key, (revision, _) in results.items():
             if (
                 key not in self.state.finals
                 and revision[:2] < self.state.ballot
@@ -201,6 +254,12 @@ class Publication:
             if is_others and self.ledger_differs(published, told.get(key)):
                 self._forced.add(key)
                 self._changed.setdefault(key[0], set()).add(key[1])
+        shapes = self.state.positions.shapes
+        return [
+            self._withdraw(key, key[1] + (shapes[key[0]].size_us if key[0] in shapes else 0), revision)
+            for key, (revision, _) in results.items()
+            if self.state.is_withdrawn(*key)
+        ]
 
     def _leave_to_the_sink(self, key: WindowKey) -> None:
         """A window that began before this log, which has only its end: the sink holds a better one."""
@@ -211,8 +270,9 @@ class Publication:
                 sets.get(version, set()).discard(start)
 
     def ledger_differs(self, published: Published, held: tuple[Revision, int] | None) -> bool:
-        """Sinks*: whether a sink lacks what the log says is final, or holds something else."""
-        return held is None or held[1] != published.digest or held[0] < published.revision
+        """Sinks*: whether a sink lacks what the log says is final, or holds something else: other rows, or the same as another master
+        told them, who may have called them less than whole."""
+        return held is None or held != (published.revision, published.digest)
 
     # ---- what is due ----
 
@@ -246,6 +306,7 @@ class Publication:
                     and self._may_open(key)
                 ):
                     covers = self.state.covers(*key)
+                    self._opened[key] = start + self.state.shape(version).size_us
                     opened.append(self._read(key, "open", roster.of_open(*covers)))
         return self._held_back(due), opened
 
@@ -329,6 +390,7 @@ class Publication:
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready:
         version, start = key
         self._changed[version].discard(start)
+        self._withdrawn.pop(key, None)
         revision = self.next_revision(key)
         rows, lines = self._rows(key)
         covers = self.state.covers(version, start)
@@ -357,7 +419,11 @@ class Publication:
         states = self._maker(version).states(
             panes.pieces(low, stop, split=True), panes.lines(low, stop), "final", (0, 0, 0)
         )
-        return tuple(as_parts(state) for state in states)
+        told = {state.start: as_parts(state) for state in states}
+        if key in self.state.finals:  # a lake may hold panes that have no line any more
+            for pane in range(low, stop, shape.pane_us):
+                told.setdefault(pane, PaneParts(pane, pane + shape.pane_us, (0, 0, 0, 0), ()))
+        return tuple(told[pane] for pane in sorted(told))
 
     def _maker(self, version: str) -> StateMaker:
         if version not in self._makers:
@@ -376,6 +442,10 @@ class Publication:
         """Windows*: a revision is (epoch, node, n), compared in order: what a later master says counts, whatever it counted."""
         n = self._counts[key] = self._counts.get(key, 0) + 1
         return (*self.ballot, n)
+
+    @property
+    def _longest_us(self) -> Micros:
+        return max((shape.size_us for shape in self.state.positions.shapes.values()), default=0)
 
     def _publisher(self, version: str) -> Publisher:
         if version not in self._publishers:

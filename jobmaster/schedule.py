@@ -75,6 +75,15 @@ def interval(schedule: Schedule, version: str) -> tuple[Micros, Micros]:
     return schedule[first].from_us, until
 
 
+def speaks_for(schedule: Schedule, version: str, start: Micros, end: Micros) -> bool:
+    """Whether a version is in force at some time of [start, end). O(lines)."""
+    until = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
+    return any(
+        line.version == version and line.from_us < end and start < stop
+        for line, stop in zip(schedule, until, strict=True)
+    )
+
+
 def in_force(schedule: Schedule, time_us: Micros) -> Line:
     """The line that `time_us` belongs to; the first one's before all."""
     found = schedule[0]

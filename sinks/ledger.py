@@ -8,7 +8,8 @@
     Put of the revision held             | its revision        | its ballot as the fence: it was repeated
     Put of a lower revision              | the revision held   | its ballot as the fence
 
-A master asks what has been published for good, so windows of which only an open revision is held are not told.
+A master asks what has been published for good, so windows of which only an open revision is held are not told. A window that was
+withdrawn is an entry like any other, of the digest `NO_ROWS`.
 
 An answer says which revision is held: the asker compares. The sink stores what `take_accepted` gives before it performs the
 effects that the same step returned; its files are named by revision, so storing one twice does no harm, and a crash between the

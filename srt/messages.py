@@ -463,6 +463,12 @@ class LedgerTell(Message, frozen=True, array_like=True, gc=False):
     entries: tuple[tuple[tuple[Word, Micros], Revision, Digest], ...]
 
 
+WITHDRAWN = "withdrawn"
+"""Status of a Put that takes a window back."""
+NO_ROWS: Digest = 0
+"""Its digest, which no rows have."""
+
+
 class PaneParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The mergeable state of every group in one pane, as a lake stores it. lines: read, parsed, rejected, late. parts: encoded
     values, and whether the next part begins with the same groups (`elf.sinks.result.StateValues`)."""
@@ -475,7 +481,8 @@ class PaneParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Put(Message, frozen=True, array_like=True):
     """One whole window. revision: (epoch, node, n). digest: of its rows. covers: event times it speaks for (a control line may
-    cut it). status "open", "final", "revised". panes: for a sink that stores states instead of rows, the panes that end with this
+    cut it). status "open", "final", "revised"; or "withdrawn", without rows: the schedule has changed, and what was told of that
+    window of that version is no result any more. panes: for a sink that stores states instead of rows, the panes that end with this
     window and not with an earlier one. left_out: rows that are not told, of a window that is too large for that."""
 
     job: JobId
@@ -484,7 +491,7 @@ class Put(Message, frozen=True, array_like=True):
     start: Micros
     end: Micros
     covers: tuple[Micros, Micros]
-    status: Annotated[str, Meta(pattern=r"^(open|final|revised)\Z")]
+    status: Annotated[str, Meta(pattern=r"^(open|final|revised|withdrawn)\Z")]
     revision: Revision
     digest: Digest
     agents_reporting: Count

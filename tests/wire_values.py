@@ -23,7 +23,7 @@ from elf.srt.partial import Part
 from tests.mesh_lines import part_of, plan_of
 
 T0 = 1_700_000_000_000_000
-STATUSES = {m.News: ("alive", "suspect", "dead", "left"), m.Put: ("open", "final", "revised")}
+STATUSES = {m.News: ("alive", "suspect", "dead", "left"), m.Put: ("open", "final", "revised", "withdrawn")}
 PLANS = [encode_plan(plan_of(window)) for window in ("10 seconds", "20 seconds/10 seconds")]
 ROUTED: tuple[type[Message], ...] = (m.Hello, m.TreeJoin, m.JoinMesh)
 LINK_MESSAGES: tuple[type[Message], ...] = (m.Bundle, m.Commit, m.Split, m.Append, m.Install, m.Piece)

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from elf.srt.effects import Effect, Route
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import NO_BALLOT, Ballot, Message, Micros, Put, Revision, Shown, Watch, WatchTell
+from elf.srt.messages import NO_BALLOT, WITHDRAWN, Ballot, Message, Micros, Put, Revision, Shown, Watch, WatchTell
 from elf.srt.parameters import Parameters
 
 NEVER: Micros = (1 << 63) - 1
@@ -138,7 +138,7 @@ class Watcher:
         self._highest = max(self._highest, shown.place)
         key = (put.version, put.start)
         known, was_final = self._known.get(key, ((0, b"", 0), False))
-        if put.revision <= known:
+        if put.revision <= known or (put.status == WITHDRAWN and key not in self._known):
             return
         if was_final and put.status == "final":
             put = replace(put, status="revised")

@@ -202,7 +202,7 @@ class Oracle:
             return ""
         truth = self.written(low, high, now_us)
         put = self.last.get((job, stretch.version, start))
-        if put is None:
+        if put is None or (put.status == "withdrawn" and not truth):
             name = f"job {short(job)} version {stretch.version[:6]} window {start}"
             return f"{name}: never published, {len(truth)} groups" if truth else ""
         told = groups_of(put)

@@ -26,6 +26,7 @@ from elf.srt.ids import JobId, NodeId, short
 from elf.srt.messages import (
     CLOSED,
     GAP,
+    WITHDRAWN,
     Append,
     Ballot,
     Commit,
@@ -110,6 +111,10 @@ class Promises:
             )
         master, key = self._master(put.job, put.ballot), (put.version, put.start)
         if put.status == "open":
+            return
+        if put.status == WITHDRAWN:
+            if master is not None and not master.state.is_withdrawn(*key):
+                raise Violation(f"window {put.start} was withdrawn: the log's schedule has it")
             return
         final_under, self._finals[put.job, *key] = self._finals.get((put.job, *key)), put.ballot
         if master is None:
