@@ -150,6 +150,19 @@ class JobSeat:
         children = list(self.tree.children)
         return self.tree.leave(now) or [Post(child, m.Refuse(self.job, 0, b"")) for child in children]
 
+    def resign(self, now: int) -> list[Effect]:
+        """Nothing can be written here: serve, follow and ask no more. The worker goes on, under another root."""
+        if self.is_stopped:
+            return []
+        self.is_stirred = True
+        return self.succession.resign() + self.tree.root_changed(False, now)
+
+    def write_anew(self) -> list[Effect]:
+        """What was not written down while nothing could be: the highest ballot heard, and that there is no log, if so."""
+        promise = Promise(self.succession.highest)
+        kinds = ("ballot",) if self.succession.state is not None else ("ballot", "log")
+        return [Write((kind, self.job), promise, replace=True) for kind in kinds]
+
     @property
     def until_us(self) -> Micros:
         """No line of this node's worker is at or past it, once it has ended."""

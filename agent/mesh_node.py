@@ -6,27 +6,41 @@ come out. What a core wants posted, routed or written is turned into that here, 
 What stands behind a `Write` in a core's list is kept here until `durable` reports that write: a datagram that depends on the
 disk does not exist before, so neither a retransmission nor an overtaking message can tell it early.
 
+A node whose disk takes nothing steps aside, lest jobs wait for it:
+
+    standing | the disk                                | the node
+    ---------+-----------------------------------------+------------------------------------------------------------------
+    IN       | works                                   | as ever
+    OUT      | a write is `disk_us_max` old, or too    | says that it leaves, so that others serve its jobs from their logs, and
+             | much waits behind writes                | is silent as a neighbour, master, replica and sink; links begin anew.
+             |                                         | Its workers read on, and send through the tree: that takes no disk.
+             |                                         | Writes are left out, and noted for later
+    BACK     | all that was given to it is durable     | as OUT, and writes down what was left out
+    IN       | that too                                | joins anew, in the same life, as a newer version of itself
+
+While it is OUT nothing waits, so nothing grows. It routes through any node that it knew, which routes on.
+
     datagram -> overlay | directory | link -> message -> seat of its job (tree, reducer, worker, succession, master)
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.departure import Departure
 from elf.agent.job_seat import JobSeat, SinkOf
-from elf.agent.timers import Timed, Timers
+from elf.agent.linked_node import LinkedNode, Outer, Standing
+from elf.agent.revoked import OWN, heed
+from elf.agent.roles import roles_of
+from elf.agent.timers import Timed
 from elf.cbt.budget import Budget
-from elf.errors import PeerError
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, SourceColumns, decode_job, is_readable
 from elf.srt import messages as m
-from elf.srt.coded_links import CodedLinks
-from elf.srt.effects import Effect, Notice, Post, Read, Route, Send, Write
+from elf.srt.effects import Effect, Notice, Read, Send
 from elf.srt.events import Cut
-from elf.srt.ids import JobId, NodeId, short
+from elf.srt.ids import JobId, NodeId
 from elf.srt.link import Link
 from elf.srt.messages import Contact, Item, Message, Routed
 from elf.srt.overlay import Overlay
@@ -36,9 +50,10 @@ from elf.srt.wire import LogForm
 if TYPE_CHECKING:
     from random import Random
 
-Outer = Send | Write | Read | Notice
-"""What is left for the surroundings to perform."""
+__all__ = ["MeshNode", "Outer"]
 
+_OF_LOGS = frozenset((m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover))
+"""Whoever answers these promises something, and promises are on disk."""
 EARLY_MAX = 1_000
 """Messages of links that wait for the directory to name their job: a second of a busy one's. Then the link begins anew."""
 
@@ -49,7 +64,7 @@ _FOR_OPERATORS = (m.Shown, m.WatchTell, m.TreeTell, m.StatusTell)
 """What somebody at this host asked for."""
 
 
-class MeshNode:
+class MeshNode(LinkedNode):
     """One agent's part in the mesh.
 
     `sources`: names of the sources it reads, `columns`: what only they have. `sinks`: of those it serves. `now` is always this
@@ -78,16 +93,13 @@ class MeshNode:
         coded: LogForm | None = None,
         has_room: Callable[[NodeId], bool] = lambda peer: True,
     ) -> None:
-        self.id, self.name, self.parameters = me.id, name, parameters
+        super().__init__(me, parameters, coded, has_room)
+        self.name = name
         self.sources, self.sinks = tuple(sources), tuple(sinks)
         self.columns = tuple(columns)
-        self.life = me.incarnation
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
         self._sign, self._is_revoked = sign, is_revoked
-        self.links: dict[NodeId, Link] = {}
-        self._coded = None if coded is None else CodedLinks(parameters.frame_bytes_max, coded)
-        self._has_room = has_room
         self.seats: dict[JobId, JobSeat] = {}
         self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for an operator at this host; it must not call back."""
@@ -97,20 +109,16 @@ class MeshNode:
         """Adds what only the surroundings know: memory, lag, version, problems."""
         self.has_left = False
         """The mesh knows that this node leaves: the process may end."""
+        self.is_revoked = False
+        """The own certificate was taken back."""
         self._departure: Departure | None = None
         self._joined = False
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
-        self._revoked: set[NodeId] = (
-            set()
-        )  # agents whose adverts were here; one more for each revocation at most
+        self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
         self._rng = rng
-        self._timers = Timers()
         self._budget, self._sink_of = budget, sink_of
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
-        # Per write that is not durable: whose, and what waits.
-        self._behind: deque[tuple[object, list[Effect]]] = deque()
-        self._waiting: dict[object, list[Effect]] = {}  # owner -> what waits behind its last write
-        self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
+        self._back_at = 0  # BACK: when so many writes are durable, the node is
         self._early: list[tuple[NodeId, Message]] = []  # from links, of jobs that are not known yet
         self._dropped: dict[JobId, set[NodeId]] = {}  # whose messages a stopped job's seat did not take
         self._stepping = dict.fromkeys(_OVERLAY, self.overlay) | dict.fromkeys(_GOSSIP, self.directory)
@@ -131,7 +139,7 @@ class MeshNode:
             self.directory.share(known)
         else:
             self.directory.restore(records.get(("directory", b""), ()))
-            self.directory.drop(self._is_revoked)
+            self._heed_revocations(out)
             self.directory.put(self.advert(now), now)
         if warm:
             self.overlay.warm(warm, now)
@@ -173,10 +181,11 @@ class MeshNode:
     def durable(self, now: int) -> list[Outer]:
         """The oldest `Write` that was not durable is now."""
         out: list[Outer] = []
-        owner, waiting = self._behind.popleft()
-        if owner is not None and self._waiting.get(owner) is waiting:
-            del self._waiting[owner]
-        self._do(waiting, now, out)
+        self._do(self._held.durable(), now, out)
+        if self.standing is Standing.OUT and not self._held:
+            self._write_anew(now, out)
+        elif self.standing is Standing.BACK and self._held.done >= self._back_at:
+            self._come_back(now, out)
         return self._end(now, out)
 
     def tick(self, now: int) -> list[Outer]:
@@ -186,6 +195,8 @@ class MeshNode:
         if not due:
             return out
         for core, owner in due:
+            if isinstance(core, Overlay) and (core is not self.overlay or self.is_aside):
+                continue
             if isinstance(owner, JobSeat):
                 self._do(owner.tick(core, now), now, out, owner)
                 self._seat_changed(owner, now, out)
@@ -226,7 +237,9 @@ class MeshNode:
     def clock_stepped(self, now: int) -> list[Outer]:
         """The clock was set back: every core takes its timers along."""
         out: list[Outer] = []
-        self._do(self.overlay.tick(now), now, out, self.overlay)
+        self._held.clock_stepped(now)
+        if not self.is_aside:
+            self._do(self.overlay.tick(now), now, out, self.overlay)
         self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
         for link in self.links.values():
             self._do(link.tick(now), now, out, link)
@@ -234,7 +247,7 @@ class MeshNode:
             for core in seat.cores:
                 self._do(seat.tick(core, now), now, out, seat)
             self._seat_changed(seat, now, out)
-        others: list[Timed] = [self.overlay, self.directory, *self.links.values()]
+        others: list[Timed] = [self._held, self.overlay, self.directory, *self.links.values()]
         for each in others:
             self._timers.watch(each)
         return self._end(now, out)
@@ -247,10 +260,10 @@ class MeshNode:
             self._do(seat.rest(now), now, out)
         return out
 
-    def carry(self, effects: Sequence[Effect], now: int) -> list[Outer]:
-        """What somebody at this host wants sent or routed."""
+    def carry(self, effects: Sequence[Effect], now: int, owner: object = None) -> list[Outer]:
+        """What somebody at this host wants sent, routed or written; an `owner` counts on its own order, as cores do."""
         out: list[Outer] = []
-        self._do(effects, now, out)
+        self._do(effects, now, out, owner)
         return self._end(now, out)
 
     def leave(self, now: int) -> list[Outer]:
@@ -273,6 +286,10 @@ class MeshNode:
             self._routed(message, now, out)  # type: ignore[arg-type]
         elif kind is m.TreeJoin:
             self._route(message.job, source, message, 0, now, out)  # type: ignore[attr-defined]
+        elif self.is_aside and (kind in _OVERLAY or kind in _FOR_SINKS):
+            gateway = self._gateway() if kind is m.JoinMesh else None
+            if gateway is not None:
+                out.append(Send(gateway, message))
         elif kind in self._stepping:
             core = self._stepping[kind]
             self._do(core.step(source, message, now), now, out, core)
@@ -292,16 +309,7 @@ class MeshNode:
 
     def status(self, number: int, now: int) -> m.StatusTell:
         """How this node is. O(jobs)."""
-        seats = [seat for seat in self.seats.values() if not seat.is_stopped]
-        tell = m.StatusTell(
-            number,
-            now,
-            masters=sum(seat.master is not None for seat in seats),
-            replicas=sum(seat.is_replica for seat in seats),
-            reducers=sum(bool(seat.tree.children) for seat in seats),
-            workers=sum(seat.worker is not None for seat in seats),
-        )
-        return self.describe(tell)
+        return self.describe(roles_of(self.seats.values(), number, now))
 
     def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
         link = self._link(source, now)
@@ -323,26 +331,11 @@ class MeshNode:
             else:
                 self._early.append((source, message))  # a link delivers once: it waits for the directory
         if len(self._early) > EARLY_MAX:
-            link.hang_up()
-            self._link_lost(source, now, out)
-
-    def _decoded(
-        self, coded: CodedLinks, link: Link, pieces: Sequence[Message], now: int, out: list[Outer]
-    ) -> list[Message]:
-        """What the pieces hold. If that is nothing, the link begins anew: what the neighbour keeps comes again."""
-        try:
-            return [message for piece in pieces for message in coded.take(link.peer, piece)]
-        except PeerError as error:
-            text = f"{short(link.peer)}: {error}; the link begins anew"
-            out.append(Notice("undecodable", text, link.peer))
-            link.hang_up()
-            self._link_lost(link.peer, now, out)
-            return []
+            self._hang_up(source, now, out)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
         """What was on its way to and from that neighbour is gone."""
-        if self._coded is not None:
-            self._coded.forget(peer)
+        super()._link_lost(peer, now, out)
         self._early = [each for each in self._early if each[0] != peer]
         for seat in self.seats.values():
             self._do(seat.link_reset(peer, now), now, out, seat)
@@ -356,15 +349,9 @@ class MeshNode:
             else:
                 self._early.append((source, message))
 
-    def _link(self, peer: NodeId, now: int) -> Link:
-        link = self.links.get(peer)
-        if link is None:
-            link = self.links[peer] = Link(peer, self.life, 0, self.parameters)
-        return link
-
     def _link_ticked(self, link: Link, now: int, out: list[Outer]) -> None:
         silent = link.silent_since
-        if silent is not None and now - silent > self.parameters.link_dead_us:
+        if silent is not None and now - silent > self.parameters.link_dead_us and not self.is_aside:
             self._do(self.overlay.doubt(link.peer, now), now, out)
 
     def _routed(self, routed: Routed, now: int, out: list[Outer]) -> None:
@@ -376,11 +363,12 @@ class MeshNode:
         self, key: bytes, origin: NodeId, message: Message, hops: int, now: int, out: list[Outer]
     ) -> None:
         """One hop towards the node closest to `key`, or the end of the way. A tree may take a TreeJoin at any hop."""
-        hop = self.overlay.next_hop(key)
+        hop = self.overlay.next_hop(key) if not self.is_aside else self._gateway()
         if type(message) is m.TreeJoin:
             seat = self.seats.get(message.job)
             if seat is not None and message.child != self.id:
-                taken, effects = seat.passing(message, origin, now, is_root=hop is None)
+                is_root = hop is None and not self.is_aside
+                taken, effects = seat.passing(message, origin, now, is_root=is_root)
                 self._do(effects, now, out, seat)
                 self._seat_changed(seat, now, out)
                 if taken:
@@ -390,70 +378,25 @@ class MeshNode:
         elif type(message) is not m.TreeJoin:
             self._to_seat(origin, message, now, out)
 
+    def _gateway(self) -> NodeId | None:
+        """Somebody who has a part in the ring, most likely: other ones at other times."""
+        known = self.overlay.acquaintances()
+        return self._rng.choice(known) if known else None
+
     def _to_seat(self, source: NodeId, message: Any, now: int, out: list[Outer]) -> None:
         seat = self.seats.get(message.job)
-        if seat is None:
+        if seat is None or (self.is_aside and type(message) in _OF_LOGS):
             return
         self._do(seat.step(source, message, now), now, out, seat)
         self._seat_changed(seat, now, out)
-
-    # Effects.
-
-    def _do(self, effects: Sequence[Effect], now: int, out: list[Outer], owner: object = None) -> None:
-        """Turn a core's effects into what the surroundings perform.
-
-        Writes go out in order. What stands behind one in its list waits for it, and so does everything that the same `owner`
-        (a seat, the directory) asks for later: a core may count on its own order.
-        """
-        if not effects:
-            return
-        waiting = self._waiting.get(owner) if self._waiting and owner is not None else None
-        for effect in effects:
-            kind = type(effect)
-            if kind is Write:
-                out.append(effect)  # type: ignore[arg-type]
-                waiting = []
-                self._behind.append((owner, waiting))
-                if owner is not None:
-                    self._waiting[owner] = waiting
-            elif waiting is not None:
-                waiting.append(effect)
-            elif kind is Send:
-                self._send(effect, out)  # type: ignore[arg-type]
-            elif kind is Post:
-                self._post(effect, now, out)  # type: ignore[arg-type]
-            elif kind is Route:
-                self._route(effect.key, self.id, effect.message, 0, now, out)  # type: ignore[union-attr, arg-type]
-            else:
-                out.append(effect)  # type: ignore[arg-type]
-
-    def _send(self, send: Send, out: list[Outer]) -> None:
-        if send.to == self.id:
-            self._here.append((self.id, send.message))
-        else:
-            out.append(send)
-
-    def _post(self, post: Post, now: int, out: list[Outer]) -> None:
-        if post.to == self.id:
-            self._here.append((self.id, post.message))
-            return
-        link = self._link(post.to, now)
-        for message in (post.message,) if self._coded is None else self._pieces(self._coded, post, out):
-            self._do(link.post(message, now), now, out)
-        self._timers.watch(link)
-
-    def _pieces(self, coded: CodedLinks, post: Post, out: list[Outer]) -> Sequence[Message]:
-        try:
-            return coded.pieces(post.to, post.message)
-        except ValueError as error:
-            out.append(Notice("not encoded", f"a message to {short(post.to)} was not sent: {error}", post.to))
-            return ()
 
     def _end(self, now: int, out: list[Outer]) -> list[Outer]:
         """Deliver what this node sent to itself, until it is quiet."""
         while self._here:
             source, message = self._here.popleft()
             self._take(source, message, now, out)
+        if self._held and self._held.is_over and self.standing is not Standing.OUT:
+            self._step_aside(now, out)
         if self._departure is not None and not self.has_left:
             self._depart(self._departure, now, out)
         return out
@@ -470,26 +413,64 @@ class MeshNode:
             self.has_left = True
             self._do(self.overlay.left(now), now, out)
 
+    # A disk that takes nothing.
+
+    def _step_aside(self, now: int, out: list[Outer]) -> None:
+        """Nothing is durable for too long: others take this node's places, and its workers go on under them."""
+        freed = self._held.let_go()
+        self._do(self.overlay.left(now), now, out)
+        self.standing = Standing.OUT
+        self._do([effect for effect in freed if isinstance(effect, Read | Notice)], now, out)
+        for seat in self.seats.values():
+            self._do(seat.resign(now), now, out, seat)
+            self._seat_changed(seat, now, out)
+        for peer in list(self.links):
+            self._hang_up(peer, now, out)
+        text = (
+            f"nothing could be written for {self.parameters.disk_us_max / 1e6:.0f} s: others serve jobs in its place; its "
+            "logs are still read. Make room in its state_dir, or mend the disk; then it comes back by itself"
+        )
+        out.append(Notice("disk", text))
+
+    def _write_anew(self, now: int, out: list[Outer]) -> None:
+        """The disk works: what was left out meanwhile goes there first."""
+        self.standing = Standing.BACK
+        self.directory.write_anew()
+        self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
+        self._timers.watch(self.directory)
+        for seat in self.seats.values():
+            self._do(seat.write_anew(), now, out, seat)
+        self._back_at = self._held.begun
+
+    def _come_back(self, now: int, out: list[Outer]) -> None:
+        """Into the ring again."""
+        self.standing, self._joined = Standing.IN, False
+        self.overlay, seeds = self.overlay.anew(self.parameters, self._rng)
+        self._stepping |= dict.fromkeys(_OVERLAY, self.overlay)
+        for parent in self._watched.values():
+            self.overlay.watch(parent)
+        self._do(self.overlay.join(seeds, now), now, out)
+        self._timers.watch(self.overlay)
+        self._overlay_changed(now, out)
+        out.append(Notice("disk", "the disk takes everything again: this agent is back in its places"))
+
     # What follows from a change.
 
     def _overlay_changed(self, now: int, out: list[Outer]) -> None:
-        changes = self.overlay.take_changes()
-        if not changes and self._joined == self.overlay.joined:
+        changes = self.overlay.take_changes() if not self.is_aside else []
+        if self.is_aside or (not changes and self._joined == self.overlay.joined):
             return
         self._joined = self.overlay.joined
         for what, contact in changes:
             if what in ("dead", "left"):
-                link = self.links.get(contact.id)
-                if link is not None:
-                    link.hang_up()
-                self._link_lost(contact.id, now, out)
+                self._hang_up(contact.id, now, out)
         for seat in self.seats.values():
             self._closest(seat, now, out)
         self._timers.watch(self.overlay)
 
     def _closest(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         """Who has not found the mesh yet is closest to nothing: it would begin jobs anew that others serve."""
-        if not self._joined:
+        if not self._joined or self.is_aside:
             return
         neighbours = [
             node for node in self.overlay.closest(seat.job, self.parameters.leaves + 1) if node != self.id
@@ -501,7 +482,7 @@ class MeshNode:
     def _directory_changed(self, now: int, out: list[Outer]) -> None:
         changed = {item.kind for item in self.directory.take_changes()}
         if "revoked" in changed:
-            changed |= self._drop_revoked(out)
+            changed |= self._heed_revocations(out)
         if "job" in changed:
             self._open_seats(now, out, {})
         if changed & {"job", "agent", "ballot"}:
@@ -510,14 +491,13 @@ class MeshNode:
                 self._seat_changed(seat, now, out)
         self._timers.watch(self.directory)
 
-    def _drop_revoked(self, out: list[Outer]) -> set[str]:
-        """Forget what was said under certificates that are revoked; the kinds of it. Jobs among it end. O(items)."""
-        dropped = self.directory.drop(self._is_revoked)
-        self._revoked.update(item.name for item in dropped if item.kind == "agent")
-        if any(item.kind == "agent" and item.name == self.id for item in dropped):
-            text = "the certificate of this agent was revoked: nobody talks to it any more; give it new keys, or stop it"
-            out.append(Notice("revoked", text))
-        return {item.kind for item in dropped}
+    def _heed_revocations(self, out: list[Outer]) -> set[str]:
+        """The kinds of items that were dropped."""
+        dropped = heed(self.directory, self._is_revoked, self._revoked)
+        if self.id in self._revoked and not self.is_revoked:
+            self.is_revoked = True
+            out.append(Notice("revoked", OWN))
+        return dropped
 
     def _open_seats(
         self, now: int, out: list[Outer], records: Mapping[tuple[str, bytes], Sequence[Any]]
@@ -548,19 +528,11 @@ class MeshNode:
             self._do(seat.start(now), now, out, seat)
             self._seat_changed(seat, now, out)
             self._closest(seat, now, out)
-            self._begin_links_anew(seat.job, now, out)
+            # A link delivers once: who has started the job again before this node did must say so again.
+            for peer in sorted(self._dropped.pop(seat.job, ())):
+                self._hang_up(peer, now, out)
         if self._early:
             self._take_early(now, out)
-
-    def _begin_links_anew(self, job: JobId, now: int, out: list[Outer]) -> None:
-        """A link delivers once: who has started the job again before this node did must say so again."""
-        for peer in sorted(self._dropped.pop(job, ())):
-            self._link(peer, now).hang_up()
-            self._link_lost(peer, now, out)
-
-    def _has_credit(self, peer: NodeId) -> bool:
-        link = self.links.get(peer)
-        return (link is None or link.has_credit) and self._has_room(peer)
 
     def _seat_changed(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         while effects := seat.settle(now):
@@ -596,5 +568,7 @@ class MeshNode:
         for seat in self.seats.values():
             seat.check()
             assert all(map(self._timers.is_watched, seat.cores)), "nobody would wake it"
-        assert self._timers.is_watched(self.overlay)
+        assert self.is_aside or self._timers.is_watched(self.overlay)
+        assert self._timers.is_watched(self._held)
+        self._held.check()
         assert self._timers.is_watched(self.directory)

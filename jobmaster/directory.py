@@ -178,6 +178,10 @@ class Directory:
                 news.pop((item.kind, item.name), None)
         return dropped
 
+    def write_anew(self) -> None:
+        """What was to be written may not have been: all of it is, with the next tick."""
+        self._has_dropped = True
+
     def _without(self, bucket: Bucket, out: list[Item]) -> Bucket:
         digest = bucket.digest
         for item in out:

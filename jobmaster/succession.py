@@ -248,6 +248,11 @@ class Succession:
         """A ballot told by the directory, the tree or a sink's fence."""
         return self._bow(ballot, now)
 
+    def resign(self) -> list[Effect]:
+        """Nothing can be written here: others are to serve and to hold the log, until `closest` is told. What is held is kept."""
+        self.is_closest, self.neighbours = False, ()
+        return self._rest()
+
     def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
         """One of the link's two ends began a new life; what was on its way is lost."""
         self.replica.link_reset(peer)

@@ -31,6 +31,7 @@ from elf.srt.ids import NodeId
 from elf.srt.leafset import leaves_digest
 from elf.srt.membership import DIRECT, FOR_ANOTHER, INDIRECT, ONCE, Change, Membership, Probe
 from elf.srt.messages import (
+    COUNT_MAX,
     Contact,
     JoinMesh,
     JoinTell,
@@ -149,6 +150,14 @@ class Overlay:
         """Where any node to which an effect is addressed can be found; None if only a link to it could tell."""
         contact = self._contact_of(node)
         return contact.address if contact is not None and contact.address else None
+
+    def anew(self, parameters: Parameters, rng: Random) -> tuple[Overlay, list[Contact]]:
+        """For a node that has `left` and comes back in the same life: one that knows nobody yet, and whom to ask for the mesh.
+
+        It is a newer version of me than the one that left, so that everybody takes it in again.
+        """
+        me = Contact(self.me.id, self.me.incarnation, self.me.address, min(self.me.refuted + 1, COUNT_MAX))
+        return Overlay(me, parameters, rng), list(dict.fromkeys((*self._seeds, *self.leaves())))
 
     def take_changes(self) -> list[Change]:
         """What has become of members since the last call, in order. `warm` gives none."""

@@ -119,6 +119,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     ask_us_max: int = 1 * SECOND
     # A state on its way is waited for so long: 64 MiB at 100 Mbit/s.
     transfer_us_max: int = 6 * SECOND
+    # A write that is not durable by then: the disk is full or broken, the node steps aside, and others serve in its place. Twice
+    # transfer_us_max, by which time a master has replaced a replica that writes nothing; above any sync of a disk that works.
+    disk_us_max: int = 12 * SECOND
     # A log is cut there: 10 entries a second make it minutes long.
     snapshot_entries: int = 2_000
 
@@ -149,6 +152,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             (self.size_us <= self.path_us, "size_us must not exceed path_us"),
             (self.children_max >= 2, "children_max must be at least 2"),
             (self.rumor_us <= self.gossip_us, "rumor_us must not exceed gossip_us"),
+            (
+                2 * self.transfer_us_max <= self.disk_us_max,
+                "disk_us_max must outlast two transfer_us_max, in which a replica that writes nothing is replaced",
+            ),
             (self.append_us < self.flush_us, "append_us must stay below flush_us"),
             (self.ask_us < self.ask_us_max, "ask_us_max must allow for a lost ask"),
             (self.ask_us_max <= self.transfer_us_max, "transfer_us_max is below ask_us_max"),

@@ -21,8 +21,8 @@ from elf.errors import ConfigError, PeerError
 from elf.srt.addresses import key_text
 from elf.srt.ids import short
 from elf.srt.messages import Item
+from elf.srt.revocation import Revocation
 from elf.srt.security import Authority, Certificate, Keys, TrustError, check_term, moment
-from elf.srt.security_items import Revocation
 from elf.srt.security_pairs import KEY_BYTES
 from elf.srt.typed import parse
 

@@ -22,13 +22,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from time import time
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from elf.errors import PeerError
 from elf.srt.messages import Item
+from elf.srt.revocation import Revocation
 from elf.srt.security import (
     PROOF_BYTES_MAX,
     SERIAL_BYTES,
@@ -36,7 +35,6 @@ from elf.srt.security import (
     Authority,
     Certificate,
     Keys,
-    Seconds,
     Trust,
     TrustError,
     check_term,
@@ -54,13 +52,6 @@ BALLOT_PARTS = {"ballot": 3, "schedule": 4}
 """Of a stamp that begins with a ballot: its epoch and two halves of the node, and what else."""
 
 
-class Revocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Body of a "revoked" item. `name`: of the holder, for people."""
-
-    name: Annotated[str, Meta(max_length=64)]
-    revoked_s: Seconds
-
-
 def sign_item(keys: Keys, item: Item, signed_s: int | None = None) -> Item:
     """The item with the holder's signature, made now unless told. Raises TrustError for a reader. 30 µs."""
     when = int(time()) if signed_s is None else signed_s
@@ -70,7 +61,8 @@ def sign_item(keys: Keys, item: Item, signed_s: int | None = None) -> Item:
 
 def revocation(authority: Authority, certificate: Certificate, now_s: int) -> Item:
     """The item that takes a certificate back, for good."""
-    body = msgspec.msgpack.encode(Revocation(certificate.name, now_s))
+    agent = certificate.id if certificate.role == "agent" else b""
+    body = msgspec.msgpack.encode(Revocation(certificate.name, now_s, agent))
     item = Item("revoked", certificate.serial, (now_s,), body)
     return _with(item, _head(now_s, authority.sign(_told(item, now_s, b""), CONTEXT)))
 

@@ -61,6 +61,7 @@ FAST = {
     "ask": "50ms",
     "ask_max": "250ms",
     "transfer_max": "1500ms",
+    "disk_max": "3s",
 }
 FORMAT = '$msec "$request" $status $body_bytes_sent'
 WINDOW_S = 1

@@ -150,6 +150,7 @@ QUICK = Parameters(
     parent_silence_us=2_500 * MS,
     dead_us=15 * SECOND,
     transfer_us_max=3 * SECOND,
+    disk_us_max=6 * SECOND,
     snapshot_entries=200,
 )
 """Timings that twenty virtual seconds are enough to see run out."""
