@@ -310,7 +310,9 @@ class Host:
 
     def _problems(self) -> list[str]:
         found = self.seeds.problems
-        if self.store.is_refused:
+        if self.node.is_aside:
+            found.append("the disk takes nothing, so others serve in its place; make room, or mend it")
+        elif self.store.is_refused:
             found.append("the disk takes nothing; make room, or mend it")
         if self.sinks is not None and self.sinks.is_refused:
             found.append("the lake of a sink takes nothing; make room, or mend it")

@@ -156,7 +156,7 @@ def health(host: Host) -> str:
     """ "" when all is well, else what is not."""
     if not host.node.overlay.joined:
         return "not in the mesh yet: no seed has answered"
-    if host.store.is_refused:
+    if host.store.is_refused or host.node.is_aside:
         return "the disk takes nothing"
     if host.sinks is not None and host.sinks.is_refused:
         return "a sink takes nothing"
@@ -366,6 +366,8 @@ def _links(host: Host) -> Iterator[Family]:
 def _disk(host: Host) -> Iterator[Family]:
     yield "elf_disk_writes_total", "counter", "Records written to state_dir.", [({}, host.store.writes)]
     yield "elf_disk_syncs_total", "counter", "Group commits of these.", [({}, host.store.syncs)]
+    aside: list[Sample] = [({}, int(host.node.is_aside))]
+    yield "elf_disk_aside", "gauge", "1 while others serve in its place, because it cannot write.", aside
     yield "elf_disk_refused", "gauge", "1 while the disk takes nothing.", [({}, int(host.store.is_refused))]
     if host.sinks is not None:
         yield (

@@ -132,7 +132,7 @@ class SinkHost:
         while not await self._in_thread(self._flush):
             await asyncio.sleep(RETRY_S)
         now = self._host.clock_us()
-        self._host.perform(self._host.node.carry(effects, now))
+        self._host.perform(self._host.node.carry(effects, now, self))
 
     async def _in_thread(self, do: Callable[..., Any], *about: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *about)
