@@ -46,7 +46,7 @@ Core = TreeSeat | Reducer | DeltaWorker | Succession | Master
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
 _LOG = {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover}
-_LEDGER = {m.LedgerTell, m.PutTell}
+_LEDGER = {m.LedgerTell, m.PutTell, m.PartTell}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """What goes through reducer and worker only, unless it tells a ballot that is news."""
 
@@ -82,7 +82,7 @@ class JobSeat:
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
         self._life, self._rng, self._has_credit = life, rng, has_credit
         self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
-        self._served: list[NodeId] = []  # the sinks that the master knows
+        self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and at which sink
         self.master: Master | None = None
         self._make()
         if former is not None:
@@ -194,8 +194,9 @@ class JobSeat:
         if is_new and self.master is not None:
             effects += self.master.spec_changed(self.spec, now)
         if self.master is not None and (sinks := self._sinks()) != self._served:
+            fresh = {sink for name, sink in sinks if (name, sink) not in self._served}
             self._served = sinks
-            effects += self.master.serve_sinks(sinks, now)
+            effects += self.master.serve_sinks([sink for _, sink in sinks], now, fresh)
         ballot = self._directory.get("ballot", self.job)
         if ballot is not None:
             effects += self._heard_ballot(ballot_of(ballot), now)
@@ -413,8 +414,9 @@ class JobSeat:
             state, ballot = self.master.state, self.master.ballot
             self._items.append(schedule_item(self.job, ballot, state.spec, schedule))
 
-    def _sinks(self) -> list[NodeId]:
-        return [sink for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
+    def _sinks(self) -> list[tuple[str, NodeId]]:
+        """The job's lakes that somebody serves. One node may have several."""
+        return [(name, sink) for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
 
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
         assert isinstance(serve.state, JobState)
@@ -427,7 +429,7 @@ class JobSeat:
             self._parameters,
             self._propose,
             self._budget,
-            self._served,
+            [sink for _, sink in self._served],
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
             told=self._told_schedule(),

@@ -59,8 +59,8 @@ EARLY_MAX = 1_000
 
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
-_FOR_SINKS = (m.Put, m.LedgerAsk)
-_FOR_OPERATORS = (m.Shown, m.WatchTell, m.TreeTell, m.StatusTell)
+_FOR_SINKS = (m.Put, m.PutPart, m.LedgerAsk)
+_FOR_OPERATORS = (m.Shown, m.ShownPart, m.WatchTell, m.TreeTell, m.StatusTell)
 """What somebody at this host asked for."""
 
 

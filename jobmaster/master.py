@@ -29,7 +29,8 @@ Prior art: windows and watermarks are those of MillWheel, kept per worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.amendments import Amendments
@@ -68,6 +69,7 @@ from elf.srt.messages import (
     LedgerTell,
     Message,
     Micros,
+    PartTell,
     Position,
     Put,
     PutTell,
@@ -115,7 +117,9 @@ class Master:
         self.ahead = self.log.ahead
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
         self.attendance = Attendance(state, ballot, self.log, spec.source, parameters.forget_us, self._tell)
-        self.outbox = Outbox(self.job, ballot, sinks, parameters, self._again, with_open=not stores_states)
+        self.outbox = Outbox(
+            self.job, ballot, sinks, parameters, self._again, with_open=not stores_states, name=spec.name
+        )
         self.publication = Publication(
             state,
             ballot,
@@ -439,12 +443,13 @@ class Master:
 
     # ---- sinks ----
 
-    def serve_sinks(self, sinks: Sequence[NodeId], now: int) -> list[Effect]:
-        """The durable sinks of the present spec: a new one is asked for its ledger at once."""
-        self.outbox.serve(sinks)
+    def serve_sinks(self, sinks: Sequence[NodeId], now: int, fresh: Collection[NodeId] = ()) -> list[Effect]:
+        """The durable sinks of the present spec: a new one is asked for its ledger at once, and so are those that have a lake
+        more than they had, `fresh`."""
+        self.outbox.serve(sinks, fresh)
         return self._end(now)
 
-    def _again(self, key: WindowKey, status: str) -> Put | None:
+    def _again(self, key: WindowKey, status: str) -> Put | Literal["later"] | None:
         """A window for the outbox, which did not keep its rows."""
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
@@ -468,6 +473,11 @@ class Master:
         self.outbox.acknowledged(source, message)
         return self._end(now)
 
+    def part_told(self, source: NodeId, message: PartTell, now: int) -> list[Effect]:
+        """A part of a large window came at a sink."""
+        self._out += self.outbox.part_told(source, message)
+        return self._end(now)
+
     @property
     def fence(self) -> Ballot | None:
         """A higher ballot that a sink serves: step down."""
@@ -487,6 +497,8 @@ class Master:
             return self.ledger_told(source, message, now)
         if isinstance(message, PutTell):
             return self.put_told(source, message, now)
+        if isinstance(message, PartTell):
+            return self.part_told(source, message, now)
         if isinstance(message, Watch):
             return self.watch(message, now)
         return []
@@ -497,7 +509,7 @@ class Master:
             self._split(parked.child, parked.bundle, self.ahead.misfits(parked.bundle.contributions))
         if self._is_time(self._emit_at, now, self._emit_us):
             self._emit(now)
-        self.watchers.tick(now)
+        self._out += self.watchers.tick(now)
         self.amendments.tick(now)
         if self._is_time(self._forget_at, now, self.attendance.silence.look_us):
             self._forget_at = now + self.attendance.silence.look_us

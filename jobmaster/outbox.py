@@ -4,32 +4,43 @@ A sink is asked for its ledger first (which raises its fence), and gets nothing 
 revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so that one that was away for long
 is not flooded when it comes back.
 
-The rows that wait for a sink are bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is
-read again from the job's state each time that it is its turn. One that is past retention by then is lost, which a Notice tells.
+A window larger than a frame goes in parts (`parcels`), one such window of a sink at a time: a few parts are on the way until
+the sink has told that they came. A sink that has lost what it had of them says so by another `begun`, and gets all of them again.
+It acknowledges the window, as any other, when all of it is durable. A window larger than `window_bytes_max`, or than the sink
+takes, does not go there, which a Notice tells.
+
+What waits for a sink is bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is read again from
+the job's state when it is its turn; one large window besides is kept, whose states are under the budget, on disk if need be. One
+that is past retention when it is read is lost, which a Notice tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from elf.sinks.columns import ColumnRows
+from elf.jobmaster.parcels import Parcel, put_bytes, whole
 from elf.srt.effects import Effect, Notice, Send
 from elf.srt.ids import JobId, NodeId, short
-from elf.srt.messages import Ballot, LedgerAsk, LedgerTell, Micros, Put, PutTell
+from elf.srt.messages import Ballot, LedgerAsk, LedgerTell, Micros, PartTell, Put, PutPart, PutTell
 from elf.srt.parameters import Parameters
 
 IN_FLIGHT_MAX = 16
 WINDOW_BYTES = 500
 """What a window takes that has no rows."""
-ROW_BYTES = 500
-"""A row whose columns do not tell what they take: eight cells as objects, and a tuple."""
+LATER: Final[Literal["later"]] = "later"
+READ_US = 5_000
+"""What is being read is asked for again so soon."""
 Revision = tuple[int, NodeId, int]
 WindowKey = tuple[str, Micros]
-Again = Callable[[WindowKey, str], Put | None]
-"""Reads a final window again, to be told with that status; None if its rows are about to be others, of a later put."""
+Again = Callable[[WindowKey, str], Put | Literal["later"] | None]
+"""Reads a final window again, to be told with that status; None if its rows are about to be others, of a later put; `LATER` if
+it is large, and being read."""
 
 
 class _Waiting(msgspec.Struct):
@@ -40,34 +51,46 @@ class _Waiting(msgspec.Struct):
     due: int | None = None  # None: not sent yet
 
 
+class _Sending(msgspec.Struct):
+    """A window on its way in parts. flight: part -> when it is sent again, and how long after that once more."""
+
+    key: WindowKey
+    revision: Revision
+    parcel: Parcel
+    begun: int | None = None
+    next: int = 0
+    flight: dict[int, tuple[int, int]] = {}
+    ask_at: int | None = None  # all parts came: the sink is asked what became of them
+
+
 class _Sink(msgspec.Struct):
     ledger: dict[WindowKey, tuple[Revision, int]] | None = None
     ask_at: int | None = None
     waiting: dict[WindowKey, _Waiting] = {}
     nbytes: int = 0
     is_late: bool = False
+    large: WindowKey | None = None  # kept besides
+    sending: _Sending | None = None
 
     def keep(self, key: WindowKey, waiting: _Waiting, most: int) -> None:
         """It takes the place of what waited of that window; rows that have no room are not kept."""
         self.drop(key)
         if self.nbytes + waiting.nbytes > most:
-            waiting.put, waiting.nbytes = None, 0
+            if waiting.nbytes > most // 2 and self.large is None:
+                self.large = key
+            else:
+                waiting.put = None
+            waiting.nbytes = 0
         self.waiting[key] = waiting
         self.nbytes += waiting.nbytes
 
     def drop(self, key: WindowKey) -> None:
         found = self.waiting.pop(key, None)
         self.nbytes -= found.nbytes if found is not None else 0
-
-
-def rows_bytes(put: Put) -> int:
-    """What the rows of a window hold in memory, roughly. O(columns)."""
-    return int(put.rows.nbytes) if isinstance(put.rows, ColumnRows) else len(put.rows) * ROW_BYTES
-
-
-def put_bytes(put: Put) -> int:
-    """With the states of panes. O(columns + parts)."""
-    return rows_bytes(put) + sum(len(part) for pane in put.panes for part, _ in pane.parts)
+        if self.large == key:
+            self.large = None
+        if self.sending is not None and self.sending.key == key:
+            self.sending = None
 
 
 class Outbox:
@@ -82,18 +105,20 @@ class Outbox:
         parameters: Parameters,
         again: Again = lambda key, status: None,
         with_open: bool = True,
+        name: str = "",
     ) -> None:
         self.job, self.ballot, self.with_open = job, ballot, with_open
-        self._parameters = parameters
+        self._parameters, self._name = parameters, name
         self._sinks = {sink: _Sink() for sink in sinks}
         self._again = again
         self.fence: Ballot | None = None
         self.lost = 0
-        """Windows that could not be sent while they were retained."""
+        """Windows that could not be sent while they were retained, or are too large."""
 
-    def serve(self, sinks: Iterable[NodeId]) -> None:
-        """These are the sinks now: one that is new is asked like the others, and gets what it lacks of all that is final."""
-        before = self._sinks
+    def serve(self, sinks: Iterable[NodeId], fresh: Collection[NodeId] = ()) -> None:
+        """These are the sinks now: one that is new, or has one lake more, is asked like the others, and gets what it lacks of
+        all that is final."""
+        before = {sink: known for sink, known in self._sinks.items() if sink not in fresh}
         self._sinks = {sink: before.get(sink) or _Sink(is_late=True) for sink in sinks}
 
     @property
@@ -107,6 +132,8 @@ class Outbox:
 
     def put(self, put: Put, to: NodeId | None = None) -> None:
         """A final, revised or withdrawn window, to all sinks or one: until it is acknowledged."""
+        if not self.with_open:
+            put = replace(put, rows=())  # these sinks store states
         for sink in self._sinks.values() if to is None else filter(None, [self._sinks.get(to)]):
             nbytes = max(put_bytes(put), WINDOW_BYTES)
             waiting = _Waiting(put.revision, put.status, put, nbytes)
@@ -129,6 +156,8 @@ class Outbox:
         """An open window: once, the next one mends what is lost."""
         if not self.with_open:
             return []
+        if put_bytes(put) > self._parameters.frame_bytes_max:
+            return []  # it comes when it is final
         return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
 
     def told(self, source: NodeId, message: LedgerTell) -> Sequence[tuple[WindowKey, Revision, int]] | None:
@@ -153,6 +182,34 @@ class Outbox:
         waiting = sink.waiting.get(key)
         if waiting is not None and message.revision >= waiting.revision:
             sink.drop(key)
+
+    def part_told(self, source: NodeId, message: PartTell) -> list[Effect]:
+        """A part came there, or never will."""
+        sink = self._sinks.get(source)
+        sending = sink.sending if sink is not None else None
+        about = (message.version, message.start), message.revision
+        if sink is None or sending is None or about != (sending.key, sending.revision):
+            return []
+        if message.room:
+            return self._too_large(source, sink, sending.key, sending.parcel.nbytes, message.room)
+        if sending.begun is not None and message.begun > sending.begun:
+            sending.parcel.restart()
+            sending.next, sending.flight, sending.ask_at = 0, {}, None
+        elif sending.begun in (None, message.begun) and sending.flight.pop(message.at, None) is not None:
+            sending.parcel.free(message.at)
+        sending.begun = max(message.begun, sending.begun or 0)
+        return []
+
+    def _too_large(
+        self, to: NodeId, sink: _Sink, key: WindowKey, nbytes: int, bytes_max: int
+    ) -> list[Effect]:
+        sink.drop(key)
+        self.lost += 1
+        text = (
+            f"job {self._name or self.job.hex()}: its window of {_time(key[1])} has {_size(nbytes)}, and its sink takes "
+            f"{_size(bytes_max)}: it is not stored. Group by fewer or coarser keys, take shorter windows, or add a WHERE"
+        )
+        return [Notice("too large", text, to)]
 
     def is_refused(self, fence: Ballot) -> bool:
         """A sink that serves a higher ballot refuses this master, which must step down."""
@@ -184,15 +241,64 @@ class Outbox:
                     out.append(Send(to, LedgerAsk(self.job, self.ballot, since_us=since_us)))
                     sink.ask_at = now + self._parameters.ask_us
                 continue
-            for key, waiting in islice(sink.waiting.items(), IN_FLIGHT_MAX):
-                waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
-                if waiting.due is None or now >= waiting.due:
-                    put = waiting.put or self._again(key, waiting.status)
-                    if put is not None:
-                        out.append(Send(to, put))
-                    first = waiting.due is None
-                    waiting.due = now + (self._parameters.ask_us if first else self._parameters.ask_us_max)
+            for key, waiting in list(islice(sink.waiting.items(), IN_FLIGHT_MAX)):
+                if sink.sending is None or sink.sending.key != key:
+                    out += self._turn(to, sink, key, waiting, now)
+            if sink.sending is not None:
+                out += self._send_parts(to, sink.sending, now)
         return out
+
+    def _turn(self, to: NodeId, sink: _Sink, key: WindowKey, waiting: _Waiting, now: int) -> list[Effect]:
+        """A window that waits is sent, if it is time."""
+        waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
+        if waiting.due is not None and now < waiting.due:
+            return []
+        put = waiting.put or self._again(key, waiting.status)
+        first = waiting.due is None
+        waiting.due = now + (self._parameters.ask_us if first else self._parameters.ask_us_max)
+        if put == LATER:
+            waiting.due = now + READ_US
+        if put is None or put == LATER:
+            return []
+        if not self.with_open and put.rows:
+            put = replace(put, rows=())
+        nbytes = put_bytes(put)
+        if nbytes > self._parameters.window_bytes_max:
+            return self._too_large(to, sink, key, nbytes, self._parameters.window_bytes_max)
+        if nbytes <= self._parameters.frame_bytes_max:
+            return [Send(to, whole(put))]
+        if sink.sending is None:
+            parcel = Parcel(put, self._parameters.frame_bytes_max)
+            sink.sending = _Sending(key, put.revision, parcel)
+        return []
+
+    def _send_parts(self, to: NodeId, sending: _Sending, now: int) -> list[Effect]:
+        """As many as may be on the way; before the first was answered that is one. Those not answered in time go again."""
+        p, flight, out = self._parameters, sending.flight, list[Effect]()
+        for at, (due, wait) in list(flight.items()):
+            due = min(due, now + p.ask_us_max)
+            flight[at] = due, wait
+            if now >= due:
+                flight[at] = now + wait, min(2 * wait, p.ask_us_max)
+                out.append(self._part(to, sending, at))
+        most = max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
+        while sending.next < sending.parcel.of and len(flight) < most:
+            flight[sending.next] = now + p.ask_us, 2 * p.ask_us
+            out.append(self._part(to, sending, sending.next))
+            sending.next += 1
+        if not flight:
+            sending.ask_at = self._sooner(sending.ask_at, now, p.ask_us_max)
+            if sending.ask_at is not None and now >= sending.ask_at:
+                out.append(self._part(to, sending, sending.parcel.of - 1))
+                sending.ask_at = None
+            if sending.ask_at is None:
+                sending.ask_at = now + p.ask_us_max
+        return out
+
+    def _part(self, to: NodeId, sending: _Sending, at: int) -> Send:
+        parcel = sending.parcel
+        about = (self.job, self.ballot, *sending.key, sending.revision)
+        return Send(to, PutPart(*about, at, parcel.of, parcel.nbytes, parcel.payload(at)))
 
     def _sooner(self, due: int | None, now: int, span: int) -> int | None:
         """A clock that went back lets nobody wait longer than `span`."""
@@ -205,6 +311,24 @@ class Outbox:
             if sink.ledger is None:
                 found.append(0 if sink.ask_at is None else sink.ask_at)
             else:
-                first = islice(sink.waiting.values(), IN_FLIGHT_MAX)
-                found += [0 if waiting.due is None else waiting.due for waiting in first]
+                sending = sink.sending
+                for key, waiting in islice(sink.waiting.items(), IN_FLIGHT_MAX):
+                    if sending is None or sending.key != key:
+                        found.append(0 if waiting.due is None else waiting.due)
+                if sending is not None:
+                    found += [due for due, _ in sending.flight.values()]
+                    if not sending.flight:
+                        found.append(sending.ask_at or 0)
         return min(found, default=None)
+
+
+def _time(start: Micros) -> str:
+    """UTC, to the second."""
+    try:
+        return str(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=start))[:19]
+    except OverflowError:
+        return str(start)
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):,.0f} MiB" if nbytes >= 10 << 20 else f"{nbytes / 1024:,.0f} KiB"

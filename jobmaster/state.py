@@ -49,7 +49,7 @@ class StateMaker:
         found = itertools.groupby(self._by_pane(pieces), key=itemgetter(0))
         following = next(found, None)
         for pane in counters.pane.tolist():
-            values = _Values(self.columns, self._budget)
+            values = KeptValues(self.columns, self._budget)
             if following is not None and following[0] == pane:
                 for _, piece in following[1]:
                     self._add(values, piece)
@@ -64,7 +64,7 @@ class StateMaker:
                     yield pane, Piece(_of_pane(piece.groups, pane), families, more=piece.more)
 
     def _state(
-        self, pane: int, values: _Values, counters: Rows, status: str, revision: Revision
+        self, pane: int, values: KeptValues, counters: Rows, status: str, revision: Revision
     ) -> PaneState:
         window = self.plan.window
         return PaneState(
@@ -81,7 +81,7 @@ class StateMaker:
             recipe=self._recipe,
         )
 
-    def _add(self, values: _Values, piece: Piece) -> None:
+    def _add(self, values: KeptValues, piece: Piece) -> None:
         """A pane's groups and their members, in parts."""
         groups = piece.groups
         stored = [
@@ -121,7 +121,7 @@ class _Cells(NamedTuple):
     counts: NDArray[np.int64]
 
 
-class _Values(StateValues):
+class KeptValues(StateValues):
     """Parts, packed and under the budget until this goes.
 
     open_groups: so many groups of the last part go on in the next.
@@ -129,6 +129,8 @@ class _Values(StateValues):
 
     def __init__(self, columns: Sequence[StateColumn], budget: Budget) -> None:
         self._parts: list[tuple[Fragment, bool]] = []
+        self.packed_sizes: list[int] = []
+        """Bytes of each part as it is kept: one zstd frame."""
         self._width, self._budget = len(columns), budget
         self._raw_bytes = 0
         self._digests = [hashlib.blake2b(digest_size=8) for _ in (*columns, "counts")]
@@ -146,6 +148,7 @@ class _Values(StateValues):
         packed = zstandard.ZstdCompressor(level=1).compress(part)
         # A copy: the compressor's result keeps the room that the worst case would have taken.
         self._parts.append((self._budget.keep_packed(bytes(memoryview(packed))), more))
+        self.packed_sizes.append(len(packed))
 
     def _digest(self, columns: Sequence[bytes], cells: Sequence[_Cells], more: bool) -> None:
         """Values without the heads of arrays, so that it does not matter where the parts were cut."""
@@ -174,6 +177,11 @@ class _Values(StateValues):
         decompress = zstandard.ZstdDecompressor().decompress
         for fragment, more in self._parts:
             yield decompress(self._budget.read_packed(fragment)), more
+
+    def packed(self, number: int) -> tuple[bytes, bool]:
+        """A part as it is kept. Raises OSError."""
+        fragment, more = self._parts[number]
+        return self._budget.read_packed(fragment), more
 
     def __len__(self) -> int:
         return self._width

@@ -3,34 +3,58 @@ knows from the job's spec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
+from typing import Any, overload
 
 import zstandard
+from msgspec.structs import replace
 
 from elf.errors import PeerError
 from elf.jobmaster.plan import decode
 from elf.jobmaster.recipe import recipe
-from elf.jobmaster.state import state_columns
+from elf.jobmaster.state import KeptValues, state_columns
 from elf.sinks.result import Lines, PaneState, StateColumn, StateValues
-from elf.srt.messages import PaneParts, Put
+from elf.srt.messages import WITHDRAWN, Micros, PaneParts, Put
 
 PART_BYTES_MAX = 64 << 20
 """Of a part unpacked: 16,384 groups and members of 4 KiB."""
 
 
+HELD_BYTES_MAX = 256 << 10
+"""Of a pane whose packed values are taken out of the budget at once. Those of a larger one stay there, on disk where memory is
+short, until each is sent."""
+
+
 def as_parts(state: PaneState) -> PaneParts:
-    """Raises OSError where values cannot be read back. O(values)."""
+    """Raises OSError where values cannot be read back. O(values), without those of large panes."""
     values = state.values
-    assert isinstance(values, StateValues)
-    pack = zstandard.ZstdCompressor(level=1).compress
+    assert isinstance(values, KeptValues)
+    parts: Sequence[tuple[bytes, bool]] = KeptParts(values)
+    if sum(values.packed_sizes) <= HELD_BYTES_MAX:
+        parts = tuple(parts)
     lines = state.lines
-    return PaneParts(
-        state.start,
-        state.end,
-        (lines.read, lines.parsed, lines.rejected, lines.late),
-        tuple((pack(part), more) for part, more in values.parts()),
-    )
+    told = PaneParts(state.start, state.end, (lines.read, lines.parsed, lines.rejected, lines.late), ())
+    return replace(told, parts=parts)
+
+
+class KeptParts(Sequence[tuple[bytes, bool]]):
+    """Packed parts of a pane, under the budget of its master. They are read on its thread only. sizes: in bytes."""
+
+    def __init__(self, values: KeptValues) -> None:
+        self._values, self.sizes = values, values.packed_sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, bool]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[tuple[bytes, bool]]: ...
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self._values.packed(i) for i in range(*at.indices(len(self)))]
+        return self._values.packed(range(len(self))[at])
 
 
 class PaneReader:
@@ -41,6 +65,14 @@ class PaneReader:
         self._job, self._version, self._plan = job, version, plan
         self._columns: tuple[StateColumn, ...] = tuple(state_columns(decoded))
         self._recipe = recipe(decoded)
+        self._window = decoded.window
+
+    def _empty(self, start: Micros) -> Iterator[PaneParts]:
+        """The panes that a lake stored with the window which begins then, without a line."""
+        if self._window is not None:
+            stop, pane_us = start + self._window.size_us, self._window.pane_us
+            for pane in range(stop - self._window.slide_us, stop, pane_us):
+                yield PaneParts(pane, pane + pane_us, (0, 0, 0, 0), ())
 
     def states(self, put: Put) -> list[PaneState]:
         """Of a window's panes, with its revision. Their values are unpacked when they are asked for. O(panes)."""
@@ -61,20 +93,21 @@ class PaneReader:
                 agents_expected=put.agents_expected,
                 recipe=self._recipe,
             )
-            for pane in put.panes
+            for pane in (self._empty(put.start) if put.status == WITHDRAWN else put.panes)
         ]
 
 
 class PackedValues(StateValues):
     """A pane's values as they came."""
 
-    def __init__(self, parts: tuple[tuple[bytes, bool], ...], width: int) -> None:
+    def __init__(self, parts: Sequence[tuple[bytes, bool]], width: int) -> None:
         self._parts, self._width = parts, width
 
     @property
     def raw_bytes(self) -> int:
         """What is held, which is what a sink counts."""
-        return sum(len(part) for part, _ in self._parts)
+        sizes: Sequence[int] | None = getattr(self._parts, "sizes", None)
+        return sum(len(part) for part, _ in self._parts) if sizes is None else sum(sizes)
 
     @property
     def digest(self) -> bytes:

@@ -6,7 +6,12 @@
     Watch of a known one      | known for longer; what it says came is forgotten, what it says is missing is owed; WatchTell
     Watch, and no room        | WatchTell: refused
     a window is published     | told, if what is on the way leaves room; else a final one is owed, an open one left out
+    a part never came         | it goes again, at another place
     time                      | what is owed is read again and told, as far as there is room; who is silent is forgotten
+
+A window larger than a frame goes in parts (`parcels`), each with a place of its own, and nothing else meanwhile; a part that is
+missing goes again, and a new revision waits until the one on its way has come. Of one larger than `WINDOW_BYTES_MAX` the first
+rows are told, and how many were left out.
 
 A watcher that is slow, or whose answers are lost, costs `FLIGHT_BYTES_MAX`, and never holds up the job: open windows are left out
 (the next one mends that), of final ones only their names are kept, and their rows are read again.
@@ -18,40 +23,63 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from elf.jobmaster.outbox import put_bytes
-from elf.srt.effects import Effect, Notice, Send
+from elf.jobmaster.outbox import LATER, READ_US
+from elf.jobmaster.parcels import Parcel, put_bytes, rows_bytes
+from elf.srt.effects import Effect, Send
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import Ballot, Micros, Put, Shown, Watch, WatchTell
+from elf.srt.messages import Ballot, Micros, Put, Shown, ShownPart, Watch, WatchTell
 from elf.srt.parameters import Parameters
 
 WATCHERS_MAX = 64
 """Of one job, each with 8 MiB on the way at most."""
 FLIGHT_BYTES_MAX = 8 << 20
-WINDOW_BYTES_MAX = 32 << 20
-"""A larger one is not told: as a message it may have 64 MiB."""
+WINDOW_BYTES_MAX = 64 << 20
+"""Of rows: 130,000 as objects. Of a larger window so much is told that a screen is full, and a pager too."""
+HEAD_BYTES = 1 << 20
+PARTS_MAX = 8
+"""On the way at a time."""
 OWED_MAX = 1_000
 """Final windows whose names are kept for one watcher; older ones are left out."""
 RENEWALS = 20
 """A watcher says so each emit interval; so many of them may be lost: five seconds."""
 
 WindowKey = tuple[str, Micros]
-Again = Callable[[WindowKey, str], Put | None]
-"""Reads a final window again, to be told with that status; None if it cannot be, or is about to be another one."""
+Again = Callable[[WindowKey, str], Put | Literal["later"] | None]
+"""Reads a final window again, to be told with that status; None if it cannot be, or is about to be another one; `LATER` if it is
+large, and being read."""
 Finals = Callable[[Micros, int], Sequence[WindowKey]]
 """Final windows that start at or after a time, and so many of the newest before that; in order of time."""
 
 
 class _Flight(msgspec.Struct, gc=False):
-    """A window on its way."""
+    """A window on its way, or a part of one."""
 
     place: int
     key: WindowKey
     status: str
     nbytes: int
+    at: int = -1
+
+
+class _Sending(msgspec.Struct):
+    """A window in parts. again: those that never came."""
+
+    key: WindowKey
+    revision: tuple[int, NodeId, int]
+    status: str
+    parcel: Parcel
+    again: deque[int]
+    next: int = 0
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self.again) or self.next < self.parcel.of
 
 
 class _Watcher(msgspec.Struct):
@@ -62,10 +90,11 @@ class _Watcher(msgspec.Struct):
     last: int = 0  # place of the last window told
     seen: int = 0
     nbytes: int = 0  # on the way
+    sending: _Sending | None = None
 
     def has_room(self, nbytes: int) -> bool:
         """One window may always be on its way, however large."""
-        return not self.nbytes or self.nbytes + nbytes <= FLIGHT_BYTES_MAX
+        return self.sending is None and (not self.nbytes or self.nbytes + nbytes <= FLIGHT_BYTES_MAX)
 
     def owe(self, key: WindowKey, status: str) -> None:
         self.owed[key] = status
@@ -79,8 +108,28 @@ class _Watcher(msgspec.Struct):
         while self.flight and self.flight[0].place <= self.seen:
             told = self.flight.popleft()
             self.nbytes -= told.nbytes
-            if told.place in lost and told.status != "open":
+            if told.at >= 0:
+                self._part_heard(told.at, told.place in lost)
+            elif told.place in lost and told.status != "open":
                 self.owe(told.key, told.status)
+
+    def _part_heard(self, at: int, is_lost: bool) -> None:
+        assert self.sending is not None
+        if is_lost:
+            self.sending.again.append(at)
+        else:
+            self.sending.parcel.free(at)
+        if not self.flight and not self.sending.has_more:
+            self.sending = None
+
+
+def shortened(put: Put) -> Put:
+    """As much of a window as is told: all of it, or its first rows. O(rows told)."""
+    nbytes = rows_bytes(put)
+    if nbytes <= WINDOW_BYTES_MAX:
+        return put
+    rows = tuple(islice(put.rows, max(1, len(put.rows) * HEAD_BYTES // nbytes)))
+    return replace(put, rows=rows, left_out=put.left_out + len(put.rows) - len(rows))
 
 
 def without_panes(put: Put) -> Put:
@@ -97,6 +146,8 @@ class Watchers:
         self.job, self.ballot = job, ballot
         self.expiry_us = RENEWALS * parameters.emit_us
         self._again, self._finals = again, finals
+        self._frame_bytes = parameters.frame_bytes_max
+        self._read_at: int | None = None  # something that is owed is being read
         self._watchers: dict[NodeId, dict[int, _Watcher]] = {}
         self._count = 0
 
@@ -120,7 +171,7 @@ class Watchers:
         watcher.expires_at = now + self.expiry_us
         if message.ballot == self.ballot:
             watcher.heard(message.seen, message.missing)
-        effects = self._pay(to, watcher)
+        effects = self._pay(to, watcher, now)
         tell = WatchTell(self.job, number, self.ballot, watcher.last, watcher.seen)
         return is_new, [*effects, Send(to, tell)]
 
@@ -129,38 +180,73 @@ class Watchers:
         effects: list[Effect] = []
         if not self._count:
             return effects
+        put = shortened(put)
         nbytes = put_bytes(put)
-        if nbytes > WINDOW_BYTES_MAX:
-            text = f"a window of {nbytes >> 20} MiB is not told to those who watch the job; add a LIMIT to its query"
-            return [Notice("watch", text)]
         for to, watchers in self._watchers.items():
             for watcher in watchers.values():
                 watcher.owed.pop((put.version, put.start), None)
                 if watcher.has_room(nbytes):
-                    effects.append(self._show(to, watcher, put, nbytes))
+                    effects += self._show(to, watcher, put, nbytes)
                 elif put.status != "open":
                     watcher.owe((put.version, put.start), put.status)
         return effects
 
-    def _show(self, to: NodeId, watcher: _Watcher, put: Put, nbytes: int) -> Send:
-        watcher.last += 1
-        watcher.nbytes += nbytes
-        watcher.flight.append(_Flight(watcher.last, (put.version, put.start), put.status, nbytes))
-        return Send(to, Shown(self.job, watcher.number, watcher.last, put))
+    def _show(self, to: NodeId, watcher: _Watcher, put: Put, nbytes: int) -> list[Effect]:
+        key = put.version, put.start
+        if nbytes > self._frame_bytes:
+            parcel = Parcel(put, self._frame_bytes)
+            watcher.sending = _Sending(key, put.revision, put.status, parcel, deque())
+            return self._go_on(to, watcher)
+        place = self._place(watcher, _Flight(0, key, put.status, nbytes))
+        return [Send(to, Shown(self.job, watcher.number, place, put))]
 
-    def _pay(self, to: NodeId, watcher: _Watcher) -> list[Effect]:
-        """What is owed, as far as there is room."""
+    def _place(self, watcher: _Watcher, flight: _Flight) -> int:
+        watcher.last += 1
+        watcher.nbytes += flight.nbytes
+        watcher.flight.append(replace(flight, place=watcher.last))
+        return watcher.last
+
+    def _go_on(self, to: NodeId, watcher: _Watcher) -> list[Effect]:
+        """Parts of the window that is on its way, as many as may be."""
         effects: list[Effect] = []
-        while watcher.owed and watcher.has_room(0):
-            key = next(iter(watcher.owed))
-            put = self._again(key, watcher.owed.pop(key))
-            put = without_panes(put) if put is not None else None
-            if put is not None and put_bytes(put) <= WINDOW_BYTES_MAX:
-                effects.append(self._show(to, watcher, put, put_bytes(put)))
+        sending = watcher.sending
+        while sending is not None and sending.has_more and len(watcher.flight) < PARTS_MAX:
+            at = sending.again.popleft() if sending.again else sending.next
+            sending.next = max(sending.next, at + 1)
+            payload, of = sending.parcel.payload(at), sending.parcel.of
+            place = self._place(watcher, _Flight(0, sending.key, sending.status, len(payload), at))
+            about = (self.ballot, *sending.key, sending.revision, at, of, payload)
+            effects.append(Send(to, ShownPart(self.job, watcher.number, place, *about)))
         return effects
 
-    def tick(self, now: int) -> None:
-        """Forget who is silent. A clock that went back makes nobody wait longer than `expiry_us`."""
+    def _pay(self, to: NodeId, watcher: _Watcher, now: int) -> list[Effect]:
+        """What is owed, as far as there is room."""
+        effects = self._go_on(to, watcher)
+        while watcher.owed and watcher.has_room(0):
+            key = next(iter(watcher.owed))
+            put = self._again(key, watcher.owed[key])
+            if put == LATER:
+                self._read_at = now + READ_US
+                return effects
+            del watcher.owed[key]
+            if put is not None:
+                put = shortened(without_panes(put))
+                effects += self._show(to, watcher, put, put_bytes(put))
+        return effects
+
+    def tick(self, now: int) -> list[Effect]:
+        """What was being read is told, and who is silent forgotten. A clock that went back makes nobody wait longer than
+        `expiry_us`."""
+        effects: list[Effect] = []
+        if self._read_at is not None and not self._read_at - READ_US <= now < self._read_at:
+            self._read_at = None
+            for to, watchers in self._watchers.items():
+                for each in watchers.values():
+                    effects += self._pay(to, each, now)
+        self._forget(now)
+        return effects
+
+    def _forget(self, now: int) -> None:
         for to in list(self._watchers):
             of_node = self._watchers[to]
             for watcher in list(of_node.values()):
@@ -175,6 +261,7 @@ class Watchers:
     def deadline(self) -> int | None:
         """When somebody is to be forgotten next."""
         times = [each.expires_at for of_node in self._watchers.values() for each in of_node.values()]
+        times += [self._read_at] if self._read_at is not None else []
         return min(times, default=None)
 
     def check(self) -> None:

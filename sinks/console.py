@@ -131,6 +131,8 @@ class Table:
                 self._write([self._style.bold(grid.header(widths))])
                 header_widths = widths
             self._write([grid.line(row, widths) for row in cells])
+        if window.left_out:
+            self._write([self._style.dim(_more(window.left_out))])
         if window.start is not None:
             self._write([""])
 
@@ -174,8 +176,9 @@ class Table:
             self._style.bold(grid.header(widths)),
         ]
         lines += [grid.line(row, widths) for row in cells]
-        if len(window.rows) > share:
-            lines.append(self._style.dim(f"… {len(window.rows) - share:,} more rows"))
+        more = max(0, len(window.rows) - share) + window.left_out
+        if more:
+            lines.append(self._style.dim(_more(more)))
         return lines
 
     def _erase(self) -> None:
@@ -267,3 +270,7 @@ def _says_its_time(window: Window) -> bool:
         if column.type == "timestamp"
     )
     return any(starts)
+
+
+def _more(rows: int) -> str:
+    return f"… {rows:,} more rows"

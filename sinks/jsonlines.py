@@ -69,6 +69,7 @@ def meta_json(window: Window) -> bytes:
     reader of JSON rounds."""
     epoch, node, n = window.revision
     bounds = "null" if window.start is None or window.end is None else window_json((window.start, window.end))
+    left_out = {"rows_left_out": window.left_out} if window.left_out else {}
     return msgspec.json.encode(
         {
             "job": window.job,
@@ -82,5 +83,6 @@ def meta_json(window: Window) -> bytes:
             "lines_parsed": window.lines.parsed,
             "lines_rejected": window.lines.rejected,
             "lines_late": window.lines.late,
+            **left_out,
         }
     )

@@ -7,6 +7,8 @@
     Put of a higher revision             | its revision        | fence, revision, digest; stored by the sink
     Put of the revision held             | its revision        | its ballot as the fence: it was repeated
     Put of a lower revision              | the revision held   | its ballot as the fence
+    PutPart of a window that is wanted   | none: see `wants`   | nothing
+    any other PutPart                    | the revision held   | its ballot as the fence
 
 A master asks what has been published for good, so windows of which only an open revision is held are not told. A window that was
 withdrawn is an entry like any other, of the digest `NO_ROWS`.
@@ -23,7 +25,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from elf.srt.effects import Effect, Notice, Send, Write
-from elf.srt.messages import NO_BALLOT, Ballot, LedgerAsk, LedgerTell, Message, Micros, Put, PutTell
+from elf.srt.ids import ID_BYTES
+from elf.srt.messages import NO_BALLOT, Ballot, LedgerAsk, LedgerTell, Message, Micros, Put, PutPart, PutTell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,14 +44,19 @@ NO_REVISION: Revision = (0, b"", 0)
 ENTRIES_TOLD_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
 
 
+def above_all(epoch: int) -> Ballot:
+    """Above every ballot of that epoch: the fence of a lost ledger, in a lake whose highest revision is of that epoch."""
+    return epoch, b"\xff" * ID_BYTES
+
+
 class Ledger:
     """One job's ledger in one sink.
 
     entries: window -> (revision, digest of the rows). fence: the highest ballot served.
     """
 
-    def __init__(self, job: JobId) -> None:
-        self.job = job
+    def __init__(self, job: JobId, key: bytes = b"") -> None:
+        self.job, self._key = job, key or job  # under which it is on disk
         self.fence: Ballot = NO_BALLOT
         self.entries: dict[Window, tuple[Revision, int]] = {}
         self._open: set[Window] = set()
@@ -61,7 +69,15 @@ class Ledger:
             return self._on_ask(source, message)
         if isinstance(message, Put):
             return self._on_put(source, message)
+        if isinstance(message, PutPart) and not self.wants(message):
+            return [*self._raise_fence(message.ballot), self._told(source, message)]
         return []
+
+    def wants(self, part: PutPart) -> bool:
+        """Whether the window that this is a part of would be taken if it were whole."""
+        return not self._is_fenced_off(part.ballot) and self._is_newer(
+            (part.version, part.start), part.revision
+        )
 
     def take_accepted(self) -> list[Put]:
         """Windows to store, before the effects of the step that accepted them are performed."""
@@ -116,9 +132,11 @@ class Ledger:
                 effects.append(self._accept(window, message))
             else:
                 effects += self._raise_fence(message.ballot) + self._doubt(source, window, message)
-        held = self.entries.get(window, (NO_REVISION, 0))[0]
-        tell = PutTell(self.job, self.fence, message.version, message.start, held)
-        return [*effects, Send(source, tell)]
+        return [*effects, self._told(source, message)]
+
+    def _told(self, source: NodeId, about: Put | PutPart) -> Send:
+        held = self.entries.get((about.version, about.start), (NO_REVISION, 0))[0]
+        return Send(source, PutTell(self.job, self.fence, about.version, about.start, held))
 
     def _doubt(self, source: NodeId, window: Window, message: Put) -> list[Effect]:
         revision, digest = self.entries[window]
@@ -138,10 +156,10 @@ class Ledger:
         """Append; once there are three times as many records as entries, write all anew."""
         self._records += 1
         if self._records <= 3 * len(self.entries) + 64:
-            return Write(("ledger", self.job), (self.fence, entries))
+            return Write(("ledger", self._key), (self.fence, entries))
         self._records = 1
         whole = tuple((window, *held, window in self._open) for window, held in self.entries.items())
-        return Write(("ledger", self.job), (self.fence, whole), replace=True)
+        return Write(("ledger", self._key), (self.fence, whole), replace=True)
 
     def check(self) -> None:
         """Raise AssertionError unless all invariants hold. O(entries)."""

@@ -42,10 +42,12 @@ class ColumnInfo(msgspec.Struct, frozen=True):
 class Window(msgspec.Struct, frozen=True):
     """One window's whole result after HAVING, ORDER BY and LIMIT.
 
-    status: "open", "final" or "revised" (a final one published again). start, end: microseconds UTC, or None for the one
+    status: "open", "final", "revised" (a final one published again) or "withdrawn" (it is no result any more: a change of the job
+    gave its time to another version, or cut it anew; no rows). start, end: microseconds UTC, or None for the one
     window of a query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float, Decimal, str,
     a list (array), int microseconds (timestamp), (start, end) microseconds (window). Mostly they are `ColumnRows`
-    (`elf.sinks.columns`), which make their tuples when asked, and which a sink can write as columns.
+    (`elf.sinks.columns`), which make their tuples when asked, and which a sink can write as columns. left_out: rows behind these
+    that were not told, of a window too large for that.
     """
 
     job: str
@@ -59,6 +61,7 @@ class Window(msgspec.Struct, frozen=True):
     rows: Sequence[tuple[Any, ...]]
     agents_reporting: int = 1
     agents_expected: int = 1
+    left_out: int = 0
 
 
 class StateColumn(msgspec.Struct, frozen=True):

@@ -504,7 +504,7 @@ class Put(Message, frozen=True, array_like=True):
 
 class PutPart(Message, frozen=True, array_like=True, gc=False):
     """Part `at` of `of` of a window that is too large for one message. nbytes: of the whole, about. payload: a Put of the same
-    window and revision with some of its rows and panes (`srt/parcels.py`)."""
+    window and revision with some of its rows and panes (`jobmaster/parcels.py`)."""
 
     job: JobId
     ballot: Ballot

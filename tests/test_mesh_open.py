@@ -10,7 +10,7 @@ import pytest
 from elf.agent.delta_worker import State
 from elf.agent.simulator import scenario as s
 from elf.agent.simulator.run import Run
-from elf.jobmaster.outbox import rows_bytes
+from elf.jobmaster.parcels import rows_bytes
 from elf.sinks.ledger import Ledger
 from elf.srt.effects import Notice
 from elf.srt.messages import FIRST, LedgerAsk, Put

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from elf.agent.mesh.windows import BACK, NEVER, Watcher
 from elf.jobmaster import watchers as w
 from elf.jobmaster.watchers import Watchers
-from elf.srt.effects import Effect, Notice, Route, Send
+from elf.srt.effects import Effect, Route, Send
 from elf.srt.messages import Ballot, Message, Put, Revision, Shown, Watch, WatchTell
 from elf.srt.parameters import Parameters
 
@@ -74,7 +74,6 @@ class Scene:
         self.came: list[Put] = []
         self.counts: dict[int, int] = {}
         self.reads = True
-        self.notices: list[Notice] = []
 
     def serve(self) -> None:
         ballot = self.job.ballot = (self.epoch, self.node)
@@ -94,9 +93,6 @@ class Scene:
 
     def send(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Notice):
-                self.notices.append(effect)
-                continue
             assert isinstance(effect, Send | Route)
             to = self.watcher if isinstance(effect, Send) else None
             for _ in range(2 if self.rng.random() < self.loss / 2 else 1):
@@ -112,7 +108,7 @@ class Scene:
             for _, _, to, message in due:
                 self.deliver(to, message)
             self.send(self.watcher.tick(self.now))
-            self.master.tick(self.now)
+            self.send(self.master.tick(self.now))
             if self.reads:
                 self.came += self.watcher.take()
             self.master.check()
@@ -273,13 +269,42 @@ def test_there_is_room_for_so_many() -> None:
     assert not master.watch(Watch(JOB, ME, 5, NEVER), 0)[0]  # known ones go on
 
 
-def test_a_window_too_large_is_told_to_nobody_and_that_is_said() -> None:
+def test_of_a_window_too_large_the_first_rows_are_told_and_how_many_were_left_out() -> None:
     scene = Scene(8)
     scene.run(SECOND)
-    scene.publish(1, "final", w.WINDOW_BYTES_MAX // 500 + 1)
+    rows = w.WINDOW_BYTES_MAX // 500 + 1
+    scene.publish(1, "final", rows)
     scene.run(SECOND)
-    assert not scene.came
-    assert "LIMIT" in scene.notices[0].text
+    (came,) = scene.came
+    assert 1_000 <= len(came.rows) < rows
+    assert list(came.rows) == [(f"/{n}", n) for n in range(len(came.rows))]
+    assert came.left_out == rows - len(came.rows)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_large_window_comes_whole_in_parts_and_no_revision_is_mixed(seed: int, loss: float) -> None:
+    scene = Scene(seed, loss, delay_us=50_000)
+    scene.run(SECOND)
+    each = PARAMETERS.frame_bytes_max // 500
+    for start in range(3):
+        scene.publish(start, "open", 5 * each)
+        scene.run(100_000)
+        made = scene.publish(start, "final", 6 * each + start)
+        scene.run(100_000)
+        scene.publish(100 + start, "open")
+        if start == 1:
+            scene.run(300_000)
+            scene.take_over()
+        assert made.rows
+    scene.run(20 * SECOND)
+    for start in range(3):
+        told = [each for each in scene.came if each.start == start]
+        assert [put.status for put in told[-1:]] == ["final"]
+        for put in told:
+            assert list(put.rows) == [(f"/{n}", n) for n in range(len(put.rows))]
+            assert len(put.rows) == (5 * each if put.status == "open" else 6 * each + start)
+            assert not put.left_out
 
 
 @pytest.mark.parametrize("number", [6, 8])

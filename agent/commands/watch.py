@@ -5,6 +5,9 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from elf.agent.commands.job import connect
 from elf.agent.commands.signals import Stop, stop_on_signals
@@ -59,12 +62,17 @@ def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | Non
 def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
     """Windows; None when no more has come yet; at the end of the job, what is to be said."""
     plans: dict[str, Plan] = {}
+    rows: list[tuple[Any, ...]] = []  # of a window of which more comes
     answers = control.ask(w.JobWatch(name))
     for answer in answers:
         if isinstance(answer, w.Versions):
             plans.update((version, decode(plan)) for version, plan in answer.plans.items())
         elif isinstance(answer, w.Told):
-            yield _window(name, answer, plans)
+            put = _put(answer)
+            rows += put.rows
+            if not answer.more:
+                yield _window(name, replace(put, rows=rows), plans)
+                rows = []
         elif isinstance(answer, w.Done):
             yield answer.text
             return
@@ -75,10 +83,14 @@ def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str |
                     return
 
 
-def _window(name: str, told: w.Told, plans: dict[str, Plan]) -> Window:
+def _put(told: w.Told) -> Put:
     put = wire.decode(told.put)
     if not isinstance(put, Put):
         raise PeerError("the agent told something else than a window")
+    return put
+
+
+def _window(name: str, put: Put, plans: dict[str, Plan]) -> Window:
     plan = plans[put.version]
     epoch, node, n = put.revision
     is_bounded = plan.window is not None
@@ -94,4 +106,5 @@ def _window(name: str, told: w.Told, plans: dict[str, Plan]) -> Window:
         put.rows,
         agents_reporting=put.agents_reporting,
         agents_expected=put.agents_expected,
+        left_out=put.left_out,
     )

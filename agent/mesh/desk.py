@@ -27,9 +27,11 @@ from elf.agent.mesh_node import MeshNode, Outer
 from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
+from elf.jobmaster.parcels import PAYLOAD_BYTES_MAX
 from elf.srt.effects import Effect, Route
 from elf.srt.ids import JobId, NodeId, job_id
 from elf.srt.messages import Item, Message, StatusAsk, StatusTell, TreeAsk, TreeTell
+from elf.srt.squeeze import unsqueeze
 from elf.srt.wire import encode
 
 NAMES_TOLD_MAX = 1_000
@@ -209,12 +211,14 @@ class Desk:
                 await self._turn(talk)
                 if watcher.is_refused:
                     raise ElfError(f"too many watch job {name!r} already; end one of them")
-                for put in watcher.take():
+                for put, parts in watcher.take_parts():
                     if put.version not in told and (plans := self._plans(job)):
                         told |= plans.keys()
                         yield w.Versions(plans)
                     if put.version in told:
-                        yield w.Told(encode(put))
+                        for part in parts[:-1]:
+                            yield w.Told(unsqueeze(part, PAYLOAD_BYTES_MAX), more=True)
+                        yield w.Told(unsqueeze(parts[-1], PAYLOAD_BYTES_MAX) if parts else encode(put))
         yield w.Done(f"job {name} was stopped")
 
     def _plans(self, job: JobId) -> dict[str, bytes]:

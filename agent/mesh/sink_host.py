@@ -1,14 +1,15 @@
 """The sinks that an agent serves to the jobs of its mesh: each master's windows go into lakes, and their ledgers say which.
 
-    Put, LedgerAsk -> queue -> (thread) checked -> ledger -> (thread) lake, durable -> ledger on disk -> PutTell, LedgerTell
+    Put, LedgerAsk -> queue -> (thread) checked -> ledgers -> (thread) lake, durable -> ledgers on disk -> PutTell, LedgerTell
+    PutPart -> gathered in a file beside the first lake -> PartTell; whole: as a Put
 
 What has come while one batch was on its way makes the next, so that the lake's writer process runs some three times a second at
 most. Nothing is answered before it is durable: a lake that is full or slow is asked again, and the master repeats what
 was not answered, within bounds of its own. Of a crash between lake and ledger nothing remains but a file that the next
 Put of that window writes once more under the same name.
 
-A lake knows more than a ledger that was lost: a new ledger begins with a fence above every revision in the lake, so that a
-mesh which begins anew gives higher ones.
+Each job has a ledger for each of its lakes here (`lake_ledgers`). A lake knows more than a ledger that was lost: a new ledger
+begins with a fence above every revision in the lake, so that a mesh which begins anew gives higher ones.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ from typing import Any, Protocol
 
 from elf.agent.compaction import Compaction
 from elf.agent.mesh.cell_types import check_pane
+from elf.agent.mesh.gathering import Gathering, OnDisk
+from elf.agent.mesh.lake_ledgers import key_of, step_all, wanted
 from elf.agent.mesh.specs import SinkSection
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.errors import PeerError
 from elf.jobmaster.job_spec import JobSpec, decode_job
-from elf.jobmaster.outbox import put_bytes
+from elf.jobmaster.parcels import put_bytes
 from elf.jobmaster.states_told import PaneReader
-from elf.sinks.ledger import Ledger
+from elf.sinks.ledger import Ledger, above_all
 from elf.sinks.parquet import ParquetSink
 from elf.sinks.result import PaneState
-from elf.srt.effects import Effect
-from elf.srt.ids import ID_BYTES, JobId, NodeId
-from elf.srt.messages import Ballot, LedgerAsk, Message, Put
+from elf.srt.effects import Effect, Send
+from elf.srt.ids import JobId, NodeId
+from elf.srt.messages import WITHDRAWN, LedgerAsk, Message, Put, PutPart
 
 GATHER_S = 0.25
 RETRY_S = 5.0
@@ -41,7 +44,7 @@ QUEUE_BYTES_MAX = 64 << 20
 """What does not fit is not answered, so that its master says it again: four masters with full outboxes."""
 READERS_MAX = 256
 
-Letter = tuple[NodeId, LedgerAsk | Put]
+Letter = tuple[NodeId, LedgerAsk | Put | PutPart]
 Records = Mapping[tuple[str, bytes], Sequence[Any]]
 
 
@@ -66,11 +69,13 @@ class SinkHost:
         """Raises ElfError without pyarrow, UsageError where a lake's folder cannot be made."""
         self._host = host
         self._lakes = {section.name: ParquetSink(section.parquet) for section in sections}
-        self._ledgers: dict[JobId, Ledger] = {}
-        for (kind, job), known in records.items():
-            if kind == "ledger":
-                self._ledgers[job] = Ledger(job)
-                self._ledgers[job].restore(known)
+        self._ledgers: dict[JobId, dict[str, Ledger]] = {}
+        self._records = {key: known for (kind, key), known in records.items() if kind == "ledger"}
+        """Of earlier lives. Under a job's id: of a life that had one ledger for all lakes."""
+        beside = next(iter(self._lakes.values())).directory
+        node = host.node
+        bytes_max = node.parameters.window_bytes_max
+        self._gathering = Gathering(bytes_max, node.life, lambda: OnDisk(beside))
         self._readers: dict[tuple[str, str], PaneReader] = {}
         self._queue: dict[tuple[Any, ...], Letter] = {}
         self._queued_bytes = 0
@@ -90,8 +95,35 @@ class SinkHost:
             size = put_bytes(message)
         elif isinstance(message, LedgerAsk):
             key, size = (source, message.job, message.ballot), 0
+        elif isinstance(message, PutPart) and (spec := self._spec(message)) is not None:
+            if wanted(self._of(spec), message):
+                self._take_part(source, message)
+                return
+            key, size = (source, message.job, message.version, message.start, message.revision), 0
         else:
             return
+        self._enqueue(key, size, source, message)
+
+    def _take_part(self, source: NodeId, part: PutPart) -> None:
+        """Of a window that the ledgers lack. It is answered at once; of the whole window it is told when that is durable."""
+        try:
+            put, tell = self._gathering.step(part, self._host.clock_us())
+        except (PeerError, OSError) as error:
+            if not self._is_refused:
+                self._host.notices(f"sinks: a part of a large window was not taken: {error}; it comes again")
+            self._is_refused = self._is_refused or isinstance(error, OSError)
+            return
+        if put is not None:  # its states are on disk, so that it is not held against the queue
+            self._enqueue((source, put.job, put.version, put.start, put.revision), 0, source, put)
+        if tell is not None:  # behind what the node does with this message
+            asyncio.get_running_loop().call_soon(self._answer, Send(source, tell))
+
+    def _answer(self, send: Send) -> None:
+        self._host.perform(self._host.node.carry([send], self._host.clock_us()))
+
+    def _enqueue(
+        self, key: tuple[Any, ...], size: int, source: NodeId, message: LedgerAsk | Put | PutPart
+    ) -> None:
         if key in self._queue or self._queued_bytes + size > QUEUE_BYTES_MAX:
             return
         self._queue[key] = (source, message)
@@ -123,21 +155,29 @@ class SinkHost:
         effects: list[Effect] = []
         states: list[tuple[str, PaneState]] = []
         for (source, message), spec, made in checked:
-            ledger = self._ledgers[message.job]
-            effects += ledger.step(source, message, self._host.clock_us())
-            for _ in ledger.take_accepted():
-                states += [(name, state) for name in self._names(spec) for state in made]
-                self.stored += 1
+            ledgers = {name: self._ledgers[message.job][name] for name in self._names(spec)}
+            told, lakes = step_all(ledgers, source, message, self._host.clock_us())
+            effects += told
+            states += [(name, state) for name in lakes for state in made]
+            self.stored += bool(lakes)
         await self._in_thread(self._put, states)
         while not await self._in_thread(self._flush):
             await asyncio.sleep(RETRY_S)
+        for (_, message), _, _ in checked:
+            if isinstance(message, Put):
+                self._gathering.forget(message.job, message.version, message.start)
         now = self._host.clock_us()
         self._host.perform(self._host.node.carry(effects, now, self))
 
     async def _in_thread(self, do: Callable[..., Any], *about: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *about)
 
-    def _spec(self, message: LedgerAsk | Put) -> JobSpec | None:
+    def _of(self, spec: JobSpec) -> list[Ledger]:
+        """Its ledgers, as far as they are open."""
+        known = self._ledgers.get(spec.id, {})
+        return [known[name] for name in self._names(spec) if name in known]
+
+    def _spec(self, message: LedgerAsk | Put | PutPart) -> JobSpec | None:
         """Of a job that has a sink here."""
         item = self._host.node.directory.get("job", message.job)
         spec = decode_job(item) if item is not None else None
@@ -154,8 +194,9 @@ class SinkHost:
         """What can be stored, and as what; the ledgers are open then. A version that is not known yet is left unanswered."""
         found = []
         for (source, message), spec in letters:
-            if message.job not in self._ledgers:
-                self._ledgers[message.job] = self._new_ledger(spec)
+            known = self._ledgers.get(message.job, {})
+            opened = {name: known.get(name) or self._open(spec, name) for name in self._names(spec)}
+            self._ledgers[message.job] = known | opened
             try:
                 made = self._states(message, spec) if isinstance(message, Put) else []
             except PeerError as error:
@@ -167,10 +208,16 @@ class SinkHost:
                 found.append(((source, message), spec, made))
         return found
 
-    def _new_ledger(self, spec: JobSpec) -> Ledger:
-        ledger = Ledger(spec.id)
-        epoch = max(self._lakes[name].next_epoch(spec.name) for name in self._names(spec)) - 1
-        if epoch >= 0:
+    def _open(self, spec: JobSpec, name: str) -> Ledger:
+        """As it is on disk; that of a life with one for all lakes counts for a lake in which there is something of the job."""
+        ledger = Ledger(spec.id, key_of(spec.id, name))
+        epoch = self._lakes[name].next_epoch(spec.name) - 1
+        records = self._records.get(key_of(spec.id, name)) or (
+            self._records.get(spec.id) if epoch >= 0 else None
+        )
+        if records is not None:
+            ledger.restore(records)
+        elif epoch >= 0:
             ledger.fence = above_all(epoch)
         return ledger
 
@@ -178,7 +225,7 @@ class SinkHost:
         """Raises PeerError."""
         reader = self._reader(put.version, spec)
         if reader is None:
-            return None
+            return [] if put.status == WITHDRAWN else None  # of a version that nobody can write any more
         states = reader.states(put)
         for state in states:
             check_pane(state)
@@ -228,8 +275,3 @@ class SinkHost:
             self._compact_at = moment + COMPACT_LOOK_S
             for failure in self._compaction.look(moment, time.time_ns() // 1_000):
                 self._host.notices(failure)
-
-
-def above_all(epoch: int) -> Ballot:
-    """Above every ballot of that epoch."""
-    return epoch, b"\xff" * ID_BYTES

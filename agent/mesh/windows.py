@@ -8,6 +8,7 @@ is taken if its revision is higher than what was taken of that window, and hande
     time                                 | Watch: up to which place all was handed on, and which places never came
     Shown of a higher ballot             | another master serves: places begin anew
     Shown, WatchTell of a lower one      | dropped: that master serves no more
+    ShownPart                            | its place as of a Shown; when all parts are there, the window has come
     Shown, a place left out              | the places between are missing; the next Watch says so
     WatchTell: told more than came       | the same
     WatchTell that knows what is missing | they are not said again
@@ -24,12 +25,29 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
 from msgspec.structs import replace
 
+from elf.errors import PeerError
+from elf.jobmaster.parcels import fragment_of
 from elf.srt.effects import Effect, Route
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import NO_BALLOT, WITHDRAWN, Ballot, Message, Micros, Put, Revision, Shown, Watch, WatchTell
+from elf.srt.messages import (
+    NO_BALLOT,
+    WITHDRAWN,
+    Ballot,
+    Message,
+    Micros,
+    Put,
+    Revision,
+    Shown,
+    ShownPart,
+    Watch,
+    WatchTell,
+)
 from elf.srt.parameters import Parameters
+from elf.srt.squeeze import squeeze
+from elf.srt.wire import encode
 
 NEVER: Micros = (1 << 63) - 1
 ALWAYS: Micros = -(1 << 63)
@@ -43,7 +61,21 @@ MISSING_MAX = 64
 SLACK = 4
 """So many windows handed on, or their bytes, are told at once instead of with the next period."""
 
+PARTS_BYTES_MAX = 64 << 20
+"""Of a window in parts, as they travel: what its master tells at most, were it not compressed."""
+
 WindowKey = tuple[str, Micros]
+
+
+class Parts(msgspec.Struct):
+    """A window that comes in parts. place: the highest of them."""
+
+    key: WindowKey
+    revision: Revision
+    of: int
+    place: int
+    came: dict[int, bytes] = {}
+    nbytes: int = 0
 
 
 class Watcher:
@@ -57,7 +89,8 @@ class Watcher:
         self._me, self.period_us = me, parameters.emit_us
         self._due: int | None = None  # None: at once
         self._known: dict[WindowKey, tuple[Revision, bool]] = {}  # and whether it is final
-        self._waiting: deque[tuple[int, Put]] = deque()
+        self._waiting: deque[tuple[int, Put, tuple[bytes, ...]]] = deque()
+        self._parts: Parts | None = None
         self._highest = 0  # place that came
         self._seen = 0  # place up to which all is handed on
         self._told = 0  # what the last Watch said of that
@@ -67,12 +100,19 @@ class Watcher:
         """A message to this node; those of other watches are left alone."""
         if isinstance(message, Shown) and message.number == self.number and message.job == self.job:
             self._on_shown(message)
+        elif isinstance(message, ShownPart) and message.number == self.number and message.job == self.job:
+            self._on_part(message)
         elif isinstance(message, WatchTell) and message.number == self.number and message.job == self.job:
             self._on_tell(message)
 
     def take(self) -> list[Put]:
-        """Windows that came, once each. Who takes them is ready for more."""
-        taken = [put for _, put in self._waiting]
+        """As `take_parts`, with all their rows."""
+        return [joined(put, parts) for put, parts in self.take_parts()]
+
+    def take_parts(self) -> list[tuple[Put, tuple[bytes, ...]]]:
+        """Windows that came, once each; of one that came in parts the first, and all of them as they travel. Who takes them is
+        ready for more."""
+        taken = [(put, parts) for _, put, parts in self._waiting]
         self._waiting.clear()
         self._seen = self._highest
         if self._seen - self._told >= SLACK:
@@ -124,7 +164,8 @@ class Watcher:
             self.ballot = ballot
             self._highest = self._seen = self._told = 0
             self._missing.clear()
-            self._waiting = deque((0, put) for _, put in self._waiting)
+            self._waiting = deque((0, put, parts) for _, put, parts in self._waiting)
+            self._parts = None
 
     def _on_shown(self, shown: Shown) -> None:
         put = shown.put
@@ -132,18 +173,56 @@ class Watcher:
         if self._is_others(put.ballot):
             return
         self._begin(put.ballot)
-        if shown.place in self._missing:
-            self._missing.remove(shown.place)
-        self._miss(shown.place - 1)
-        self._highest = max(self._highest, shown.place)
+        self._came(shown.place)
+        self._take(shown.place, put)
+
+    def _came(self, place: int) -> None:
+        if place in self._missing:
+            self._missing.remove(place)
+        self._miss(place - 1)
+        self._highest = max(self._highest, place)
+
+    def _on_part(self, part: ShownPart) -> None:
+        """Of one window at a time; the places of the next one's parts are all higher, so that a straggler is known as such."""
+        if self._is_others(part.ballot):
+            return
+        self._begin(part.ballot)
+        self._came(part.place)
+        about = (part.version, part.start), part.revision
+        parts = self._parts
+        if parts is None or (parts.key, parts.revision) != about:
+            if parts is not None and part.place < parts.place:
+                return
+            parts = self._parts = Parts(*about, part.of, part.place)
+        parts.place = max(parts.place, part.place)
+        if part.at not in parts.came and part.at < parts.of == part.of:
+            parts.came[part.at] = part.payload
+            parts.nbytes += len(part.payload)
+        if parts.nbytes > PARTS_BYTES_MAX:
+            parts.came.clear()
+        if len(parts.came) == parts.of:
+            self._join(part.place, parts)
+            parts.came.clear()
+
+    def _join(self, place: int, parts: Parts) -> None:
+        """All are there. What its master cannot have said is dropped."""
+        try:
+            first = fragment_of(parts.came[0])
+        except PeerError:
+            return
+        if (first.version, first.start) == parts.key and first.revision == parts.revision:
+            self._take(place, first, tuple(parts.came[at] for at in range(parts.of)))
+
+    def _take(self, place: int, put: Put, parts: tuple[bytes, ...] = ()) -> None:
         key = (put.version, put.start)
         known, was_final = self._known.get(key, ((0, b"", 0), False))
         if put.revision <= known or (put.status == WITHDRAWN and key not in self._known):
             return
         if was_final and put.status == "final":
             put = replace(put, status="revised")
+            parts = (squeeze(encode(put)), *parts[1:]) if parts else ()
         self._known[key] = (put.revision, was_final or put.status != "open")
-        self._waiting.append((shown.place, put))
+        self._waiting.append((place, put, parts))
         self._forget()
 
     def _miss(self, until: int) -> None:
@@ -172,3 +251,10 @@ class Watcher:
         assert len(self._missing) <= MISSING_MAX
         assert all(0 < place <= self._highest for place in self._missing)
         assert len(self._known) <= KNOWN_MAX
+
+
+def joined(put: Put, parts: tuple[bytes, ...]) -> Put:
+    """A window with the rows of all its parts. Raises PeerError. O(rows)."""
+    if not parts:
+        return put
+    return replace(put, rows=tuple(row for part in parts for row in fragment_of(part).rows))

@@ -149,9 +149,10 @@ class Versions(Answer, frozen=True, tag=True):
 
 
 class Told(Answer, frozen=True, tag=True):
-    """A window: a message `Put` as bytes."""
+    """A window: a message `Put` as bytes. more: the next one has more of its rows."""
 
     put: bytes
+    more: bool = False
 
 
 class TreeNode(msgspec.Struct, frozen=True):
