@@ -21,11 +21,12 @@ from elf.agent.timers import Timed
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.entries import AnyEntry
+from elf.jobmaster.handover import Offering, Unshared
 from elf.jobmaster.job_log import Promise
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_item, ballot_of, decode_agent, decode_job
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.master import Master
-from elf.jobmaster.succession import Role, Serve, Succession
+from elf.jobmaster.succession import Role, Serve, StepDown, Succession
 from elf.jobmaster.told_schedule import ToldSchedule, decode_schedule, schedule_item
 from elf.srt import messages as m
 from elf.srt.effects import Effect, Post, Send, Write
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 SinkOf = Callable[[str], NodeId | None]
 """A job's sink as the spec names it -> whom to send windows to, if it keeps a ledger."""
 
-Core = TreeSeat | Reducer | DeltaWorker | Succession | Master
+Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
 _LOG = {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover}
@@ -103,17 +104,22 @@ class JobSeat:
         self.tree = TreeSeat(self.job, self.me, self._life, self._parameters, self._rng)
         self.reducer = Reducer(self.job, self.me, self._life, self._parameters, self._has_credit)
         self.succession = Succession(self.job, self.me, self._parameters, self._new_state)
+        p = self._parameters
+        # Half of what a reducer keeps: bundles of workers pass beside it.
+        self.offering = Offering(self.job, self.me, self._life, p.kept_bytes_max // 2, p.handover_us_max)
+        self._unshared = Unshared.by(p)
 
     def _go_on(self, former: JobSeat) -> None:
         """In the same life: numbers go on, and promises are kept."""
         self.tree.go_on(former.tree)
         self.reducer.go_on(former.reducer)
+        self.offering.go_on(former.offering)
         if self.worker is not None and former.worker is not None:
             self.worker.go_on(former.worker)
         self.succession.restore([Promise(former.succession.highest)])
 
     def _gather(self) -> None:
-        cores = (self.tree, self.reducer, self.worker, self.succession, self.master)
+        cores = (self.tree, self.reducer, self.worker, self.succession, self.offering, self.master)
         self.cores = tuple(core for core in cores if core is not None)
         self._flow = (self.reducer,) if self.worker is None else (self.reducer, self.worker)
         self.is_stirred = True
@@ -213,10 +219,11 @@ class JobSeat:
         effects = self.tree.multicast(m.Stop(self.job, promise.ballot)) + self.tree.leave(now)
         for kind in ("ballot", "log"):
             effects.append(Write((kind, self.job), promise, replace=True))
-        tree, reducer = self.tree, self.reducer
+        tree, reducer, offering = self.tree, self.reducer, self.offering
         self._make()
         self.tree.go_on(tree)
         self.reducer.go_on(reducer)
+        self.offering.go_on(offering)
         self.succession.restore([promise])
         self.is_stopped, self.master, self.cores, self._flow = True, None, (), ()
         return effects
@@ -281,7 +288,10 @@ class JobSeat:
             if own is core:
                 self._awake = self._flow
                 self.is_stirred = self.is_stirred or own not in self._flow
-                return own.tick(now)
+                effects = own.tick(now)
+                if own is self.offering and own.deadline is None and self.master is None:
+                    self._unshared.clear()
+                return effects
         return []
 
     def take_stirred(self) -> Sequence[Core]:
@@ -376,17 +386,27 @@ class JobSeat:
         if self.is_stirred:
             self._settle_place(now, effects)
         worker, reducer, master = self.worker, self.reducer, self.master
+        if not self.offering.is_empty:
+            self._settle_offering(now, effects)
         if worker is not None:
             for bundle in worker.take_bundles():
                 effects += reducer.offer(self.me, bundle, now)
-            for answer in reducer.take_for_worker():
+        for answer in reducer.take_for_worker():
+            if worker is not None:
                 effects += worker.step(answer, now)
+            if not self.offering.is_empty:
+                effects += self.offering.step(answer, now)
         if master is not None:
             for child, bundle in reducer.take_for_master():
                 effects += master.bundle(child, bundle, now)
             for word in master.take_multicast():
                 effects += self._on_control(self.me, word, now)
         return effects
+
+    def _settle_offering(self, now: int, effects: list[Effect]) -> None:
+        """What this node's master had accepted alone, before anything that its worker adds."""
+        for bundle in self.offering.take_bundles():
+            effects += self.reducer.offer(self.me, bundle, now)
 
     def _settle_place(self, now: int, effects: list[Effect]) -> None:
         """Who serves, and where in the tree this node is."""
@@ -409,7 +429,7 @@ class JobSeat:
             if isinstance(change, Serve):
                 effects += self._serve(change, now)
             else:
-                effects += self._step_down(now)
+                effects += self._step_down(change, now)
         if self.master is not None and (schedule := self.master.take_schedule()):
             state, ballot = self.master.state, self.master.ballot
             self._items.append(schedule_item(self.job, ballot, state.spec, schedule))
@@ -433,6 +453,8 @@ class JobSeat:
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
             told=self._told_schedule(),
+            losses=lambda: self.succession.losses,
+            unshared=self._unshared,
         )
         self._gather()
         self._items.append(ballot_item(self.job, serve.ballot))
@@ -450,7 +472,10 @@ class JobSeat:
     def _propose(self, entry: AnyEntry) -> int:
         return self.succession.propose(entry, self._now)
 
-    def _step_down(self, now: int) -> list[Effect]:
+    def _step_down(self, change: StepDown, now: int) -> list[Effect]:
+        """Rule 9*: what only this master's log has is offered to the one that won."""
+        if self.master is not None and not change.handed_on:
+            self.offering.offer(self._unshared.entries, now)
         self.master = None
         self._gather()
         return self.reducer.parent_changed(self.tree.parent, False, now)

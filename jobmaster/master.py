@@ -45,6 +45,7 @@ from elf.jobmaster.entries import (
     Revision,
     Serve,
 )
+from elf.jobmaster.handover import Unshared
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec
 from elf.jobmaster.job_state import JobState, WindowKey
 from elf.jobmaster.outbox import Outbox
@@ -93,8 +94,9 @@ class Master:
     propose: puts an entry into the log and returns its index; it counts when it comes back through `committed`. room: how many
     more may be proposed now; without room bundles wait, and the rest is taken up again later. sinks: durable ones, which keep a
     ledger; stores_states: they take the states of panes, not only rows. told: the schedule of an earlier log, as the directory
-    has it: a log that begins goes on with it. Every public method takes the node's clock and returns effects; `fence` is a higher
-    ballot that a sink told: the node must step down.
+    has it: a log that begins goes on with it. losses: see `Succession.losses`; unshared: what a master on this node kept before.
+    Every public method takes the node's clock and returns effects; `fence` is a higher ballot that a sink told: the node must
+    step down.
     """
 
     def __init__(
@@ -109,6 +111,8 @@ class Master:
         room: Callable[[], int] = lambda: ROOM_KEPT << 16,
         stores_states: bool = False,
         told: ToldSchedule | None = None,
+        losses: Callable[[], int] = lambda: 0,
+        unshared: Unshared | None = None,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -136,6 +140,9 @@ class Master:
         self.amendments = Amendments(
             spec, state, ballot, self.log, self.publication, parameters.ask_us_max, self._told
         )
+        self.unshared = unshared or Unshared.by(parameters)
+        self.unshared.begin(state.positions)
+        self._losses = losses
         self._published: list[Window] = []
         self._told_at: dict[NodeId, int] = {}  # when a worker was told its places
         self._emit_at: int | None = None
@@ -165,7 +172,7 @@ class Master:
         for index, entry in entries:
             if index > self.state.index:
                 self.state.apply(index, entry)
-            self._follow(index, entry)
+            self._follow(index, entry, now)
             self.log.committed(index)
         self._take_up(now)
         return self._end(now)
@@ -177,9 +184,10 @@ class Master:
         self._retry_parked(now)
         self._look_again(now)
 
-    def _follow(self, index: int, entry: AnyEntry) -> None:
+    def _follow(self, index: int, entry: AnyEntry, now: int) -> None:
         """What the master itself draws from an entry."""
         if isinstance(entry, Accept):
+            self._out += self.unshared.keep(entry, self._losses(), now)
             self.publication.accepted(index, entry)
             self.attendance.reported(entry.contributions)
         elif isinstance(entry, Final):
@@ -541,5 +549,6 @@ class Master:
         self.parking.check()
         self.publication.check()
         self.watchers.check()
+        self.unshared.check()
         if self.log.is_empty:
             assert self.ahead.snapshot() == self.state.positions.snapshot()

@@ -112,9 +112,10 @@ class Serve(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """It serves no more; what was proposed and not committed is not its business any more."""
+    """It serves no more; what was proposed and not committed is not its business any more. handed_on: its successor has all."""
 
     ballot: Ballot
+    handed_on: bool = False
 
 
 Change = Serve | StepDown
@@ -130,6 +131,8 @@ class Succession:
         "_changes",
         "_committed",
         "_look",
+        "_losses",
+        "_lost",
         "_paused",
         "_server",
         "_strikes",
@@ -165,6 +168,8 @@ class Succession:
         ] = {}  # replicas that lacked something at the last look, and up to where
         self._stuck: dict[NodeId, int] = {}  # who still did at the next one; for how many looks
         self._strikes: dict[NodeId, int] = {}
+        self._lost: set[NodeId] = set()  # had the log, or served it, and are away: maybe beyond a partition
+        self._losses = 0
         self._committed: list[tuple[int, Any]] = []
         self._changes: list[Change] = []
 
@@ -190,6 +195,11 @@ class Succession:
     def room(self) -> int:
         """How many entries may be proposed now; 0 unless serving."""
         return self.replication.room if self.replication and self.phase is Phase.SERVE else 0
+
+    @property
+    def losses(self) -> int:
+        """How often under this ballot somebody was lost who might serve another log; 0 while all of them are here."""
+        return self._losses if self._lost else 0
 
     @property
     def deadline(self) -> int | None:
@@ -298,12 +308,13 @@ class Succession:
         """Serve and ask no more under this ballot; the closest node begins anew a little later, so that two do not race."""
         return self._rest() + (self._query(now, pause=True) if self.is_closest else [])
 
-    def _rest(self) -> list[Effect]:
+    def _rest(self, *, handed_on: bool = False) -> list[Effect]:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
-            self._changes.append(StepDown(self.ballot))
+            self._changes.append(StepDown(self.ballot, handed_on))
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
         self._told, self._server, self._paused = {}, b"", False
         self._behind, self._stuck, self._strikes = {}, {}, {}
+        self._lost, self._losses = set(), 0
         self._look.stop()
         self._again.stop()
         self._bound.stop()
@@ -428,9 +439,18 @@ class Succession:
         heir = () if self.is_closest else self.neighbours[:1]
         able = [node for node in self.neighbours[len(heir) :] if node not in self._stuck]
         nodes = (*heir, *able)[: max(self.parameters.replicas, len(heir))]
+        self._note_lost(node for node in self.replication.peers if node not in nodes)
         out = self.replication.present(nodes)
         self._watch(now)
         return [*out, *self._progress(now)]
+
+    def _note_lost(self, nodes: Iterable[NodeId]) -> None:
+        """Of these, who is away has the log up to here, and may go on with it elsewhere. A replica that only made room for a
+        closer node is not lost."""
+        here = {node for node in self.neighbours if node not in self._stuck}
+        new = {node for node in nodes if node not in here} - self._lost - {self.me, b""}
+        self._losses += len(new)
+        self._lost = (self._lost | new) - here
 
     def _watch(self, now: int) -> None:
         replication = self.replication
@@ -463,6 +483,7 @@ class Succession:
         out = self.replica.cut() if done else []
         if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
             self.phase = Phase.SERVE
+            self._note_lost((log.last[1],))  # who served before
             out += replication.serve()
             assert log.state is not None
             self._changes.append(Serve(self.ballot, log.state, log.index, fresh=log.index == 0))
@@ -481,7 +502,7 @@ class Succession:
             out = replication.flush()
         if self.phase is not Phase.DRAIN or log.tail or replication.pending:
             return out
-        return [*out, Post(heir, Handover(self.job, self.ballot, log.index)), *self._rest()]
+        return [*out, Post(heir, Handover(self.job, self.ballot, log.index)), *self._rest(handed_on=True)]
 
     def _on_held(self, source: NodeId, message: Held, now: int) -> list[Effect]:
         if message.refused:

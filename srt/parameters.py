@@ -124,6 +124,12 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     disk_us_max: int = 12 * SECOND
     # A log is cut there: 10 entries a second make it minutes long.
     snapshot_entries: int = 2_000
+    # What a master accepts while a replica is away, in case the other side wins: a minute of 70 KB/s as it came; then the deltas
+    # of each worker are joined, and it grows with panes and groups only.
+    handover_bytes_max: int = 4 << 20
+    # It is offered for so long: another master's log may be on its way for 6 s first, and a worker whose logs are gone waits as
+    # long for it.
+    handover_us_max: int = 12 * SECOND
 
     def check(self) -> None:
         """Raise ValueError unless the timings fit together."""
@@ -159,5 +165,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             (self.append_us < self.flush_us, "append_us must stay below flush_us"),
             (self.ask_us < self.ask_us_max, "ask_us_max must allow for a lost ask"),
             (self.ask_us_max <= self.transfer_us_max, "transfer_us_max is below ask_us_max"),
+            (
+                self.handover_us_max >= self.transfer_us_max + 2 * self.park_us,
+                "handover_us_max must outlast a log's way and a parked bundle",
+            ),
             (is_even and self.leaves >= 2 * self.replicas, "leaves must be even and hold the replicas"),
         )
