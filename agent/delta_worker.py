@@ -50,6 +50,7 @@ from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import (
     CLOSED,
     FIRST,
+    GAP,
     NO_BALLOT,
     NO_WATERMARK,
     Ballot,
@@ -114,6 +115,8 @@ class DeltaWorker:
         "_count",
         "_cut_at",
         "_forgot_at",
+        "_gap_told",
+        "_gap_until",
         "_heard_at",
         "_incarnation",
         "_job",
@@ -175,6 +178,8 @@ class DeltaWorker:
         self._ask_at: int | None = None
         self._asks = 0
         self._forgot_at = 0
+        self._gap_until: Micros = 0  # lines are lost of which none is later
+        self._gap_told: Micros = 0  # watermark of the last live cut since anything was forgotten
         self._heard_at = 0  # when the last Commit came, or the first bundle after all was committed was cut
 
     # What goes in.
@@ -219,13 +224,20 @@ class DeltaWorker:
         if lane == 0:
             self._watermark = cut.watermark_us
         self._move(cut, lane)
-        self._keep(cut, now)
+        self._keep(cut, lane, now)
         if self.kept_bytes > self._p.kept_bytes_max and len(self._kept) > 1:
-            return effects + self._ask(now)
+            return effects + self._forget_sent(now)
         if lane == 0:
             self._after_live(cut, now)
             return effects + self._read(self._next_lane(), now)
         self._cut_at = min(self._next_flush(now), now + self._p.combine_us_max)
+        return effects
+
+    def _forget_sent(self, now: int) -> list[Effect]:
+        """Too much is kept. What was cut goes out all the same: one cut as large as the bound would else never do."""
+        out = self._out.copy()
+        effects = self._ask(now)
+        self._out = out
         return effects
 
     def leave(self, now: int) -> list[Effect]:
@@ -345,15 +357,19 @@ class DeltaWorker:
             for slot in over[: len(self._at) - CLOSED_FILES_MAX]:
                 del self._at[slot]
 
-    def _keep(self, cut: Cut, now: int) -> None:
+    def _keep(self, cut: Cut, lane: int, now: int) -> None:
         self._count += 2
         # Who has lost lines is told apart too: how far its gap reaches is its own watermark, not the lowest of a merged bundle.
-        lagging = bool(cut.gaps) or now - self._watermark > self._p.lagging_us
+        covered = self._covered(cut.spans)
+        if not lane:
+            covered = self._with_gap(cut, covered, now)
+        has_gap = any(span[2] & GAP for span in covered.values())
+        lagging = has_gap or now - self._watermark > self._p.lagging_us
         bundle = Bundle(
             self._job,
             (self._me, self._incarnation, self._count),
             cut.schedule,
-            self._covered(cut.spans),
+            covered,
             NO_WATERMARK if lagging else self._watermark,
             {self._me: self._watermark} if lagging else {},
             cut.parts,
@@ -364,6 +380,17 @@ class DeltaWorker:
         self._kept[bundle.id] = bundle
         self.kept_bytes += bundle_bytes(bundle)
         self._out.append(bundle)
+
+    def _with_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> dict[Slot, Span]:
+        """Lost lines may be as late as the clock when that is seen, so all is a gap until the watermark has passed that."""
+        if cut.gaps:
+            self._gap_until = max(self._gap_until, now)
+        live = next((slot for slot in covered if not slot[2]), None)
+        if live is not None and self._gap_told < self._gap_until:
+            start, end, flags = covered[live]
+            covered[live] = start, end, flags | GAP
+        self._gap_told = self._watermark
+        return covered
 
     def _covered(self, spans: dict[Slot, Span]) -> dict[Slot, Span]:
         """Rule 2*: a watermark counts only if every file is at the committed place, so each is named, if only by an empty span.
@@ -389,6 +416,8 @@ class DeltaWorker:
                 continue
             self.kept_bytes -= bundle_bytes(bundle)
             self._heard_at = now
+            if self._gap_until and bundle.lagging.get(self._me, bundle.watermark) >= self._gap_until:
+                self._gap_until = 0
             if bundle.ballot == ballot:
                 self._proven = ballot
             if self._closing and ballot == self._ballot:
@@ -477,6 +506,7 @@ class DeltaWorker:
         self._request += 1
         self._reading = None
         self._read_all = False
+        self._gap_told = 0
         self._forgot_at = self._clock
 
     # The master, directly.

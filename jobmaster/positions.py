@@ -239,7 +239,7 @@ class Positions:
             self._files.setdefault(slot[0], []).append(slot)
         self.at[slot] = end
         if slot[2]:
-            self._move_lane(slot, end)
+            self._move_lane(slot, end, flags)
         elif flags & CLOSED:
             self._close(slot, end, watermark)
 
@@ -252,10 +252,11 @@ class Positions:
         longest = max((shape.pane_us for shape in self.shapes.values()), default=0)
         return min(self.newest_us, watermark + AHEAD_US_MAX) + longest
 
-    def _move_lane(self, slot: Slot, end: int) -> None:
+    def _move_lane(self, slot: Slot, end: int, flags: int) -> None:
+        """Closed before its end is a file that is gone: its worker will bring no more of it."""
         lane = self.lane
         assert lane is not None
-        if end < lane.ends[slot]:
+        if end < lane.ends[slot] and not flags & CLOSED:
             return
         worker = slot[0]
         del lane.ends[slot]

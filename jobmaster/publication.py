@@ -229,7 +229,7 @@ class Publication:
                 del made[version]
 
     def _is_over(self, key: WindowKey) -> bool:
-        """Whether nobody will tell of a window again, in whatever version: one that went may come back, and its revisions go on."""
+        """Whether nobody will tell of a window again: a version that went may come back, and its revisions go on."""
         if key[0] in self.state.touched:
             return self.state.is_past(*key)
         return key[1] < self.state.positions.retained_us - self._longest_us
@@ -270,8 +270,8 @@ class Publication:
                 sets.get(version, set()).discard(start)
 
     def ledger_differs(self, published: Published, held: tuple[Revision, int] | None) -> bool:
-        """Sinks*: whether a sink lacks what the log says is final, or holds something else: other rows, or the same as another master
-        told them, who may have called them less than whole."""
+        """Sinks*: whether a sink lacks what the log says is final, or holds something else: other rows, or the same as another
+        master told them, who may have called them less than whole."""
         return held is None or held != (published.revision, published.digest)
 
     # ---- what is due ----

@@ -69,7 +69,7 @@ class Roster:
         expected = self.expected(start, end)
         done = expected & self.has_passed(end)
         for at, (low, high) in self._gaps:
-            if low < end and high > start:
+            if low - self._lateness_us < end and high > start:  # also what was late, and in time, is lost
                 done[at] = False
         return Coverage(int(np.count_nonzero(done)), int(np.count_nonzero(expected)))
 

@@ -12,7 +12,7 @@ import pytest
 
 from elf.agent.simulator import scenario as s
 from elf.agent.simulator.network import Network, Weather
-from elf.agent.simulator.oracle import ALWAYS, Oracle, Server, Stretch, Violation, groups_of
+from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, groups_of
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import Job, Scenario, decode, random_scenario
 from elf.agent.simulator.shrink import shrink, without_host, without_job
@@ -71,6 +71,7 @@ def test_random_scenarios_have_every_fault_and_mend_it_in_time() -> None:
         assert all(max(fault.at_us, fault.until_us) <= scenario.trouble_us for fault in scenario.faults)
     assert kinds == {
         s.Storm, s.Cut, s.Slow, s.Pause, s.FullDisk, s.Step, s.Crash, s.Join, s.Part, s.Change,
+        s.Lose, s.SinkCrash,
     }  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def test_a_right_window_passes() -> None:
     put = right_put(oracle)
     oracle.accepted(put, 20 * SECOND)
     stretch = [Stretch("v", 2 * SECOND, 2 * SECOND, EPOCH_US, EPOCH_US + 2 * SECOND)]
-    assert oracle.unfinished(put.job, m.NO_BALLOT, stretch, 20 * SECOND) == ""
+    assert oracle.unfinished(Log(put.job, m.NO_BALLOT, stretch), 20 * SECOND) == ""
 
 
 def first_row(put: m.Put, **changes: int) -> dict[str, Any]:
@@ -179,13 +180,13 @@ def test_what_is_not_whole_in_the_end_is_told(changes: dict[str, Any], text: str
     put = right_put(oracle, **changes)
     oracle.accepted(put, 20 * SECOND)
     stretch = [Stretch("v", 2 * SECOND, 2 * SECOND, EPOCH_US, EPOCH_US + 2 * SECOND)]
-    assert text in oracle.unfinished(put.job, m.NO_BALLOT, stretch, 20 * SECOND)
+    assert text in oracle.unfinished(Log(put.job, m.NO_BALLOT, stretch), 20 * SECOND)
 
 
 def test_a_window_that_was_never_told_is_told() -> None:
     stretch = [Stretch("v", 2 * SECOND, 2 * SECOND, EPOCH_US, EPOCH_US + 2 * SECOND)]
     assert "never published" in oracle_of(source("a")).unfinished(
-        b"j" * 16, m.NO_BALLOT, stretch, 20 * SECOND
+        Log(b"j" * 16, m.NO_BALLOT, stretch), 20 * SECOND
     )
 
 

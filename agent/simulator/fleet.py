@@ -15,7 +15,7 @@ from random import Random
 from elf.agent.simulator.fleet_measure import Measure
 from elf.agent.simulator.fleet_report import FleetReport, Plan
 from elf.agent.simulator.network import Weather
-from elf.agent.simulator.oracle import Oracle, Server, Stretch, Violation
+from elf.agent.simulator.oracle import Log, Oracle, Server, Stretch, Violation
 from elf.agent.simulator.run import version_of
 from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
@@ -132,7 +132,7 @@ class Fleet:
     def _unfinished(self, spec: JobSpec) -> str:
         """Nobody leaves for good here, so it is of no account under which ballot a log began."""
         stretch = Stretch(spec.versions[0].digest, WINDOW_US, WINDOW_US, spec.line_us, AFTER_ALL)
-        return self.oracle.unfinished(spec.id, NO_BALLOT, [stretch], self.world.now_us)
+        return self.oracle.unfinished(Log(spec.id, NO_BALLOT, [stretch]), self.world.now_us)
 
     def _judge(self, put: Put, now_us: int) -> None:
         try:

@@ -135,12 +135,16 @@ class Invariants:
 
     def _schedule_unrest(self, job: JobId, master: JobSeat) -> str:
         assert master.master is not None
-        schedule = master.master.state.schedule
+        schedule = master.master.state.schedule  # of which versions may be left out that retention has passed
         for actor in self._world.actors.values():
             if actor.node is None:
                 continue
             worker = actor.node.seats[job].worker
-            if worker is not None and not actor.node.seats[job].has_ended and worker.schedule != schedule:
+            if (
+                worker is not None
+                and not actor.node.seats[job].has_ended
+                and worker.schedule[-len(schedule) :] != schedule
+            ):
                 return f"job {short(job)}: {actor.name} cuts by schedule {number_of(worker.schedule)}, not {number_of(schedule)}"
         return ""
 

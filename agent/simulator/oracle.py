@@ -7,11 +7,16 @@ For every publication that a sink accepted:
 2. *in order*: revisions of a window only grow, and its line counters agree with its rows;
 3. *whole means whole*: a final or revised window in which all expected agents have reported holds every line that agents known to
    the mesh wrote in time.
-And when all is healed and quiet:
+And when all is healed and quiet, in every sink:
 4. the last revision of every window of the job's schedule holds every line, is not open, and nobody is missing. Only agents that
    left for good may be, where a log had to begin anew, or a change of the job to read again, what only they had: then the window
    must say so by its coverage, and hold all lines of the others; or be one that was published before the log began anew, and is
    not published again since nobody could replay it whole.
+5. *lost lines are told*: of files that were deleted, lines may be missing, and exactly those past the place where the log closed
+   the file, unless the job was changed and had to read them again; every window that lacks one says by its coverage that
+   somebody is missing. Silently missing may be what no disk knows: files whose agent never saw them, or lost its notes of them.
+6. *late lines are counted*: a window that retention has passed stays as it was; no more lines are counted as late than are
+   missing in such windows.
 
 In time is a line that was written before its server's clock could show the window's end plus the lateness: no promise of that
 agent can have passed it before.
@@ -19,21 +24,24 @@ agent can have passed it before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from elf.agent.simulator.sources import VirtualSource
-from elf.srt.ids import JobId, short
-from elf.srt.messages import Ballot, Micros, Put
+from elf.agent.simulator.sources import LINE_BYTES, VirtualSource
+from elf.srt.ids import JobId, NodeId, short
+from elf.srt.messages import Ballot, Micros, Position, Put, Slot
 
 Ints = NDArray[np.int64]
 Groups = dict[str, tuple[int, int]]
 """Key -> (lines, sum of bytes)."""
 ALWAYS = 1 << 62
+Window = tuple[NodeId, JobId, str, Micros]
+"""(sink, job, version, start)."""
+Ends = Mapping[Slot, Position]
 
 
 class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the program)
@@ -63,6 +71,18 @@ class Stretch(msgspec.Struct, frozen=True):
     to_us: Micros
 
 
+class Log(msgspec.Struct, frozen=True):
+    """What the serving master's log says of a job. began: ballot under which it began. schedule: not empty, from the job's first
+    line on; windows that began before it are not told. ends: where the files stand; None if the job was changed, for which they
+    had to be read again. is_past: whether retention has passed a window."""
+
+    job: JobId
+    began: Ballot
+    schedule: Sequence[Stretch]
+    ends: Ends | None = None
+    is_past: Callable[[str, Micros], bool] = lambda version, start: False
+
+
 class Oracle:
     """Holds publications against all lines. O(lines of the window) for each."""
 
@@ -80,9 +100,18 @@ class Oracle:
         self._event, self._written, self._shown = event[order], written[order], shown[order]
         self._known, self._key, self._size = known[order], key[order], sizes[order]
         self._host = hosts[order]
+        lengths = [len(file.key) for _, file in files]
+        self._file = np.concatenate([np.full(n, number) for number, n in enumerate(lengths)])[order]
+        self._line = np.concatenate([np.arange(n) for n in lengths])[order]
+        self._lossy = {n: each for n, each in enumerate(files) if each[1].gone_us is not None}
+        """Files that are deleted, by their numbers."""
         self.gone: set[int] = set()
         """Numbers of servers whose agents have left for good."""
-        self.last: dict[tuple[JobId, str, Micros], Put] = {}
+        self.last: dict[Window, Put] = {}
+        self.were_away: set[NodeId] = set()
+        """Sinks that may have been away for longer than windows are retained."""
+        self.forgotten: set[Window] = set()
+        """What a sink held that came back with nothing."""
         self.lateness_us: dict[JobId, Micros] = {}
         self.finals = self.revisions = self.opens = 0
 
@@ -97,16 +126,35 @@ class Oracle:
         at = self._range(low, high)
         return self._groups(at, self._written[at] <= now_us)
 
-    def of_present(self, low: Micros, high: Micros) -> Groups:
-        """All lines in [low, high) of servers whose agents have not left."""
+    def certain(self, low: Micros, high: Micros) -> Groups:
+        """All lines in [low, high) of servers whose agents have not left, in files that were not deleted."""
         at = self._range(low, high)
-        return self._groups(at, ~np.isin(self._host[at], list(self.gone)))
+        lost = np.isin(self._file[at], list(self._lossy))
+        return self._groups(at, ~np.isin(self._host[at], list(self.gone)) & ~lost)
+
+    def told(self, low: Micros, high: Micros, ends: Ends | None, due_us: Micros = ALWAYS) -> Groups:
+        """All lines in [low, high) but those that no disk knows, and those of deleted files past `ends`, where they are closed
+        (without `ends`: that came so late to these that their agent's promise may have passed `due_us`)."""
+        at = self._range(low, high)
+        mask = ~self._unknown(at)
+        if self._lossy and ends is None:
+            mask &= ~np.isin(self._file[at], list(self._lossy)) | (self._shown[at] < due_us)
+        for number, (server, file) in (self._lossy if ends is not None else {}).items():
+            end = ends.get((server.source.worker, file.identity, 0)) if ends is not None else None
+            lines = end.offset // LINE_BYTES if end is not None else 0
+            mask &= (self._file[at] != number) | (self._line[at] < lines)
+        return self._groups(at, mask)
+
+    def _unknown(self, at: slice) -> NDArray[np.bool_]:
+        """Lines of deleted files of which nobody has a note."""
+        unknown = [n for n, (server, file) in self._lossy.items() if not server.source.is_noted(file)]
+        return np.isin(self._file[at], unknown)
 
     def in_time(self, low: Micros, high: Micros, since_us: Micros, until_us: Micros, now_us: int) -> Groups:
         """Lines in [low, high) of agents known by `since_us` that were written before their clocks could show `until_us`."""
         at = self._range(low, high)
         mask = (self._known[at] <= since_us) & (self._shown[at] < until_us) & (self._written[at] <= now_us)
-        return self._groups(at, mask)
+        return self._groups(at, mask & ~self._unknown(at) if self._lossy else mask)
 
     def _range(self, low: Micros, high: Micros) -> slice:
         first, last = np.searchsorted(self._event, (low, high))
@@ -120,9 +168,9 @@ class Oracle:
 
     # ---- publications ----
 
-    def accepted(self, put: Put, now_us: int) -> None:
+    def accepted(self, put: Put, now_us: int, sink: NodeId = b"") -> None:
         """A sink took this publication. Raises Violation."""
-        key = (put.job, put.version, put.start)
+        key = (sink, put.job, put.version, put.start)
         before = self.last.get(key)
         self.last[key] = put
         if before is not None and put.revision <= before.revision:
@@ -151,7 +199,8 @@ class Oracle:
         if put.agents_reporting > put.agents_expected:
             raise Violation(f"{_name(put)}: {put.agents_reporting} agents of {put.agents_expected}")
         hits = sum(hits for hits, _ in told.values())
-        if put.lines != (hits, hits, 0, 0):
+        late = put.lines[3]
+        if put.lines != (hits + late, hits + late, 0, late):
             raise Violation(f"{_name(put)}: {hits} lines in rows, counted {put.lines}")
 
     def _check_most(self, put: Put, told: Groups, now_us: int) -> None:
@@ -171,22 +220,41 @@ class Oracle:
                     f"{told.get(key, (0, 0))[0]} lines of {key}, {hits} were written in time"
                 )
 
+    def emptied(self, sink: NodeId) -> None:
+        """A sink came back with nothing: of what it held nobody knows any more."""
+        for key in [key for key in self.last if key[0] == sink]:
+            del self.last[key]
+            self.forgotten.add(key)
+
     # ---- at the end ----
 
-    def unfinished(self, job: JobId, began: Ballot, schedule: Sequence[Stretch], now_us: int) -> str:
-        """What is still wrong with the last revisions of a job's windows; "" when all is exact and whole.
-
-        schedule: not empty, from the job's first line on; windows that began before it are not told. began: ballot under which
-        the log began.
-        """
-        for stretch in schedule:
+    def unfinished(self, log: Log, now_us: int, sink: NodeId = b"") -> str:
+        """What is still wrong with the last revisions of a job's windows in a sink; "" when all is exact and whole."""
+        first_us = log.schedule[0].from_us
+        late = missing = 0
+        is_plain = len(log.schedule) == 1 and log.schedule[0].size_us == log.schedule[0].slide_us
+        for stretch in log.schedule:
             for start in self._starts(stretch):
-                if start < schedule[0].from_us:
+                if start < first_us:
                     continue
-                wrong = self._wrong(job, began, stretch, start, now_us)
+                wrong = self._wrong(log, stretch, start, now_us, sink)
                 if wrong:
                     return wrong
+                if is_plain:
+                    counts = self._late(log, stretch, start, now_us, sink)
+                    late, missing = late + counts[0], missing + counts[1]
+        if late > missing:
+            return f"job {short(log.job)}: {late} lines are counted as late, {missing} are missing"
         return ""
+
+    def _late(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> tuple[int, int]:
+        """(lines that the window calls late, those that it lacks since retention has passed)."""
+        put = self.last.get((sink, log.job, stretch.version, start))
+        written = sum(hits for hits, _ in self.written(start, start + stretch.size_us, now_us).values())
+        has = put.lines[0] - put.lines[3] if put is not None else 0
+        return put.lines[3] if put is not None else 0, written - has if log.is_past(
+            stretch.version, start
+        ) else 0
 
     def _starts(self, stretch: Stretch) -> Iterable[Micros]:
         """Starts of all windows that meet the stretch and the lines."""
@@ -196,38 +264,58 @@ class Oracle:
         high = min(stretch.to_us, int(self._event[-1]) + 1)
         return range(low - low % stretch.slide_us, high, stretch.slide_us)
 
-    def _wrong(self, job: JobId, began: Ballot, stretch: Stretch, start: Micros, now_us: int) -> str:
+    def _wrong(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> str:
         low, high = max(start, stretch.from_us), min(start + stretch.size_us, stretch.to_us)
         if low >= high:
             return ""
-        truth = self.written(low, high, now_us)
-        put = self.last.get((job, stretch.version, start))
+        key = (sink, log.job, stretch.version, start)
+        truth, put = self.written(low, high, now_us), self.last.get(key)
+        is_past = log.is_past(stretch.version, start)
         if put is None or (put.status == "withdrawn" and not truth):
-            name = f"job {short(job)} version {stretch.version[:6]} window {start}"
-            return f"{name}: never published, {len(truth)} groups" if truth else ""
-        told = groups_of(put)
-        if self.gone and put.status != "open" and put.revision[:2] < began:
+            may_lack = not truth or is_past or key in self.forgotten or not self.told(low, high, log.ends)
+            name = f"job {short(log.job)} version {stretch.version[:6]} window {start}"
+            return "" if may_lack else f"{name}: never published, {len(truth)} groups"
+        if is_past:
+            may_be_open = sink in self.were_away
+            return (
+                f"{_name(put)}: in the end open, and past retention"
+                if put.status == "open" and not may_be_open
+                else ""
+            )
+        if (self.gone or self._lossy) and put.status != "open" and put.revision[:2] < log.began:
             return ""
         if put.covers != (low, high):
             return f"{_name(put)}: speaks for {put.covers}, the schedule says {(low, high)}"
-        whole = put.agents_reporting == put.agents_expected
-        if put.status != "open" and not whole and self._lacks_only_gone(put, told, truth):
-            return ""
-        if told != truth:
-            wrong = min(key for key in {**told, **truth} if told.get(key) != truth.get(key))
-            return f"{_name(put)}: in the end {wrong} has {told.get(wrong)} (lines, bytes), the logs have {truth.get(wrong)}"
-        if put.status == "open" or not whole:
-            return f"{_name(put)}: in the end {put.status}, {put.agents_reporting} of {put.agents_expected} agents"
+        return self._wrong_rows(log, put, truth)
+
+    def _wrong_rows(self, log: Log, put: Put, truth: Groups) -> str:
+        told, whole = groups_of(put), put.agents_reporting == put.agents_expected
+        if put.status == "open":
+            return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"
+        if not whole and not self._may_be_missing(put):
+            return f"{_name(put)}: in the end {put.agents_reporting} of {put.agents_expected} agents"
+        is_exact = not self.gone and log.ends is not None
+        if whole or is_exact:
+            due_us = put.covers[1] + self.lateness_us[log.job]
+            least = self.told(*put.covers, None if whole else log.ends, due_us)
+        else:
+            least = self.certain(*put.covers)
+        most = self._most(put, log, truth) if is_exact and not whole else truth
+        for key in sorted({**told, **truth}):
+            low, has, high = (each.get(key, (0, 0)) for each in (least, told, most))
+            if not (low[0] <= has[0] <= high[0] and low[1] <= has[1] <= high[1]):
+                span = f"{high}" if low == high else f"{low} to {high}"
+                return f"{_name(put)}: in the end {key} has {has} (lines, bytes), the logs have {span}"
         return ""
 
-    def _lacks_only_gone(self, put: Put, told: Groups, truth: Groups) -> bool:
-        if put.agents_expected - put.agents_reporting > len(self.gone):
-            return False
-        least = self.of_present(*put.covers)
-        return all(
-            least.get(key, (0, 0)) <= told.get(key, (0, 0)) <= truth.get(key, (0, 0))
-            for key in {**told, **truth}
-        )
+    def _most(self, put: Put, log: Log, truth: Groups) -> Groups:
+        """Files that nobody has a note of may have been read before."""
+        return truth if self._unknown(self._range(*put.covers)).any() else self.told(*put.covers, log.ends)
+
+    def _may_be_missing(self, put: Put) -> bool:
+        """Whether so many agents have left for good, or lost lines."""
+        lossy = {server.number for server, _ in self._lossy.values()}
+        return put.agents_expected - put.agents_reporting <= len(self.gone | lossy)
 
 
 def check_schedule(stretches: Sequence[Stretch]) -> None:

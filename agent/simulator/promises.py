@@ -6,6 +6,7 @@
 | a worker | `Control`, a schedule | the schedule is in the log of that master |
 | a sink | a final window | FINAL of that revision is in the log; its master is the highest that the sink knows; and what was
 final before the log began anew is told by nobody less than all |
+| a replica | FINAL with less than all | more than half of the roster is in the log under that ballot, before it |
 | a replica | `Append`: so much is committed | every present replica has acknowledged it |
 | a master | `Held`: a replica's acknowledgement | the replica holds the log up to there |
 | anybody | a ballot that was promised | never forgotten, unless with the disk |
@@ -19,9 +20,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.simulator.oracle import Violation
+from elf.jobmaster.entries import Accept, Add, Final
 from elf.jobmaster.master import Master
 from elf.jobmaster.positions import Place
-from elf.jobmaster.schedule import number_of
+from elf.jobmaster.schedule import AFTER_ALL, number_of
 from elf.srt.ids import JobId, NodeId, short
 from elf.srt.messages import (
     CLOSED,
@@ -55,8 +57,11 @@ class Promises:
         self._world = world
         self._promised: dict[tuple[NodeId, JobId], Ballot] = {}
         self._finals: dict[
-            tuple[JobId, str, Micros], Ballot
-        ] = {}  # under which ballot a window was told last
+            tuple[NodeId, JobId, str, Micros], Ballot
+        ] = {}  # under which ballot a window was told last, to each sink
+        self._heard: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
+        """Workers that the log heard of under a ballot, and in which entry first."""
+        self._added: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
         """Raises Violation."""
@@ -69,6 +74,9 @@ class Promises:
                 check(self, who, source, message)
         elif what == "put":
             self._published(about)
+        elif what == "sink" and about.keeps == "nothing":
+            for told in [told for told in self._finals if told[0] == self._world.sink_at(about.sink)]:
+                del self._finals[told]
         elif what == "crash" and about and who is not None:
             for key in [key for key in self._promised if key[0] == who.id]:
                 del self._promised[key]
@@ -91,7 +99,8 @@ class Promises:
         for bundle in filter(None, map(seat.reducer.kept, message.ids)):
             for slot, span in bundle.contributions.items():
                 says_nothing = span[0] == span[1] and not span[2] & (CLOSED | GAP)
-                if not says_nothing and positions.place(slot, span) not in DONE:
+                is_retired = positions.position(slot) is None and positions.retained_us > positions.since_us
+                if not says_nothing and not is_retired and positions.place(slot, span) not in DONE:
                     raise Violation(
                         f"{who.name} was told that {bundle.id[2]} of {short(bundle.id[0])} is committed: it is not"
                     )
@@ -104,7 +113,8 @@ class Promises:
             )
 
     def _published(self, put: Put) -> None:
-        fence = max(ledgers[put.job].fence for ledgers in self._world.sinks.values() if put.job in ledgers)
+        sink = self._world.taking
+        fence = self._world.sinks[sink][put.job].fence
         if put.ballot < fence:
             raise Violation(
                 f"a sink that serves {fence[0]}.{short(fence[1])} took a window of {put.ballot[0]}"
@@ -116,7 +126,8 @@ class Promises:
             if master is not None and not master.state.is_withdrawn(*key):
                 raise Violation(f"window {put.start} was withdrawn: the log's schedule has it")
             return
-        final_under, self._finals[put.job, *key] = self._finals.get((put.job, *key)), put.ballot
+        told = (sink, put.job, *key)
+        final_under, self._finals[told] = self._finals.get(told), put.ballot
         if master is None:
             return
         known, begun = master.state.finals.get(key), master.state.ballot
@@ -132,6 +143,7 @@ class Promises:
         seat = self._seat(source, message.job)
         if seat is None or seat.master is None or seat.master.ballot != message.ballot:
             return
+        self._check_entries(message, seat.master)
         replication = seat.succession.replication
         peers = replication.peers.items() if replication is not None else ()
         for node, peer in peers:
@@ -139,6 +151,41 @@ class Promises:
                 raise Violation(
                     f"entry {message.committed} is called committed: replica {short(node)} acknowledged {peer.held}"
                 )
+
+    def _check_entries(self, message: Append, master: Master) -> None:
+        """What a master may log depends on whom it has heard."""
+        under = message.job, message.ballot
+        heard, added = self._heard.setdefault(under, {}), self._added.setdefault(under, {})
+        for index, entry in enumerate(message.entries, message.first):
+            if isinstance(entry, Accept):
+                for worker, _, _ in entry.contributions:
+                    heard.setdefault(worker, index)
+            elif isinstance(entry, Add):
+                added.update((worker, index) for worker in entry.workers)
+            elif (
+                isinstance(entry, Final)
+                and entry.passed < entry.expected
+                and entry.revision[:2] == message.ballot
+            ):
+                self._check_majority(entry, master, heard, added)
+
+    def _check_majority(
+        self, final: Final, master: Master, heard: dict[NodeId, int], added: dict[NodeId, int]
+    ) -> None:
+        """By what the log held when the window was read."""
+        if (final.version, final.start) in master.state.finals:
+            return
+        members = [
+            worker
+            for worker, member in master.state.positions.roster.items()
+            if member.until_us == AFTER_ALL and added.get(worker, 0) <= final.at
+        ]
+        reported = sum(heard.get(worker, final.at + 1) <= final.at for worker in members)
+        if 2 * reported <= len(members):
+            raise Violation(
+                f"window {final.start} is final with {final.passed} of {final.expected} agents, by a master to which "
+                f"{reported} of {len(members)} have reported"
+            )
 
     def _held(self, who: Actor, source: NodeId, message: Held) -> None:
         self._promise(source, message.job, message.ballot)

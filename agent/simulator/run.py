@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import chain
 from time import process_time
 from typing import Any
 
@@ -14,9 +15,9 @@ import msgspec
 from elf.agent.simulator import scenario as s
 from elf.agent.simulator.invariants import Invariants, where
 from elf.agent.simulator.network import Weather
-from elf.agent.simulator.oracle import ALWAYS, Oracle, Server, Stretch, Violation, check_schedule
+from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, check_schedule
 from elf.agent.simulator.promises import Promises
-from elf.agent.simulator.sources import VirtualSource
+from elf.agent.simulator.sources import Loss, VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.jobmaster import plan as plans
 from elf.jobmaster.changes import rank_of
@@ -112,7 +113,7 @@ class Run:
         self._cuts = 0
         self._make_hosts()
         self.oracle = Oracle(self._servers, PATHS.paths)
-        self.sink = self.world.add_sink(SINK_NAME)
+        self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(scenario.sinks)]
         self._make_jobs()
         self.world.observers += [self._observe, Promises(self.world).observe]
 
@@ -122,10 +123,16 @@ class Run:
         scenario = self.scenario
         joins = {fault.host: fault for fault in scenario.faults if isinstance(fault, s.Join)}
         parts = {fault.host: fault.at_us for fault in scenario.faults if isinstance(fault, s.Part)}
-        steps: dict[int, int] = {}
+        ahead: dict[int, int] = {}
+        steps: dict[int, list[tuple[int, int]]] = {}
+        losses: dict[int, list[tuple[int, Loss]]] = {}
         for fault in scenario.faults:
             if isinstance(fault, s.Step):
-                steps[fault.host] = steps.get(fault.host, 0) + max(0, fault.by_us)
+                ahead[fault.host] = ahead.get(fault.host, 0) + max(0, fault.by_us)
+                if fault.logs:
+                    steps.setdefault(fault.host, []).append((fault.at_us, fault.by_us))
+            elif isinstance(fault, s.Lose):
+                losses.setdefault(fault.host, []).append((fault.at_us, fault.loss))
         self._servers: list[Server] = []
         for host in range(max((scenario.hosts - 1, *joins)) + 1):
             if host >= scenario.hosts and host not in joins:
@@ -135,11 +142,18 @@ class Run:
             stop = parts.get(host, scenario.trouble_us + scenario.after_us)
             skew = scenario.skews[host % len(scenario.skews)]
             source = VirtualSource(
-                node_id(name.encode()), scenario.seed, scenario.traffic, begin, stop, EPOCH_US + skew
+                node_id(name.encode()),
+                scenario.seed,
+                scenario.traffic,
+                begin,
+                stop,
+                EPOCH_US + skew,
+                steps=steps.get(host, ()),
+                losses=losses.get(host, ()),
             )
             known = ALWAYS if host in joins else EPOCH_US + s.CALM_US
             self._servers.append(
-                Server(len(self.hosts), source, known, EPOCH_US + max(0, skew) + steps.get(host, 0))
+                Server(len(self.hosts), source, known, EPOCH_US + max(0, skew) + ahead.get(host, 0))
             )
             actor = self.world.add_host(name, source)
             actor.clock_us = EPOCH_US + skew
@@ -155,8 +169,8 @@ class Run:
                 "split",
                 EPOCH_US + job.line_us,
                 lateness_us=job.lateness_us,
-                keep_us=600_000_000,
-                sinks=(SINK_NAME,),
+                keep_us=job.keep_us,
+                sinks=tuple(f"{SINK_NAME}{n or ''}" for n in range(self.scenario.sinks)),
                 since_us=EPOCH_US + job.line_us,
             )
             self.specs.append(spec)
@@ -200,18 +214,28 @@ class Run:
             if wrong:
                 return wrong
             self._check_begin(spec)
-            schedule = self.schedule(spec)
-            check_schedule(schedule)
-            wrong = self.oracle.unfinished(spec.id, self._state(spec).ballot, schedule, self.world.now_us)
-            if wrong:
-                return wrong
+            log = self._log(spec)
+            check_schedule(log.schedule)
+            for sink in self.sinks:
+                wrong = self.oracle.unfinished(log, self.world.now_us, sink)
+                if wrong:
+                    return wrong
         return ""
 
     def _check_begin(self, spec: JobSpec) -> None:
-        """A log that begins anew begins with the job: no simulation outlasts retention."""
+        """A log that begins anew begins with the job, or with what was retained then."""
         since = self._state(spec).positions.since_us
-        if since > spec.since_us:
+        latest_us = max(self.world.clock(actor) for actor in self.hosts) - spec.keep_us
+        if since > max(spec.since_us, latest_us):
             raise Violation(f"job {spec.name}: the log begins at {since}, the job at {spec.since_us}")
+
+    def _log(self, spec: JobSpec) -> Log:
+        state = self._state(spec)
+        ends = None
+        if len(spec.versions) == 1:
+            workers = [server.source.worker for server in self._servers]
+            ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
+        return Log(spec.id, state.ballot, self.schedule(spec), ends, state.is_past)
 
     def schedule(self, spec: JobSpec) -> list[Stretch]:
         """As the serving master's log has it."""
@@ -257,7 +281,7 @@ class Run:
             self.oracle.gone.add(self.hosts.index(who))
         elif what == "put":
             self._trace.update(repr((now_us, about.start, about.revision, about.digest)).encode())
-            self.oracle.accepted(about, now_us)
+            self.oracle.accepted(about, now_us, self.world.taking)
 
     def outcome(self, violation: str, cpu_s: float) -> Outcome:
         oracle = self.oracle
@@ -322,12 +346,10 @@ class Run:
         self.world.network.weather = self.scenario.weather
 
     def _cut(self, number: int, fault: s.Cut) -> None:
-        everybody = {*(actor.id for actor in self.hosts), self.sink}
-        inside = {
-            self.sink if host == s.SINK else self.hosts[host].id
-            for host in fault.hosts
-            if host < len(self.hosts)
-        }
+        everybody = {*(actor.id for actor in self.hosts), *self.sinks}
+        inside = {self.hosts[host].id for host in fault.hosts if 0 <= host < len(self.hosts)}
+        inside |= {self.sinks[s.SINK - host] for host in fault.hosts if s.SINK - len(self.sinks) < host < 0}
+        self.oracle.were_away |= set(self.sinks)
         outside = everybody - inside
         self.world.tell("cut", None, fault)
         if fault.outward:
@@ -370,6 +392,24 @@ class Run:
         actor = self.hosts[fault.host]
         self.world.tell("clock", actor, fault.by_us)
         actor.clock_us += fault.by_us
+
+    def _lose(self, number: int, fault: s.Lose) -> None:
+        """The source knows since it was made."""
+        self.world.tell("lose", self.hosts[fault.host], fault.loss)
+
+    def _sink_away(self, number: int, fault: s.SinkCrash) -> None:
+        if fault.sink < len(self.sinks):
+            self.world.sink_away(self.sinks[fault.sink])
+            self.oracle.were_away.add(self.sinks[fault.sink])
+            self.world.tell("sink away", None, fault)
+
+    def _sink_back(self, number: int, fault: s.SinkCrash) -> None:
+        if fault.sink < len(self.sinks):
+            sink = self.sinks[fault.sink]
+            self.world.sink_back(sink, fault.keeps)
+            self.world.tell("sink", None, fault)
+            if fault.keeps == "nothing":
+                self.oracle.emptied(sink)
 
     def _crash(self, number: int, fault: s.Crash) -> None:
         victims = self._victims(fault)
@@ -449,6 +489,8 @@ _FAULTS: dict[
     s.Pause: (Run._pause, Run._resume),
     s.FullDisk: (Run._fill, Run._free),
     s.Step: (Run._step, None),
+    s.Lose: (Run._lose, None),
+    s.SinkCrash: (Run._sink_away, Run._sink_back),
     s.Crash: (Run._crash, None),
     s.Join: (Run._join, None),
     s.Part: (Run._part, None),

@@ -12,13 +12,15 @@ from typing import Literal
 import msgspec
 
 from elf.agent.simulator.network import Weather
-from elf.agent.simulator.sources import Traffic
+from elf.agent.simulator.sources import Loss, Traffic
 from elf.srt.parameters import Parameters
 
 MS = 1_000
 SECOND = 1_000_000
 SINK = -1
-"""Among the hosts of a `Cut`: the sink."""
+"""Among the hosts of a `Cut`: the first sink; the second one is -2, and so on."""
+
+KEEP_US = 600 * SECOND
 
 Target = Literal["host", "master", "circle", "mesh"]
 """Who crashes: that host; the job's master; the master and all its replicas at once; everybody."""
@@ -66,10 +68,26 @@ class FullDisk(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Step(Fault, frozen=True, kw_only=True, tag=True):
-    """The host's clock jumps."""
+    """The host's clock jumps; with `logs` the times in its web server's lines do, too."""
 
     host: int
     by_us: int
+    logs: bool = False
+
+
+class Lose(Fault, frozen=True, kw_only=True, tag=True):
+    """Log files of the host are deleted, read or not."""
+
+    host: int
+    loss: Loss
+
+
+class SinkCrash(Fault, frozen=True, kw_only=True, tag=True):
+    """A sink is away, and comes back with what it held; or without its ledger, of which its lake tells the highest revision; or
+    with nothing at all."""
+
+    sink: int
+    keeps: Literal["all", "lake", "nothing"] = "all"
 
 
 class Crash(Fault, frozen=True, kw_only=True, tag=True):
@@ -103,16 +121,18 @@ class Change(Fault, frozen=True, kw_only=True, tag=True):
     rival: bool = False
 
 
-AnyFault = Storm | Cut | Slow | Pause | FullDisk | Step | Crash | Join | Part | Change
+AnyFault = Storm | Cut | Slow | Pause | FullDisk | Step | Crash | Join | Part | Change | Lose | SinkCrash
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch."""
+    """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch. keep_us: no
+    simulation outlasts it, unless it is told otherwise."""
 
     start_us: int
     windows: tuple[str, ...]
     lateness_us: int
     line_us: int = 0
+    keep_us: int = KEEP_US
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +149,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     trouble_us: int = 20 * SECOND
     after_us: int = 3 * SECOND
     rest_us: int = 60 * SECOND
+    sinks: int = 1
 
     def encode(self) -> bytes:
         """As JSON, for keeping."""
@@ -161,8 +182,73 @@ CALM_US = 5 * SECOND
 
 
 def random_scenario(seed: int) -> Scenario:
-    """A mixture of faults on a small mesh. The same seed gives the same scenario."""
-    return _Maker(seed).scenario()
+    """A mixture of faults on a small mesh, and for half of the seeds more of it: logs that are lost, sinks that are many or die,
+    short retention. The same seed gives the same scenario."""
+    return _More(_Maker(seed).scenario()).scenario()
+
+
+class _More:
+    """Trouble that is added to a scenario, drawn from a generator of its own."""
+
+    def __init__(self, plain: Scenario) -> None:
+        self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0002)
+
+    def scenario(self) -> Scenario:
+        plain, rng = self.plain, self.rng
+        if rng.random() < 0.4:
+            return plain
+        faults = [self._stepped(fault) for fault in plain.faults]
+        if rng.random() < 0.45:
+            faults += [self._lose() for _ in range(rng.choice((1, 1, 2)))]
+        if rng.random() < 0.3:
+            faults += [self._step() for _ in range(rng.choice((1, 2)))]
+        sinks = rng.choice((1, 1, 2, 3))
+        if rng.random() < 0.45:
+            faults += [self._sink_crash(sinks) for _ in range(rng.choice((1, 2)))]
+        keep_us = rng.choice((KEEP_US, KEEP_US, 2 * SECOND, 5 * SECOND))
+        hold_us = rng.choice((plain.parameters.hold_us_max, 500 * MS, 1500 * MS))
+        return msgspec.structs.replace(
+            plain,
+            faults=tuple(sorted(faults, key=lambda fault: fault.at_us)),
+            jobs=tuple(msgspec.structs.replace(job, keep_us=keep_us) for job in plain.jobs),
+            parameters=msgspec.structs.replace(plain.parameters, hold_us_max=hold_us),
+            sinks=sinks,
+        )
+
+    def _at(self) -> int:
+        return self.rng.randint(CALM_US, self.plain.trouble_us - 2 * SECOND)
+
+    def _stepped(self, fault: AnyFault) -> AnyFault:
+        if isinstance(fault, Step) and self.rng.random() < 0.5:
+            return msgspec.structs.replace(fault, logs=True)
+        if isinstance(fault, Cut) and self.rng.random() < 0.1:
+            return msgspec.structs.replace(fault, hosts=(SINK - 1, *fault.hosts))
+        return fault
+
+    def _lose(self) -> AnyFault:
+        """Half of the time while an agent is away that would have read them."""
+        rng = self.rng
+        loss: Loss = rng.choice(("all", "all", "rotated", "cut"))
+        away = [fault for fault in self.plain.faults if isinstance(fault, Pause | Crash | FullDisk)]
+        if away and rng.random() < 0.5:
+            fault = rng.choice(away)
+            at = min(
+                self.plain.trouble_us - SECOND, rng.randint(fault.at_us, max(fault.at_us, fault.until_us))
+            )
+            return Lose(at_us=at, host=fault.host, loss=loss)
+        return Lose(at_us=self._at(), host=rng.randrange(self.plain.hosts), loss=loss)
+
+    def _step(self) -> AnyFault:
+        by = self.rng.choice((200 * MS, 1 * SECOND, 4 * SECOND))
+        by = self.rng.choice((-by, by))
+        logs = self.rng.random() < 0.5
+        return Step(at_us=self._at(), host=self.rng.randrange(self.plain.hosts), by_us=by, logs=logs)
+
+    def _sink_crash(self, sinks: int) -> AnyFault:
+        rng, at = self.rng, self._at()
+        until = min(self.plain.trouble_us, at + int(rng.random() ** 2 * 10 * SECOND) + 50 * MS)
+        keeps: Literal["all", "lake", "nothing"] = rng.choice(("all", "all", "lake", "nothing"))
+        return SinkCrash(at_us=at, until_us=until, sink=rng.randrange(sinks), keeps=keeps)
 
 
 class _Maker:

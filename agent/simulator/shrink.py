@@ -87,6 +87,8 @@ def _plainer(scenario: s.Scenario) -> Iterator[s.Scenario]:
         ("traffic", msgspec.structs.replace(scenario.traffic, late_share=0.0)),
         ("traffic", msgspec.structs.replace(scenario.traffic, lines_per_s=2.0)),
         ("parameters", s.QUICK),
+        ("sinks", 1),
+        ("jobs", tuple(msgspec.structs.replace(job, keep_us=s.KEEP_US) for job in scenario.jobs)),
     )
     for name, value in plain:
         if getattr(scenario, name) != value:
@@ -118,7 +120,7 @@ def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
             faults.append(msgspec.structs.replace(fault, host=max(0, fault.host - (fault.host >= host))))
         elif isinstance(fault, s.Crash) and fault.target != "host":
             faults.append(msgspec.structs.replace(fault, host=0))
-        elif isinstance(fault, s.Storm):
+        elif isinstance(fault, s.Storm | s.SinkCrash):
             faults.append(fault)
         elif fault.host != host:
             faults.append(msgspec.structs.replace(fault, host=fault.host - (fault.host > host)))

@@ -1,13 +1,17 @@
 """Virtual access logs: a web server that writes lines whether or not an agent reads them, and rotates its files.
 
-Times of writing are the world's, event times are the server's clock, which may be skewed; a share of the lines is late (long
-requests are logged when they end). Offsets are bytes: every line has `LINE_BYTES` of them.
+Times of writing are the world's, event times are the server's clock, which may be skewed and may step; a share of the lines is
+late (long requests are logged when they end). Offsets are bytes: every line has `LINE_BYTES` of them.
+
+Files may be deleted, or cut to nothing, before they are read to their end. A source remembers files that it has seen (its notes,
+on the agent's disk), so it can say that lines are lost; but for those that nobody has seen, or whose notes are lost as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -17,13 +21,17 @@ from elf.agent.simulator.rows import RowMaker
 from elf.srt.effects import Read
 from elf.srt.events import Cut
 from elf.srt.ids import NodeId
-from elf.srt.messages import CLOSED, FIRST, Line, Schedule, Slot, Span
+from elf.srt.messages import CLOSED, FIRST, GAP, Line, Schedule, Slot, Span
 from elf.srt.partial import Part
 
 LINE_BYTES = 100
 LINES_PER_CUT_MAX = 20_000
 
 Ints = NDArray[np.int64]
+Loss = Literal["all", "rotated", "cut"]
+"""Files that are deleted: all of them, or those that are rotated away; or the live one is cut to nothing."""
+GIVE_UP_US = 1_200_000
+"""A file that is not found is looked for so long: an archive of it may be in the making."""
 QUIET_US = 1_000_000
 """A source that has not seen a line for so long is idle: it promises the time of the clock, less a grace."""
 IDLE_GRACE_US = 3_000_000
@@ -43,7 +51,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VirtualFile(msgspec.Struct):
-    """One log file: lines in the order in which they were written."""
+    """One log file: lines in the order in which they were written. gone_us: when it was deleted, given_up_us: when whoever looks
+    for it gives up."""
 
     identity: int
     created_us: int
@@ -53,6 +62,8 @@ class VirtualFile(msgspec.Struct):
     highest_us: Ints  # running maximum of event_us
     key: Ints
     bytes: Ints
+    gone_us: int | None = None
+    given_up_us: int = 0
 
     def lines_at(self, now_us: int) -> int:
         return int(self.written_us.searchsorted(now_us, "right"))
@@ -63,38 +74,68 @@ class VirtualFile(msgspec.Struct):
 
 
 class VirtualSource:
-    """All that one web server ever logs, made at once from the seed."""
+    """All that one web server ever logs, made at once from the seed. steps: (when, by how much) its clock jumps. losses: when
+    files are deleted."""
 
     def __init__(
-        self, worker: NodeId, seed: int, traffic: Traffic, start_us: int, stop_us: int, skew_us: int = 0
+        self,
+        worker: NodeId,
+        seed: int,
+        traffic: Traffic,
+        start_us: int,
+        stop_us: int,
+        skew_us: int = 0,
+        *,
+        steps: Sequence[tuple[int, int]] = (),
+        losses: Sequence[tuple[int, Loss]] = (),
     ) -> None:
         self.worker = worker
+        self._noted: set[int] = set()
         rng = np.random.default_rng(
             int.from_bytes(blake2b(worker + seed.to_bytes(8), digest_size=8).digest())
         )
         count = int(rng.poisson(traffic.lines_per_s * (stop_us - start_us) / 1e6))
         written = np.sort(rng.integers(start_us, stop_us, count))
         event = written + skew_us
+        for at_us, by_us in steps:
+            event[written >= at_us] += by_us
         late = rng.random(count) < traffic.late_share
         event[late] -= rng.integers(0, traffic.late_us_max + 1, int(late.sum()))
         # A few keys make most of the lines: the square of a uniform number.
         key = (rng.random(count) ** 2 * traffic.keys).astype(np.int64)
         sizes = rng.integers(0, 100_000, count)
-        self.files = self._split(rng, traffic, start_us, stop_us, (written, event, key, sizes))
+        breaks = [at for at, loss in losses if loss != "rotated" and start_us < at < stop_us]
+        self.files = self._split(rng, traffic, (start_us, stop_us, *breaks), (written, event, key, sizes))
+        for at_us, loss in sorted(losses):
+            self._lose(at_us, loss)
+
+    def _lose(self, at_us: int, loss: Loss) -> None:
+        """Those that are there then; the one that the server begins just then is not."""
+        there = [file for file in self.files if file.created_us < at_us and file.gone_us is None]
+        live = max(there, key=lambda file: file.created_us, default=None)
+        for file in there:
+            if loss != "all" and (file is live) is (loss == "rotated"):
+                continue
+            file.gone_us = at_us
+            file.given_up_us = at_us if loss == "cut" else at_us + GIVE_UP_US
 
     def _split(
         self,
         rng: np.random.Generator,
         traffic: Traffic,
-        start_us: int,
-        stop_us: int,
+        times: tuple[int, ...],
         lines: tuple[Ints, Ints, Ints, Ints],
     ) -> list[VirtualFile]:
+        """times: of its start and end, and when it has to begin a new file besides."""
         written = lines[0]
-        if not traffic.rotate_us:
+        start_us, stop_us, *breaks = times
+        if not (traffic.rotate_us or breaks):
             return [self._file(0, start_us, None, lines)]
-        offset = int(rng.integers(traffic.rotate_us // 2, traffic.rotate_us))
-        cuts = list(range(start_us + offset, stop_us, traffic.rotate_us))
+        cuts: list[int] = []
+        if traffic.rotate_us:
+            offset = int(rng.integers(traffic.rotate_us // 2, traffic.rotate_us))
+            cuts = list(range(start_us + offset, stop_us, traffic.rotate_us))
+        cuts = sorted({*cuts, *breaks})
         number = np.searchsorted(cuts, written, side="right")
         lingers = (number > 0) & (rng.random(len(written)) < 0.3)
         since = written - np.array([start_us, *cuts])[number]
@@ -117,6 +158,8 @@ class VirtualSource:
     def read(self, read: Read, now_us: int, clock_us: int, schedule: Schedule, rows: RowMakers) -> Cut:
         """Answer a `Read` at the world's time `now_us`, when the server's clock shows `clock_us`."""
         spans: dict[Slot, Span] = {}
+        gaps: list[Slot] = []
+        held_us: int | None = None  # of files that are looked for
         taken: list[tuple[Ints, Ints, Ints]] = []
         caught_up = True
         watermark = 0
@@ -126,12 +169,21 @@ class VirtualSource:
             if file.created_us > now_us:
                 break
             slot = (self.worker, file.identity, read.lane)
+            is_gone = file.gone_us is not None and file.gone_us <= now_us
+            if not is_gone:
+                self._noted.add(file.identity)
             if read.lane and slot not in read.ends:
                 continue
             at = read.positions.get(slot)
             if at is not None and at.closed:
                 continue
             first = file.low(read.since_us) if at is None else at.offset // LINE_BYTES
+            if is_gone:
+                before = int(file.highest_us[first - 1]) if first else 0
+                if not self._tell_gone(file, slot, first, read, now_us, spans, gaps):
+                    held_us = before if held_us is None else min(held_us, before)
+                watermark = max(watermark, before)
+                continue
             written = file.lines_at(now_us)
             end = written if not read.lane else read.ends[slot] // LINE_BYTES
             first = min(first, end)
@@ -150,6 +202,8 @@ class VirtualSource:
                 taken.append((file.event_us[first:stop], file.key[first:stop], file.bytes[first:stop]))
             if not left:
                 break
+        if held_us is not None:
+            caught_up, watermark = False, min(watermark, held_us)
         if caught_up and quiet and not read.lane:
             watermark = max(watermark, clock_us - IDLE_GRACE_US)
         return Cut(
@@ -160,7 +214,44 @@ class VirtualSource:
             watermark,
             _parts(taken, schedule, read.since_us, rows),
             caught_up,
+            tuple(gaps),
         )
+
+    def _tell_gone(
+        self,
+        file: VirtualFile,
+        slot: Slot,
+        first: int,
+        read: Read,
+        now_us: int,
+        spans: dict[Slot, Span],
+        gaps: list[Slot],
+    ) -> bool:
+        """A file that is not there any more, of which lines from `first` on are wanted; whether nobody looks for it any longer.
+        One that was read to its end has lost nothing."""
+        at = read.positions.get(slot)
+        end = file.lines_at(now_us) if not read.lane else read.ends[slot] // LINE_BYTES
+        is_whole = first >= end
+        if at is None and not read.lane and (is_whole or not self.is_noted(file)):
+            return True
+        first = min(first, end)
+        offset, flags = first * LINE_BYTES, FIRST if at is None else 0
+        if not is_whole and now_us < file.given_up_us:
+            if at is not None:
+                spans[slot] = offset, offset, flags
+            return False
+        if not is_whole:
+            gaps.append(slot)
+        spans[slot] = offset, offset, flags | CLOSED | (0 if is_whole else GAP)
+        return True
+
+    def is_noted(self, file: VirtualFile) -> bool:
+        """Whether the agent's disk says that there is, or was, such a file."""
+        return file.identity in self._noted
+
+    def forget(self) -> None:
+        """The agent's notes are lost; files that are there will be seen again."""
+        self._noted.clear()
 
     def lines_between(self, from_us: int, to_us: int, written_until_us: int) -> tuple[Ints, Ints, Ints]:
         """(event times, keys, bytes) of all lines of that event time written by then: what the oracle counts."""

@@ -43,7 +43,7 @@ def transcript(scenario: Scenario, job: int = 0, lines_max: int = LINES_MAX) -> 
     watched = job_id(f"job{job}")
 
     def prepare(run: Run) -> None:
-        names = {actor.id: actor.name for actor in run.hosts} | {run.sink: "sink"}
+        names = {actor.id: actor.name for actor in run.hosts} | dict.fromkeys(run.sinks, "sink")
         teller = Teller(watched, lambda node: names.get(node, short(node)))
 
         def observe(now_us: int, what: str, who: Actor | None, about: Any) -> None:

@@ -22,7 +22,7 @@ from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import JobSpec
 from elf.jobmaster.log_codec import LOG
 from elf.jobmaster.schedule import plan_of
-from elf.sinks.ledger import Ledger
+from elf.sinks.ledger import Ledger, above_all
 from elf.srt.effects import Notice, Read, Send, Write
 from elf.srt.ids import JobId, NodeId, node_id
 from elf.srt.messages import Contact, Line, Message, Put
@@ -89,6 +89,9 @@ class World:
         self.network = Network(Random(seed + 1), weather or Weather())
         self.actors: dict[NodeId, Actor] = {}
         self.sinks: dict[NodeId, dict[JobId, Ledger]] = {}
+        self.sinks_away: set[NodeId] = set()
+        self.taking: NodeId = b""
+        """The sink that takes a window, while observers are told of it."""
         self.observers: list[Observer] = []
         self.put_observers: list[Callable[[Put, int], None]] = []
         """Told of every window that a sink takes, and when; of nothing else."""
@@ -112,6 +115,24 @@ class World:
         self.sinks[identity] = {}
         self._sink_names[name] = identity
         return identity
+
+    def sink_at(self, number: int) -> NodeId:
+        return list(self.sinks)[number]
+
+    def sink_away(self, sink: NodeId) -> None:
+        """What is sent to it is lost."""
+        self.sinks_away.add(sink)
+
+    def sink_back(self, sink: NodeId, keeps: str) -> None:
+        """keeps: "all"; of the "lake" the highest ballot is known, below which it serves nobody (as `SinkHost` does); or
+        "nothing"."""
+        self.sinks_away.discard(sink)
+        if keeps == "all":
+            return
+        for job, ledger in self.sinks[sink].items():
+            fresh = self.sinks[sink][job] = Ledger(job)
+            if keeps == "lake" and ledger.entries:
+                fresh.fence = above_all(max(revision[0] for revision, _ in ledger.entries.values()))
 
     def start(self, actor: Actor, seeds: Sequence[Contact] = ()) -> None:
         """Start the agent; it joins through `seeds`."""
@@ -158,6 +179,8 @@ class World:
         actor.disk.crash(self.rng)
         if wipe:
             actor.disk.wipe()
+            if actor.source is not None:
+                actor.source.forget()
         self.tell("crash", actor, wipe)
 
     def stop(self, actor: Actor) -> None:
@@ -231,7 +254,7 @@ class World:
 
     def _to_sink(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
         ledgers = self.sinks.get(to)
-        if ledgers is None:
+        if ledgers is None or to in self.sinks_away:
             return
         source, message = letter
         job: JobId = message.job  # type: ignore[attr-defined]
@@ -239,6 +262,7 @@ class World:
         if ledger is None:
             ledger = ledgers[job] = Ledger(job)
         effects = ledger.step(source, message, self.now_us)
+        self.taking = to
         for put in ledger.take_accepted():
             self.tell("put", None, put)
             for observer in self.put_observers:
