@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from elf.agent.identity import HEAD_BYTES
 from elf.agent.listing import Listing
@@ -24,8 +26,8 @@ class FirstSeen(msgspec.Struct, array_like=True, frozen=True):
 
     device: int
     inode: int
-    size: int
-    head_size: int = 0
+    size: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    head_size: Annotated[int, Meta(ge=0, le=HEAD_BYTES)] = 0
     head_crc: int = 0
 
     def begins(self, path: str) -> bool:

@@ -20,6 +20,7 @@ from elf.agent.identity import (
     FileState,
     Trace,
     same_head,
+    saved_path,
     seek,
     tail_hash,
     tail_of,
@@ -200,7 +201,9 @@ class Followed:
 
     def saved(self) -> FileState:
         """A copy of the state for keeping."""
-        return msgspec.structs.replace(self.state, marks=list(self.state.marks))
+        return msgspec.structs.replace(
+            self.state, path=saved_path(self.state.path), marks=list(self.state.marks)
+        )
 
     def intact(self) -> bool:
         """Whether the open descriptor still holds what was read (or seen, if nothing was read yet): O(1)."""

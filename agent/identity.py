@@ -53,6 +53,27 @@ class FileState(msgspec.Struct, array_like=True):
     packed_bytes: int = 0
 
 
+def saved_path(path: str) -> str:
+    """As it can be kept as text: a name on disk may be any bytes."""
+    return path if path.isascii() or _is_text(path) else "\0" + os.fsencode(path).hex()
+
+
+def real_path(saved: str) -> str:
+    """The other way. Raises ValueError for what is no path."""
+    path = os.fsdecode(bytes.fromhex(saved[1:])) if saved.startswith("\0") else saved
+    if "\0" in path:
+        raise ValueError(f"no path: {path!r}")
+    return path
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def tail_hash(tail: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(tail, digest_size=8).digest(), "little")
 

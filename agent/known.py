@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from elf.agent.follow import Followed, Inode
-from elf.agent.identity import FileState
+from elf.agent.identity import FileState, real_path
 from elf.agent.listing import Seen, reason
 
 OPEN_MAX = 64
@@ -23,7 +23,9 @@ class Known:
     def __init__(self, name: str, generation: int, saved: Iterable[FileState]) -> None:
         self.name, self.generation = name, generation
         self.files = {
-            state.generation: Followed(msgspec.structs.replace(state, marks=list(state.marks)), 0.0)
+            state.generation: Followed(
+                msgspec.structs.replace(state, path=real_path(state.path), marks=list(state.marks)), 0.0
+            )
             for state in saved
         }
         self.notices: list[str] = []

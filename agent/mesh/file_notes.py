@@ -14,11 +14,15 @@ import os
 import zlib
 from collections.abc import Callable
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from elf.agent.first_seen import FirstSeen
+from elf.agent.identity import real_path
 from elf.agent.source import SourceState
 
 LINE_BYTES = 1024
@@ -31,6 +35,9 @@ BEGUN_MAX = 10_000
 """First lines whose number of files is remembered, 12 bytes each."""
 MAGIC = b"elf-notes-1 "
 
+Offset = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Time = Annotated[int, Meta(ge=-(1 << 62), lt=1 << 62)]
+
 
 class FileNote(msgspec.Struct, array_like=True):
     """generation: what the `Source` calls it. fingerprint: of its first line; 0 until there is one. ordinal: how many other files
@@ -42,13 +49,13 @@ class FileNote(msgspec.Struct, array_like=True):
     generation: int
     fingerprint: int = 0
     ordinal: int = 0
-    bases: list[int] = msgspec.field(default_factory=lambda: [0])
-    length: int | None = None
-    highest_us: int | None = None
-    marks: list[tuple[int, int]] = []
+    bases: Annotated[list[Offset], Meta(min_length=1)] = msgspec.field(default_factory=lambda: [0])
+    length: Offset | None = None
+    highest_us: Time | None = None
+    marks: list[tuple[Offset, Time]] = []
     lost: bool = False
-    over_us: int | None = None
-    begin: int = 0
+    over_us: Time | None = None
+    begin: Annotated[int, Meta(ge=-1, lt=1 << 62)] = 0
 
     def identity(self, part: int = 0) -> int:
         """Of what begins at `bases[part]`: 63 bits, not 0."""
@@ -85,7 +92,7 @@ class Saved(msgspec.Struct, array_like=True):
     source: SourceState | None
     notes: list[FileNote]
     begun: dict[int, int]
-    time_max: int | None = None
+    time_max: Time | None = None
     copies: dict[int, int] = {}
     firsts: list[FirstSeen] = []
     joined: dict[bytes, bool] = {}
@@ -106,6 +113,22 @@ def first_line(head: bytes, whole: bool) -> bytes | None:
 
 def fingerprint_of(line: bytes) -> int:
     return int.from_bytes(blake2b(line, digest_size=8).digest()) >> 1 or 1
+
+
+def is_sound(source: SourceState | None) -> bool:
+    """Whether a source could have written that: what others may have put there must not be worked with. O(files)."""
+    for file in source.files if source is not None else ():
+        numbers = (file.base, file.offset, file.packed_bytes, file.device, file.inode, *chain(*file.marks))
+        sizes = file.head_size, file.tail_size
+        if not all(0 <= number < 1 << 63 for number in numbers) or not all(
+            0 <= size <= LINE_BYTES for size in sizes
+        ):
+            return False
+        try:
+            real_path(file.path)
+        except ValueError:
+            return False
+    return True
 
 
 class Notes:
@@ -218,8 +241,10 @@ class Notes:
             and zlib.crc32(data).to_bytes(4) == content[len(MAGIC) : -len(data) or None]
         ):
             try:
-                return msgspec.msgpack.decode(data, type=Saved)
-            except msgspec.MsgspecError:
-                pass
+                saved = msgspec.msgpack.decode(data, type=Saved)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                saved = None
+            if saved is not None and is_sound(saved.source):
+                return saved
         self._notice(f"{self._path}: damaged; files are looked at anew")
         return None

@@ -52,6 +52,10 @@ def claim(folder: Path, me: NodeId) -> None:
         raise StateError(
             f"{path}: {error.strerror}; give the agent a state_dir that it can write to"
         ) from error
+    if len(held) != len(me.hex()) or not held.isascii() or not held.isalnum():
+        raise StateError(
+            f"{path}: damaged; if this folder has always belonged to {short(me)}, delete that file and start again"
+        )
     if held != me.hex():
         raise StateError(
             f"{folder}: holds the state of agent {held[:6]}, and these keys make it {short(me)}, whose lines would be counted "
