@@ -9,8 +9,8 @@ node, whatever happened there before.
 | Serve | nothing: what it is waited for is that replicas hold it |
 | Accept | rows into panes (late ones are only counted), positions, watermarks, gaps: all in one step |
 | Add, Left, Forget | the roster |
-| ControlEntry | panes at or past the lane of every version that the lane touches are given up; the lane opens; final windows that are no
-result of the new schedule are withdrawn |
+| ControlEntry | panes at or past the lane of every version that the lane touches are given up; the lane opens; windows which
+that schedule does not have are withdrawn |
 | Final | the window's revision, digest and coverage |
 | Retire | panes, finals and tombstones that retention has passed go |
 

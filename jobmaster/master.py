@@ -462,7 +462,7 @@ class Master:
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
         ready = self.publication.again(key, status)
-        return self.publication.as_put(self.job, ready) if ready is not None else None
+        return self.publication.as_put(self.job, ready) if isinstance(ready, Ready) else ready
 
     def ledger_told(self, source: NodeId, message: LedgerTell, now: int) -> list[Effect]:
         """A sink answers with what it holds."""

@@ -174,7 +174,7 @@ def panes(spark: SparkSession, stored: Stored) -> DataFrame:
     """Every row of the panes that count, the empty ones' too: pane columns, `_date`, `_hour`, keys as `#k0`…, state by name.
 
     Of a pane that is in several files the highest (revision, digest) counts, whole; the file's name breaks the last tie, between
-    equal copies. Filters on `_date` and `_hour` prune folders.
+    equal copies; one that says `withdrawn` is no result, and left out. Filters on `_date` and `_hour` prune folders.
     """
     columns = ", ".join(f"{quoted(c['stored'])} {c['type']}" for c in stored.columns)
     schema = ", ".join([PANE_COLUMNS, *filter(None, [columns]), "date date, hour int"])
@@ -187,7 +187,7 @@ def panes(spark: SparkSession, stored: Stored) -> DataFrame:
     )
     if _overlap(frame.inputFiles()):
         frame = _highest(frame, stored)
-    return frame.drop("#file")
+    return frame.where("_status <> 'withdrawn'").drop("#file")
 
 
 def _unmerged(column: dict[str, str]) -> str:

@@ -141,7 +141,7 @@ class Run:
             *(ColumnInfo(f"lines_{name}", "bigint") for name in Lines.__struct_fields__),
             ColumnInfo("incomplete", "bigint"),
         )
-        rows = [(s.job, s.version, *self._counters(s)) for s in self.stored]
+        rows = [(s.job, s.version, *self._counters(s)) for s in self.stored if self._counters(s)[0]]
         return Section("lake", "What is stored", columns, rows)
 
     def _counters(self, stored: Stored) -> tuple[Any, ...]:
@@ -169,7 +169,9 @@ class Run:
             self.note(f"no stored job of {source} can answer {each.title!r}; this one would: {each.would}")
             return
         if each.every_us is not None:
-            counted = [self._counters(stored) for stored in versions]
+            counted = [counters for stored in versions if (counters := self._counters(stored))[0]]
+            if not counted:
+                return  # all of it was withdrawn
             start, end = min(row[1] for row in counted), max(row[2] for row in counted)
             stepped = builtin.in_steps(each, versions, start, end)
             if stepped is None:

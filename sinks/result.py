@@ -151,7 +151,7 @@ class PaneState(msgspec.Struct, frozen=True):
     version: str
     start: int
     end: int
-    status: str  # "final" or "revised"
+    status: str  # "final", "revised", or "withdrawn" without groups: whoever reads leaves the pane out
     revision: Revision
     lines: Lines
     columns: tuple[StateColumn, ...]

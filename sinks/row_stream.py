@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from elf.sinks.cells import Changes, chunks, escape_lines
+from elf.sinks.cells import WINDOW_TYPE, Changes, chunks, escape_lines
 from elf.sinks.columns import CellColumn, ColumnRows
 from elf.sinks.result import PaneState, StreamClosed, Window
 
@@ -44,6 +44,8 @@ class RowStream(ABC):
     def put(self, window: Window) -> None:
         self.lay_out(window)
         rows = self._changes.rows(window)
+        if window.status == "withdrawn" and self._meta and window.columns:
+            self.write(self.row_block([_nothing(window)]))  # its rows were told, and nothing else says that they went
         if isinstance(rows, ColumnRows):
             for part in rows.chunks():
                 self.write(self.column_block(part.cells))
@@ -64,6 +66,12 @@ class RowStream(ABC):
 
     def close(self) -> None:
         self.flush()
+
+
+def _nothing(window: Window) -> tuple[Any, ...]:
+    """A row that says no more than of which window it is."""
+    bounds = (window.start, window.end)
+    return tuple(bounds if column.type == WINDOW_TYPE else None for column in window.columns)
 
 
 def write(stream: BinaryIO, block: bytes) -> None:

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from elf.agent.mesh.cell_types import check_pane
 from elf.agent.mesh.windows import Watcher
 from elf.agent.simulator import scenario as s
-from elf.agent.simulator.run import EPOCH_US, Outcome, Run, simulate
+from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.sources import Traffic
+from elf.agent.simulator.world import EPOCH_US
+from elf.cbt.budget import Budget
+from elf.jobmaster.panes import Panes
+from elf.jobmaster.plan import Plan
 from elf.jobmaster.schedule import speaks_for
+from elf.jobmaster.state import StateMaker
+from elf.jobmaster.states_told import PaneReader, as_parts
+from elf.sinks import lake
+from elf.sinks.cells import WINDOW_TYPE
+from elf.sinks.console import Table
+from elf.sinks.csv import Csv
+from elf.sinks.jsonlines import JsonLines
 from elf.sinks.ledger import Ledger
-from elf.srt.messages import FIRST, NO_ROWS, WITHDRAWN, LedgerAsk, Line, Put, Shown
+from elf.sinks.parquet import ParquetSink
+from elf.sinks.report import report
+from elf.sinks.result import ColumnInfo, Lines, Window
+from elf.srt.messages import FIRST, NO_ROWS, WITHDRAWN, LedgerAsk, Line, PaneParts, Put, Shown
+from tests import lake_states
 from tests.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
-from tests.mesh_lines import SECOND, plan_of, version_of
+from tests.mesh_lines import SECOND, LogLine, part_of, plan_of, version_of
 
 A, B = b"A" * 16, b"B" * 16
 SIZE = 10 * SECOND
@@ -252,3 +271,103 @@ def test_after_a_change_no_sink_shows_a_window_of_another_version(what: str) -> 
     assert outcome.is_exact, outcome.violation
     assert seen["gone"] >= 2
     assert not shown(run, seen["last"])
+
+
+# In a lake, and in rows for people.
+
+
+def put_of(status: str, n: int, plan: Plan, rows: Sequence[LogLine] = ()) -> Put:
+    """As a master with the state of one pane tells it."""
+    panes: tuple[PaneParts, ...] = ()
+    if rows:
+        part = Panes(plan, Budget(1 << 24))
+        part.merge(part_of(plan, rows).rows)
+        made = StateMaker("hits", version_of(plan).digest, plan, Budget(1 << 24))
+        pieces = part.pieces(T0, T0 + SIZE, split=True)
+        panes = tuple(
+            as_parts(state) for state in made.states(pieces, part.lines(T0, T0 + SIZE), "final", (0, 0, 0))
+        )
+        assert len(panes) == 1
+    about = (status, (1, b"M" * 16, n), NO_ROWS, 0, 0, (0, 0, 0, 0), (), panes)
+    return Put(b"J" * 16, (1, b"M" * 16), version_of(plan).digest, T0, T0 + SIZE, (T0, T0), *about)
+
+
+def lake_with_both(folder: Path) -> None:
+    """A window of the first version, withdrawn in favour of the second."""
+    sink = ParquetSink(folder)
+    for plan, puts in (
+        (
+            plan_of(),
+            (
+                put_of("final", 1, plan_of(), [(T0 + 1, 1, 5), (T0 + 2, 2, 5)]),
+                put_of(WITHDRAWN, 2, plan_of()),
+            ),
+        ),
+        (SECOND_PLAN, (put_of("final", 1, SECOND_PLAN, [(T0 + 1, 1, 5), (T0 + 2, 2, 5)]),)),
+    ):
+        reader = PaneReader("hits", version_of(plan).digest, version_of(plan).plan)
+        for put in puts:
+            for state in reader.states(put):
+                check_pane(state)
+                sink.put_state(state)
+            sink.flush()
+
+
+def test_the_lake_keeps_a_withdrawal_through_compaction(tmp_path: Path) -> None:
+    lake_with_both(tmp_path)
+    hour = T0 + 2 * 3600 * SECOND
+    assert lake.compact(tmp_path, hour) >= 1
+    assert {revision[2] for revision in lake.ledger(tmp_path, "hits").values()} == {1, 2}
+    rows = lake_states.rows(tmp_path)
+    told = {(row["_status"], row["_empty"]) for row in rows}
+    assert told == {("withdrawn", True), ("final", False)}
+    assert sum(row["_acc0"] for row in rows if not row["_empty"]) == 2
+
+
+@pytest.mark.spark
+def test_the_report_counts_no_window_twice(spark: Any, tmp_path: Path) -> None:
+    lake_with_both(tmp_path)
+    for compacted in (False, True):
+        if compacted:
+            lake.compact(tmp_path, T0 + 2 * 3600 * SECOND)
+        by_hour, all_rows = (
+            asked(tmp_path, **how) for how in ({"every": "1m"}, {"sql": "SELECT sum(hits) AS n FROM hits"})
+        )
+        assert sorted((row["path"], row["hits"]) for row in by_hour) == [("/page/1", 1), ("/page/2", 1)]
+        assert all_rows == [{"n": 2}]
+        held = [row for row in asked(tmp_path) if row["report"] == "lake"]
+        assert [(row["version"], row["panes"]) for row in held] == [(version_of(SECOND_PLAN).digest, 1)]
+
+
+def asked(folder: Path, **how: Any) -> list[dict[str, Any]]:
+    out = io.BytesIO()
+    report(str(folder), stdout=out, notices=io.StringIO(), output="json", **how)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def window_of(status: str, n: int, rows: Sequence[tuple[Any, ...]]) -> Window:
+    columns = (ColumnInfo("window", WINDOW_TYPE), ColumnInfo("hits", "bigint"))
+    return Window("hits", "v", T0, T0 + SIZE, status, (1, 0, n), Lines(), columns, rows)
+
+
+@pytest.mark.parametrize("kind", [JsonLines, Csv])
+def test_rows_for_programs_say_that_a_window_was_withdrawn(kind: Any) -> None:
+    out = io.BytesIO()
+    sink = kind(out, meta=True)
+    sink.put(window_of("final", 1, [((T0, T0 + SIZE), 7)]))
+    sink.put(window_of(WITHDRAWN, 2, ()))
+    last = out.getvalue().decode().splitlines()[-1]
+    if kind is JsonLines:
+        row = json.loads(last)
+        assert (row["hits"], row["_elf"]["status"], row["_elf"]["revision"]) == (None, WITHDRAWN, [1, 0, 2])
+        assert row["window"] is not None
+    else:
+        assert last.startswith("2023-11-14T22:13:20Z,2023-11-14T22:13:30Z,,withdrawn,1.0.2,")
+
+
+def test_the_console_says_it_too() -> None:
+    out = io.BytesIO()
+    sink = Table(out, terminal=False)
+    sink.put(window_of(WITHDRAWN, 2, ()))
+    sink.close()
+    assert "2023-11-14 22:13:20 – 22:13:30 · withdrawn · 0 lines" in out.getvalue().decode()

@@ -53,6 +53,8 @@ def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | Non
             sink.put(window)
             if window.start is None:
                 told += 1
+            elif window.status == "withdrawn":
+                finals.discard((window.version, window.start))
             elif window.status != "open":
                 finals.add((window.version, window.start))
         if count is not None and told + len(finals) >= count:
