@@ -101,8 +101,14 @@ class Attendance:
 
     def reported(self, contributions: Iterable[Slot]) -> None:
         """Workers of which the log has something under this ballot."""
-        if len(self._reported) < len(self._known):
-            self._reported.update(slot[0] for slot in contributions)
+        known = self._known
+        if len(self._reported) < len(known):
+            self._reported.update(slot[0] for slot in contributions if slot[0] in known)
+
+    def retired(self) -> None:
+        """Who is on the roster no more, since retention has passed its lines, is not remembered here either."""
+        self._known &= self._log.ahead.roster.keys() | self._wanted.keys()
+        self._reported &= self._known
 
     def has_majority(self) -> bool:
         """Windows*: only who was reported to by more than half of the roster, under this ballot, may close with less than all."""

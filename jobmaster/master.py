@@ -205,6 +205,7 @@ class Master:
                     self.outbox.put(put)
         elif isinstance(entry, Retire):
             self.publication.retired()
+            self.attendance.retired()
             self._out += self.outbox.retired(self.state.is_past)
 
     def _end(self, now: int) -> list[Effect]:
@@ -522,6 +523,9 @@ class Master:
         if self._is_time(self._forget_at, now, self.attendance.silence.look_us):
             self._forget_at = now + self.attendance.silence.look_us
             self.attendance.forget_silent(now)
+            self.publication.settle()
+            if self.log.room() > 0:
+                self._retire()  # also where no line comes, so that no window is looked at
         self.attendance.add_wanted()
         return self._end(now)
 

@@ -30,7 +30,7 @@ from elf.jobmaster.schedule import (
     without_past,
 )
 from elf.srt.ids import NodeId
-from elf.srt.messages import CLOSED, FIRST, Micros, Position, Schedule, Slot, Span
+from elf.srt.messages import CLOSED, FIRST, NO_WATERMARK, Micros, Position, Schedule, Slot, Span
 from elf.srt.partial import Part
 
 AHEAD_US_MAX = 24 * 3600 * 1_000_000
@@ -223,14 +223,23 @@ class Positions:
 
     def _accept(self, entry: Accept) -> None:
         at = self.at
-        for part in entry.parts.values():
+        for version, part in entry.parts.items():
             if len(part.rows[1]):
-                self.newest_us = max(self.newest_us, int(part.rows[1].pane[-1]) + 1)
+                self.newest_us = max(self.newest_us, self._newest_us(version, part, entry))
         for slot, (start, end, flags) in entry.contributions.items():
             if flags or slot[2] or not start:
                 self._move(slot, end, flags, entry.watermark)
             else:
                 at[slot] = end
+
+    def _newest_us(self, version: str, part: Part, entry: Accept) -> Micros:
+        """No row of it is at or past that. Where there are no panes nobody knows times of rows, but those of clocks that are wrong
+        by a day."""
+        shape = self.shapes.get(version)
+        if shape is None or shape.pane_us:
+            return int(part.rows[1].pane[-1]) + 1
+        told = (entry.watermark, *entry.lagging.values())
+        return max((mark + AHEAD_US_MAX for mark in told if mark < NO_WATERMARK), default=BEFORE_ALL)
 
     def _move(self, slot: Slot, end: int, flags: int, watermark: Micros) -> None:
         if slot in self.closed or (slot[2] and self._lane_end(slot) is None):
@@ -280,6 +289,8 @@ class Positions:
         if self.lane is not None:
             for slot in list(self.lane.ends):
                 self._drop(slot)
+        if entry.lane_us <= self.retained_us and self.is_whole:
+            self.since_us = max(self.since_us, self.retained_us)  # what was counted before it is given up for good
         self._set_schedule(with_line(self.schedule, entry.line))
         number = entry.line.number
         ends = {(*slot[:2], number): end for slot, end in self.at.items() if self._needs_lane(slot, end)}
@@ -313,6 +324,11 @@ class Positions:
             self._drop(slot)
         if not lane.open:
             self.lane = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a version has no windows: a change gives up all that it has counted, and reads again what is retained."""
+        return any(not shape.pane_us for shape in self.shapes.values())
 
     def _set_schedule(self, schedule: Schedule) -> None:
         self.schedule = schedule

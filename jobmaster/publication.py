@@ -26,7 +26,7 @@ from elf.cbt.budget import Budget
 from elf.jobmaster.entries import Accept, Final, Revision
 from elf.jobmaster.job_state import JobState, Published, WindowKey
 from elf.jobmaster.plan import Plan
-from elf.jobmaster.schedule import plan_of
+from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, plan_of
 from elf.jobmaster.state import StateMaker
 from elf.jobmaster.states_told import as_parts
 from elf.jobmaster.window_rule import Coverage, Roster
@@ -99,6 +99,8 @@ class Publication:
         self.is_told = True
         """Whether every durable sink has told its ledger."""
         self._final_until: Micros | None = None
+        self._settled_us: Micros = BEFORE_ALL
+        """Nobody will tell of a window that ends before it, also where there was no line, or where the job has no windows."""
         self._opened: dict[WindowKey, Micros] = {}  # told as open and not final yet, and their ends
         self._withdrawn: dict[WindowKey, Put] = {}
 
@@ -286,7 +288,7 @@ class Publication:
     ) -> tuple[list[Ready], list[Ready]]:
         """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
         `with_open` those that are open are not read: nobody wants them."""
-        roster = Roster(self.state, self.lateness_us)
+        roster = self.settle()
         due: list[Ready] = []
         opened: list[Ready] = []
         for version in list(self._unfinal):
@@ -534,18 +536,26 @@ class Publication:
 
     # ---- retention ----
 
+    def settle(self) -> Roster:
+        """See how far everybody has come. O(workers)."""
+        roster = Roster(self.state, self.lateness_us)
+        self._settled_us = roster.lowest - self.lateness_us
+        return roster
+
     def retire_at(self) -> Micros | None:
-        """Up to where panes may go: final for `keep_us`, and before all that is not final; and before all that is to be read
-        again, unless somebody has not done so for as long once more."""
-        if self._final_until is None:
+        """Up to where panes and positions may go: final for `keep_us` (where there are no windows, or none with lines: everyone
+        is past it for as long), and before all that is not final; and before all that is to be read again, unless somebody has
+        not done so for as long once more."""
+        done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
+        if not 0 <= done < AFTER_ALL >> 1:
             return None
-        bounds = [self._final_until - self.keep_us]
+        bounds = [done - self.keep_us]
         for version, starts in self._unfinal.items():
             if starts and self.state.shape(version).pane_us:
                 bounds.append(min(starts))
         bounds += [start for _, start in self._pending]
         if self.state.positions.lane is not None:
-            bounds.append(max(self.state.positions.lane.from_us, self._final_until - 2 * self.keep_us))
+            bounds.append(max(self.state.positions.lane.from_us, done - 2 * self.keep_us))
         return min(bounds)
 
     def oldest_open(self, now: Micros) -> Micros:

@@ -57,6 +57,11 @@ class Roster:
         """Windows that end, with the lateness, past this are due for nobody."""
         return int(self._done.max(initial=BEFORE_ALL))
 
+    @property
+    def lowest(self) -> Micros:
+        """Everyone who is still expected has promised so far."""
+        return int(self._done[~self._gone].min(initial=AFTER_ALL)) if not self._gone.all() else BEFORE_ALL
+
     def of_open(self, start: Micros, end: Micros) -> Coverage:
         """Who has a word in a window that is open: a line at its very start is one (logs count whole seconds)."""
         expected = self.expected(start, end)

@@ -17,7 +17,7 @@ An answer says which revision is held: the asker compares. The sink stores what 
 effects that the same step returned; its files are named by revision, so storing one twice does no harm, and a crash between the
 two leaves a file that the next Put of the window repeats or outdoes. Compaction of files never touches the ledger.
 
-Invariants: `check`. Size: some 200 bytes for each window and version, 8,640 a day at ten seconds: 1.7 MB.
+Invariants: `check`. Size: some 200 bytes for each window and version, of which the newest are kept: 4 MB at most.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ Record = tuple[Ballot, tuple[tuple[Window, Revision, int, bool], ...]]
 """A line of the ledger on disk: the fence, and entries that are new (or all of them, when it replaces), each with whether it is
 open."""
 NO_REVISION: Revision = (0, b"", 0)
+ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000  # past the one, the oldest are forgotten down to the other: sorting is rare
 ENTRIES_TOLD_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
 
 
@@ -106,6 +107,15 @@ class Ledger:
     def _hold(self, window: Window, revision: Revision, digest: int, is_open: bool) -> None:
         self.entries[window] = (revision, digest)
         (self._open.add if is_open else self._open.discard)(window)
+        if len(self.entries) > ENTRIES_MAX:
+            self._forget_oldest(window)
+
+    def _forget_oldest(self, but: Window) -> None:
+        """A word on such a window would be stored once more, under the same name, and a lake's files say which is the highest."""
+        oldest = sorted(self.entries.keys() - {but}, key=lambda each: each[1])[: ENTRIES_MAX - ENTRIES_KEPT]
+        for window in oldest:
+            del self.entries[window]
+        self._open.difference_update(oldest)
 
     def _on_ask(self, source: NodeId, message: LedgerAsk) -> list[Effect]:
         if self._is_fenced_off(message.ballot):
