@@ -225,7 +225,7 @@ class Offering:
         self._sent_bytes_max, self._give_up_us = sent_bytes_max, give_up_us
         self._waiting: deque[Accept] = deque()
         self._sent: dict[BundleId, tuple[Bundle, int]] = {}
-        self._again: list[BundleId] = []
+        self._again: dict[BundleId, None] = {}  # ordered
         self._sent_bytes = 0
         self._count = FIRST_ID - 2
         self._until: int | None = None
@@ -254,7 +254,7 @@ class Offering:
 
     def take_bundles(self) -> list[Bundle]:
         """Bundles for the reducer, in order; more when some of them are answered."""
-        out = [self._sent[id][0] for id in self._again if id in self._sent]
+        out = [self._sent[id][0] for id in self._again]
         self._again.clear()
         while self._waiting and (not self._sent or self._sent_bytes < self._sent_bytes_max):
             out.append(self._send(self._waiting.popleft()))
@@ -285,9 +285,7 @@ class Offering:
         elif isinstance(answer, Split):
             self._lost += self._drop(answer.id)
         else:
-            self._again += [
-                id for id in answer.ids or self._sent if id in self._sent and id not in self._again
-            ]
+            self._again.update((id, None) for id in answer.ids or self._sent if id in self._sent)
         return self._end()
 
     def tick(self, now: int) -> list[Effect]:
@@ -303,10 +301,12 @@ class Offering:
         self._lost += len(self._sent) + len(self._waiting)
         self._waiting.clear()
         self._sent.clear()
+        self._again.clear()
         self._sent_bytes = 0
         return self._end()
 
     def _drop(self, id: BundleId) -> int:
+        self._again.pop(id, None)
         sent = self._sent.pop(id, None)
         if sent is None:
             return 0
@@ -322,11 +322,10 @@ class Offering:
             f"side's master now, {self._lost} did not fit there and are read again from the logs"
         )
         self._done = self._lost = 0
-        self._again.clear()
         return [Notice("handover", text, self._me)]
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""
         assert self._sent_bytes == sum(nbytes for _, nbytes in self._sent.values())
         assert self.is_empty or self._until is not None
-        assert set(self._again) <= self._sent.keys()
+        assert self._again.keys() <= self._sent.keys()
