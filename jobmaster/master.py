@@ -145,6 +145,7 @@ class Master:
         self._losses = losses
         self._published: list[Window] = []
         self._told_at: dict[NodeId, int] = {}  # when a worker was told its places
+        self._ledgers = 0  # that were told, and wait for the log
         self._emit_at: int | None = None
         self._forget_at: int | None = None
 
@@ -386,7 +387,7 @@ class Master:
     def _emit(self, now: int) -> None:
         self._emit_at = None
         if not self.amendments.is_under_way and self.log.has_room:
-            self.publication.is_told = self.outbox.is_told
+            self.publication.is_told = self.outbox.is_told and not self._ledgers
             due, opened = self.publication.emit(
                 now, self.attendance.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
             )
@@ -400,7 +401,8 @@ class Master:
 
     @property
     def _wants_open(self) -> bool:
-        return self.is_watched or len(self.watchers) > 0 or self.outbox.wants_open
+        """Not while a ledger waits for the log: what it calls final must not be told as open."""
+        return not self._ledgers and (self.is_watched or len(self.watchers) > 0 or self.outbox.wants_open)
 
     @property
     def _emit_us(self) -> int:
@@ -469,11 +471,13 @@ class Master:
         """A sink answers with what it holds."""
         entries = self.outbox.told(source, message)
         if entries is not None:
+            self._ledgers += 1
             self.log.after_log(self._heard_ledger, source, entries)
         self._look_again(now)
         return self._end(now)
 
     def _heard_ledger(self, source: NodeId, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
+        self._ledgers -= 1
         for put in self.publication.ledger_told(entries, self.outbox.is_late(source)):
             self.outbox.put(put, source)
 

@@ -276,13 +276,12 @@ class Oracle:
             name = f"job {short(log.job)} version {stretch.version[:6]} window {start}"
             return "" if may_lack else f"{name}: never published, {len(truth)} groups"
         if is_past:
-            may_be_open = sink in self.were_away
-            return (
-                f"{_name(put)}: in the end open, and past retention"
-                if put.status == "open" and not may_be_open
-                else ""
-            )
-        if (self.gone or self._lossy) and put.status != "open" and put.revision[:2] < log.began:
+            is_stale = put.status == "open" and sink not in self.were_away
+            return f"{_name(put)}: in the end open, and past retention" if is_stale else ""
+        if put.status == "open" and not truth and put.revision[:2] < log.began:
+            return ""  # of open windows neither the sink's ledger tells, nor a log that is lost
+        may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
+        if (self.gone or self._lossy) and may_be_worse and put.revision[:2] < log.began:
             return ""
         if put.covers != (low, high):
             return f"{_name(put)}: speaks for {put.covers}, the schedule says {(low, high)}"

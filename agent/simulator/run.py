@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.simulator import scenario as s
+from elf.agent.simulator.census import Census
 from elf.agent.simulator.invariants import Invariants, where
 from elf.agent.simulator.network import Weather
 from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, check_schedule
@@ -39,7 +40,8 @@ EVERY = 100
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What came out. violation: "" if every window is exact. digest: of every delivery, in order. messages: by type."""
+    """What came out. violation: "" if every window is exact. digest: of every delivery, in order. messages: by type.
+    went: see `Census`."""
 
     seed: int
     violation: str
@@ -52,6 +54,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     opens: int
     lines: int
     cpu_s: float
+    went: dict[str, int] = {}
 
     @property
     def is_exact(self) -> bool:
@@ -115,7 +118,8 @@ class Run:
         self.oracle = Oracle(self._servers, PATHS.paths)
         self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(scenario.sinks)]
         self._make_jobs()
-        self.world.observers += [self._observe, Promises(self.world).observe]
+        self.census = Census(self)
+        self.world.observers += [self._observe, Promises(self.world).observe, self.census.observe]
 
     # Making.
 
@@ -297,6 +301,7 @@ class Run:
             opens=oracle.opens,
             lines=oracle.lines,
             cpu_s=cpu_s,
+            went=dict(self.census.counts),
         )
 
     # Faults.

@@ -2,8 +2,10 @@
 
     python -m elf.agent.simulator.soak SECONDS FOLDER
     python -m elf.agent.simulator.soak --again FILE
+    python -m elf.agent.simulator.soak --stats FIRST COUNT
 
-Of each failing seed two files are kept: the shrunk scenario as JSON, which `--again` runs again, and its transcript.
+`--stats` tells how often each fault and each way of the protocol occurs in those seeds. Of each failing seed two files are
+kept: the shrunk scenario as JSON, which `--again` runs again, and its transcript.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import time
 from multiprocessing import get_context
 from pathlib import Path
 
+from elf.agent.simulator.census import table
 from elf.agent.simulator.run import Outcome, simulate
 from elf.agent.simulator.scenario import decode, random_scenario
 from elf.agent.simulator.shrink import shrink
@@ -57,6 +60,17 @@ def soak(seconds: float, folder: Path, first: int) -> int:
     return len(failed)
 
 
+def stats(first: int, count: int) -> int:
+    """How many seeds failed. Prints for each kind in how many seeds, and how often, it occurs."""
+    with get_context("fork").Pool() as pool:
+        outcomes = pool.map(run_seed, range(first, first + count), chunksize=4)
+    print(table(outcome.went for outcome in outcomes))
+    failed = [outcome for outcome in outcomes if not outcome.is_exact]
+    for outcome in failed:
+        print(f"seed {outcome.seed}: {outcome.violation}")
+    return len(failed)
+
+
 def _sum(done: int, failed: list[int], delivered: int, seconds: float) -> str:
     return f"{done} seeds, {len(failed)} failed, {60 * done / seconds:.0f} a minute, {delivered / seconds:.0f} messages a second"
 
@@ -67,6 +81,8 @@ def main(arguments: list[str]) -> int:
         outcome, text = transcript(decode(Path(arguments[1]).read_bytes()))
         print(text)
         return int(not outcome.is_exact)
+    if arguments[:1] == ["--stats"]:
+        return stats(int(arguments[1]), int(arguments[2]))
     seconds, folder = float(arguments[0]), Path(arguments[1])
     first = int.from_bytes(os.urandom(4)) << 16
     print(f"seeds from {first} on, for {seconds:.0f} s")

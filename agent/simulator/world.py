@@ -102,6 +102,7 @@ class World:
         self._rows: dict[str, RowMaker] = {}
         self._calendar = Calendar()
         self._push = self._calendar.add
+        self._arrive = self._decode if coded else self._deliver
 
     # The hosts.
 
@@ -235,8 +236,7 @@ class World:
         for observer in self.observers:
             observer(self.now_us, what, who, about)
 
-    def _deliver(self, to: NodeId, sent: tuple[NodeId, Message | bytes]) -> None:
-        letter = self._read(sent)
+    def _deliver(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
         actor = self.actors.get(to)
         if actor is None:
             self._to_sink(to, letter)
@@ -318,19 +318,17 @@ class World:
                 self._push(wake, self._wake, actor, wake)
 
     def _transmit(self, source: NodeId, to: NodeId, message: Message) -> None:
-        letter: tuple[NodeId, Message | bytes] = source, message
-        if self._coded is not None:
-            letter = source, encode(message, self._coded)
+        sent = message if self._coded is None else encode(message, self._coded)
+        letter = source, sent
         for delay in self.network.delays(source, to):
-            self._push(self.now_us + delay, self._deliver, to, letter)
+            self._push(self.now_us + delay, self._arrive, to, letter)
 
-    def _read(self, letter: tuple[NodeId, Message | bytes]) -> tuple[NodeId, Message]:
+    def _decode(self, to: NodeId, letter: tuple[NodeId, bytes]) -> None:
         """As the receiver's transport does."""
-        source, message = letter
-        if isinstance(message, bytes):
-            message = decode(message, self._coded)
-            check_datagram(message, source)
-        return source, message
+        source, data = letter
+        message = decode(data, self._coded)
+        check_datagram(message, source)
+        self._deliver(to, (source, message))
 
     def _row_maker(self, line: Line) -> RowMaker:
         maker = self._rows.get(line.version)

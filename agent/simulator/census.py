@@ -1,0 +1,199 @@
+"""What a simulation went through: its faults, and the ways of the protocol that it took, each with how often.
+
+Over many seeds this says whether simulations reach what they are there to reach: `soak --stats` prints the table, and a test
+demands each kind of fault, and each way, in so many of its seeds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from elf.agent.simulator import scenario as s
+from elf.jobmaster import entries as e
+from elf.srt import messages as m
+from elf.srt.effects import Notice
+from elf.srt.ids import JobId, NodeId
+
+if TYPE_CHECKING:
+    from elf.agent.simulator.run import Run
+    from elf.agent.simulator.world import Actor
+
+WAYS = (
+    "log: taken over",
+    "log: handed over to a closer node",
+    "log: begun anew after it was lost",
+    "log: refused by a replica",
+    "log: a snapshot for a replica",
+    "masters: two at once",
+    "bundle: sent again",
+    "bundle: split",
+    "bundle: resent apart",
+    "reducer: a child is held",
+    "worker: asks for its places",
+    "worker: a file is closed",
+    "worker: lines are lost",
+    "worker: lines are lost in a lane",
+    "roster: added",
+    "roster: left",
+    "roster: gone, with another log",
+    "change: logged",
+    "change: read again in a lane",
+    "window: final, whole",
+    "window: final, less than whole",
+    "window: revised",
+    "window: whole after it was less",
+    "window: open, less than whole",
+    "window: late lines counted",
+    "window: retired",
+    "sink: refuses a master",
+    "sink: tells a new master what it holds",
+    "tree: a parent refuses",
+)
+"""What `Census` counts besides faults, as far as it is to be seen within three hundred seeds."""
+
+
+class Census:
+    """An observer of a run. O(1) for a message, O(contributions) for an entry of the log."""
+
+    def __init__(self, run: Run) -> None:
+        self.counts: Counter[str] = Counter(f"fault: {name}" for name in map(name_of, run.scenario.faults))
+        self._run = run
+        self._logged: set[tuple[JobId, m.Ballot, int]] = set()
+        self._begun: set[JobId] = set()
+        self._partial: set[tuple[NodeId, JobId, str, int]] = set()
+
+    def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
+        """Something happened."""
+        if what == "deliver":
+            message = about[1]
+            if type(message) is m.Frame:
+                message = message.message
+            seen = _SEEN.get(type(message))
+            if type(message) in (m.LedgerTell, m.PutTell) and who is not None:
+                self._ledger(message, who.id)
+            elif seen is not None:
+                seen(self, message)
+        elif what == "put":
+            self._put(about)
+        elif what == "crash" and about:
+            self.counts["fault: a disk is lost"] += 1
+        elif what == "notice" and isinstance(about, Notice):
+            self.counts[f"notice: {about.kind}"] += 1
+        elif what in ("mend", "heal", "resume"):
+            jobs = (spec.id for spec in self._run.specs)
+            self.counts["masters: two at once"] += sum(
+                len(self._run.invariants.masters(job)) > 1 for job in jobs
+            )
+
+    def _bundle(self, bundle: m.Bundle) -> None:
+        self.counts["bundle: sent again"] += bundle.again
+
+    def _held(self, held: m.Held) -> None:
+        self.counts["log: refused by a replica"] += held.refused
+
+    def _ledger(self, tell: m.LedgerTell | m.PutTell, to: NodeId) -> None:
+        """Its fence is the ballot of whom it serves."""
+        if isinstance(tell, m.LedgerTell) and tell.entries:
+            self.counts["sink: tells a new master what it holds"] += 1
+        self.counts["sink: refuses a master"] += tell.fence[1] != to
+
+    def _log(self, message: m.Append) -> None:
+        for index, entry in enumerate(message.entries, message.first):
+            place = (message.job, message.ballot, index)
+            if place not in self._logged:
+                self._logged.add(place)
+                self._entry(message.job, entry)
+
+    def _entry(self, job: JobId, entry: e.AnyEntry) -> None:
+        name = _ENTRIES.get(type(entry))
+        if name is not None:
+            self.counts[name] += 1
+        if isinstance(entry, e.Begin):
+            self.counts["log: begun anew after it was lost"] += job in self._begun
+            self._begun.add(job)
+        elif isinstance(entry, e.Accept):
+            for slot, (_, _, flags) in entry.contributions.items():
+                if slot[2]:
+                    self.counts["change: read again in a lane"] += 1
+                elif flags & m.CLOSED:
+                    self.counts["worker: a file is closed"] += 1
+                if flags & m.GAP:
+                    self.counts[
+                        "worker: lines are lost in a lane" if slot[2] else "worker: lines are lost"
+                    ] += 1
+
+    def _put(self, put: m.Put) -> None:
+        key = (self._run.world.taking, put.job, put.version, put.start)
+        whole = put.agents_reporting == put.agents_expected
+        self.counts["window: late lines counted"] += put.lines[3] > 0
+        if put.status == "open":
+            self.counts["window: open, less than whole"] += not whole
+            return
+        if put.status == "final":
+            self.counts["window: final, whole" if whole else "window: final, less than whole"] += 1
+        else:
+            self.counts[f"window: {put.status}"] += 1
+        self.counts["window: whole after it was less"] += whole and key in self._partial
+        (self._partial.discard if whole else self._partial.add)(key)
+
+
+def _counts(name: str) -> Any:
+    def seen(self: Census, message: m.Message) -> None:
+        self.counts[name] += 1
+
+    return seen
+
+
+_ENTRIES: dict[type[e.Entry], str] = {
+    e.Add: "roster: added",
+    e.Left: "roster: left",
+    e.Gone: "roster: gone, with another log",
+    e.Forget: "roster: forgotten",
+    e.ControlEntry: "change: logged",
+    e.Retire: "window: retired",
+}
+_SEEN: dict[type[m.Message], Any] = {
+    m.Append: Census._log,
+    m.Bundle: Census._bundle,
+    m.Fetch: _counts("log: taken over"),
+    m.Handover: _counts("log: handed over to a closer node"),
+    m.Held: Census._held,
+    m.Hold: _counts("reducer: a child is held"),
+    m.Hello: _counts("worker: asks for its places"),
+    m.Install: _counts("log: a snapshot for a replica"),
+    m.Refuse: _counts("tree: a parent refuses"),
+    m.Resend: _counts("bundle: resent apart"),
+    m.Split: _counts("bundle: split"),
+}
+
+
+def name_of(fault: s.AnyFault) -> str:
+    """A fault's kind, with what makes it another one."""
+    match fault:
+        case s.Cut():
+            ways = "both ways" if fault.outward and fault.inward else "one way"
+            return f"cut, {ways}{', of a sink' if min(fault.hosts) < 0 else ''}"
+        case s.Step():
+            return f"clock {'forward' if fault.by_us > 0 else 'back'}{', its log too' if fault.logs else ''}"
+        case s.Crash():
+            return f"crash of {fault.target}{', disks lost' if fault.wipe else ''}"
+        case s.Change():
+            return f"change, {fault.mode}"
+        case s.Lose():
+            return f"logs deleted, {fault.loss}"
+        case s.SinkCrash():
+            return f"sink dies, keeps {fault.keeps}"
+    return type(fault).__name__.lower()
+
+
+def table(runs: Iterable[Mapping[str, int]]) -> str:
+    """For each kind: in how many of the runs it occurred, and how often in all."""
+    seeds, times = Counter[str](), Counter[str]()
+    for counts in runs:
+        for name, count in counts.items():
+            seeds[name] += count > 0
+            times[name] += count
+    width = max(map(len, times), default=0)
+    return "\n".join(f"{name:{width}}  {seeds[name]:6}  {times[name]:8}" for name in sorted(times))
