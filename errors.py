@@ -52,7 +52,9 @@ class StateError(ElfError):
 
 
 class PeerError(ElfError):
-    """Another node or a child process broke the protocol, or died."""
+    """Another node or a child process broke the protocol, or died. `evidence`: what proves it to who is blamed, if there is any."""
+
+    evidence = b""
 
 
 class InternalError(ElfError):

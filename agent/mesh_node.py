@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from elf.agent.departure import Departure
 from elf.agent.job_seat import JobSeat, SinkOf
 from elf.agent.linked_node import LinkedNode, Outer, Standing
-from elf.agent.revoked import OWN, heed
+from elf.agent.revoked import OWN, REVOKED, heed
 from elf.agent.roles import roles_of
 from elf.agent.timers import Timed
 from elf.cbt.budget import Budget
@@ -496,7 +496,7 @@ class MeshNode(LinkedNode):
         dropped = heed(self.directory, self._is_revoked, self._revoked)
         if self.id in self._revoked and not self.is_revoked:
             self.is_revoked = True
-            out.append(Notice("revoked", OWN))
+            out.append(Notice(REVOKED, OWN))
         return dropped
 
     def _open_seats(

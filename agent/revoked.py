@@ -9,9 +9,11 @@ from elf.srt.ids import NodeId
 from elf.srt.messages import Item
 from elf.srt.revocation import revoked_agent
 
+REVOKED = "revoked"
+"""Kind of the notice that says `OWN`."""
 OWN = (
     "the certificate of this agent was revoked: nobody in the mesh talks to it any more, and its lines are not counted; "
-    "give it new keys (elf keys issue) and an empty state_dir, or let it be"
+    "give it new keys (elf keys issue) and a new state_dir, or leave it stopped"
 )
 
 

@@ -194,7 +194,8 @@ class Entrance:
         self._station.refuse(reason, text, node or connection.host.encode(), node)
         self._connections.pop(number, None)
         self._forget(connection)
-        self._send(routing, handshake.pack(handshake.REFUSAL, Refusal(reason, str(error)[:500])))
+        refusal = Refusal(reason, str(error)[:500], error.evidence[: handshake.EVIDENCE_BYTES_MAX])
+        self._send(routing, handshake.pack(handshake.REFUSAL, refusal))
 
     def _forget(self, connection: Connection) -> None:
         for number, other in list(self._connections.items()):

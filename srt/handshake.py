@@ -45,11 +45,17 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
     certificate: Annotated[bytes, Meta(max_length=4_096)] = b""
 
 
+EVIDENCE_BYTES_MAX = 1_024
+"""A revocation takes 200."""
+
+
 class Refusal(msgspec.Struct, frozen=True, array_like=True):
-    """reason: a word, to count by. text: for the operator over there."""
+    """reason: a word, to count by. text: for the operator over there. evidence: an item of kind "revoked", encoded, which the
+    refused one checks itself."""
 
     reason: Annotated[str, Meta(max_length=32, pattern=r"^[a-z ]*\Z")]
     text: Annotated[str, Meta(max_length=500)] = ""
+    evidence: Annotated[bytes, Meta(max_length=EVIDENCE_BYTES_MAX)] = b""
 
 
 class Certificate(Protocol):

@@ -164,6 +164,8 @@ class Outward:
             elif kind == handshake.REFUSAL:
                 refusal = handshake.refusal_of(packet)
                 self.fail("refused there", f"it refuses this agent: {refusal.text}")
+                if refusal.evidence:
+                    self._station.heed(refusal.evidence)
             else:
                 raise PeerError("it speaks out of turn")
         except PeerError as error:

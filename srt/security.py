@@ -191,6 +191,7 @@ class Trust:
     def __init__(self, authority: bytes) -> None:
         self.authority = authority
         self.revoked: set[bytes] = set()
+        self._evidence: dict[bytes, bytes] = {}
         self._known: dict[bytes, bool] = {}
 
     def is_sealed(self, public: bytes, context: bytes, data: bytes, signature: bytes) -> bool:
@@ -207,9 +208,11 @@ class Trust:
         """The certificate, if the authority signed it and has not taken it back; its term is not looked at. Raises TrustError."""
         certificate = _read(proof, self.authority, self.is_sealed)
         if certificate.serial in self.revoked:
-            raise TrustError(
+            error = TrustError(
                 "revoked", f"the certificate of {certificate.name!r} was revoked; issue new keys to its host"
             )
+            error.evidence = self._evidence.get(certificate.serial, b"")
+            raise error
         return certificate
 
     def check(self, proof: bytes, now_s: int) -> Certificate:
@@ -218,8 +221,11 @@ class Trust:
         check_term(certificate, now_s)
         return certificate
 
-    def revoke(self, serial: bytes) -> None:
+    def revoke(self, serial: bytes, evidence: bytes = b"") -> None:
+        """`evidence`: the authority's word, encoded, which the holder is shown when it is refused."""
         self.revoked.add(serial)
+        if evidence:
+            self._evidence[serial] = evidence
 
     def is_revoked(self, serial: bytes) -> bool:
         return serial in self.revoked

@@ -169,7 +169,7 @@ def _check_revocation(trust: Trust, item: Item) -> None:
     except PeerError as error:
         raise TrustError("garbled", f"a revocation cannot be read: {error}") from error
     _check_seal(trust, trust.authority, item, signed_s, signature, b"", "this mesh's authority")
-    trust.revoke(item.name)
+    trust.revoke(item.name, msgspec.msgpack.encode(item))
 
 
 def serial_of(item: Item) -> bytes:

@@ -59,7 +59,10 @@ class Station:
         deliver: Callable[[NodeId, Message], None],
         notice: Callable[[Notice], None],
         log: LogForm | None,
+        heed: Callable[[bytes], None] = lambda evidence: None,
     ) -> None:
+        self.heed = heed
+        """Takes what a neighbour shows for its refusal; nobody has checked it."""
         self.gate, self.keys, self.key, self.log = gate, keys, key, log
         self.counters = Counters()
         self.whereabouts = Whereabouts()

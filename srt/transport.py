@@ -43,6 +43,7 @@ class Transport:
     """One node's way to all others. `keys` and `trust`: both, or None for loopback without security, where `key` alone is told.
 
     listen: "host:port", port 0 is any. advertise: "host:port" under which others reach it; "" is what is listened on.
+    heed: takes what a neighbour shows when it refuses this node, a revocation for all that is known; it has to be checked.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Transport:
         deliver: Callable[[NodeId, Message], None],
         notice: Callable[[Notice], None],
         log: LogForm | None = None,
+        heed: Callable[[bytes], None] = lambda evidence: None,
     ) -> None:
         self._listen = parse_address(listen)
         if keys is None and not self._listen.is_loopback:
@@ -69,7 +71,9 @@ class Transport:
         if me != node_id(key) or (keys is not None and keys.curve_public != key):
             raise ConfigError("key: the node's id is not that of its key")
         self.id, self._key, self._advertise = me, key, advertise
-        self._station = Station(Gate(key, life, trust), keys, key, deliver=deliver, notice=notice, log=log)
+        self._station = Station(
+            Gate(key, life, trust), keys, key, deliver=deliver, notice=notice, log=log, heed=heed
+        )
         self._address_of = address_of
         self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
         self._congested_bytes = parameters.link_bytes_max // 2

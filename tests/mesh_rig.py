@@ -281,7 +281,8 @@ class Fleet:
         from elf.srt.addresses import key_text
         from elf.srt.security import Authority
 
-        authority, now_s = Authority(), int(time.time())
+        authority = self.authority = Authority()
+        now_s = int(time.time())
         self.folder.mkdir(parents=True, exist_ok=True)
         authority.issue("op", "operator", now_s).save(self.operator)
         for number in range(count):

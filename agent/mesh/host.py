@@ -37,6 +37,7 @@ from elf.agent.mesh.share import CpuShare
 from elf.agent.mesh.store import Store
 from elf.agent.mesh.told import Told
 from elf.agent.mesh_node import MeshNode, Outer
+from elf.agent.revoked import REVOKED
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, InternalError, PeerError, StateError
 from elf.jobmaster.directory import UNBELIEVED
@@ -49,6 +50,7 @@ from elf.srt.messages import LIFE_MAX, Contact, Item, Message, StatusTell
 from elf.srt.security import Keys, Trust
 from elf.srt.security_items import Notary
 from elf.srt.transport import Transport
+from elf.srt.typed import parse
 
 if TYPE_CHECKING:
     from elf.agent.mesh.sink_host import SinkHost
@@ -148,6 +150,7 @@ class Host:
             deliver=self._deliver,
             notice=self._notice,
             log=LOG,
+            heed=self._heed,
         )
         self.transport.start()
         opened.callback(self.transport.close)
@@ -378,7 +381,25 @@ class Host:
         if not self._is_over:
             self.perform(self.node.durable(self.clock_us()))
 
+    def _heed(self, evidence: bytes) -> None:
+        """A neighbour refuses this agent, and shows what it takes for the authority's word; the directory checks it."""
+        try:
+            item = parse(evidence, Item)
+        except PeerError:
+            return
+        if item.kind == "revoked" and self._is_started and not self._is_over:
+            self.submit(item)
+
+    def _is_out(self, text: str) -> None:
+        """Nobody talks to this agent any more, for good: whoever looks after the host sees at once that it has ended, and why."""
+        if self._failure is None:
+            self._failure = ConfigError(f"{self.mesh.bundle}: {text}")
+        self._left.set()
+
     def _notice(self, notice: Notice) -> None:
+        if notice.kind == REVOKED:
+            self._is_out(notice.text)
+            return
         if notice.kind == UNBELIEVED and self.notary is not None:
             notice = replace(notice, text=f"{notice.text}: {self.notary.last_refusal}")
         self.told.take(notice, time.monotonic())
