@@ -48,7 +48,7 @@ from elf.jobmaster.entries import (
 from elf.jobmaster.handover import Unshared
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec
 from elf.jobmaster.job_state import JobState, WindowKey
-from elf.jobmaster.outbox import Outbox
+from elf.jobmaster.outbox import READ_US, Outbox
 from elf.jobmaster.parking import Parking
 from elf.jobmaster.positions import Fit, Place
 from elf.jobmaster.proposals import ROOM_KEPT, Proposals
@@ -147,6 +147,7 @@ class Master:
         self._told_at: dict[NodeId, int] = {}  # when a worker was told its places
         self._ledgers = 0  # that were told, and wait for the log
         self._emit_at: int | None = None
+        self._read_at: int | None = None
         self._forget_at: int | None = None
 
     def _tell(self, effect: Effect) -> None:
@@ -379,7 +380,9 @@ class Master:
     # ---- windows ----
 
     def _look_again(self, now: int) -> None:
-        """There may be windows to publish at the next emit interval."""
+        """There may be windows to publish at the next emit interval, and one may be being read."""
+        if self.publication.is_reading and self._read_at is None:
+            self._read_at = now + READ_US
         soon = now + self._emit_us
         if self.publication.has_work and (self._emit_at is None or self._emit_at > soon):
             self._emit_at = soon
@@ -398,6 +401,12 @@ class Master:
             if self.log.room() > 0:
                 self._retire()
         self._look_again(now)
+
+    def _read_on(self, now: int) -> None:
+        """A large window is read a step at a time, and all else comes between."""
+        if self._is_time(self._read_at, now, READ_US):
+            self.publication.read_on()
+            self._read_at = None
 
     @property
     def _wants_open(self) -> bool:
@@ -522,6 +531,7 @@ class Master:
             self._split(parked.child, parked.bundle, self.ahead.misfits(parked.bundle.contributions))
         if self._is_time(self._emit_at, now, self._emit_us):
             self._emit(now)
+        self._read_on(now)
         self._out += self.watchers.tick(now)
         self.amendments.tick(now)
         if self._is_time(self._forget_at, now, self.attendance.silence.look_us):
@@ -542,6 +552,7 @@ class Master:
         """When `tick` has work next."""
         times = [
             self._emit_at,
+            self._read_at,
             self.amendments.deadline,
             self._forget_at,
             self.parking.deadline,

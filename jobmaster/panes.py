@@ -110,35 +110,45 @@ class Panes:
         drain: bool = False,
         members: bool = True,
         split: bool = False,
+        step_bytes: int = WINDOW_BYTES,
     ) -> Iterator[Piece]:
         """Each pane of [start, stop) as if it were a window, in pieces. With `drain` the panes are gone afterwards. Without
         `members` the rows of DISTINCT families are only counted. With `split` a group of very many members comes in several
-        pieces.
+        pieces. step_bytes: of a piece, at most about.
         """
         read = [(tree.drain if drain else tree.flush)(start, stop) for tree in self._all_but_lines()]
-        return self._aligned(read, members, split)
+        return self._aligned(read, members, split, step_bytes)
 
-    def _aligned(self, read: Sequence[Iterable[Rows]], members: bool, split: bool = False) -> Iterator[Piece]:
+    def _aligned(
+        self,
+        read: Sequence[Iterable[Rows]],
+        members: bool,
+        split: bool = False,
+        step_bytes: int = WINDOW_BYTES,
+    ) -> Iterator[Piece]:
         families = enumerate(self.plan.families)
         counted = {i for i, family in families if family.kind is FamilyKind.DISTINCT and not members}
-        return _align(read, self._ops_but_lines(), self._piece_bytes(), counted, split)
+        return _align(read, self._ops_but_lines(), self._piece_bytes(step_bytes), counted, split)
 
-    def window(self, start: int, stop: int) -> Iterator[Piece]:
+    def window(self, start: int, stop: int, step_bytes: int = WINDOW_BYTES) -> Iterator[Piece]:
         """The window [start, stop) merged over its panes, in pieces, with DISTINCT families counted; the panes stay.
 
         Panes are gathered in trees of their own, under the same budget, so a window of any size fits.
         """
         if self.plan.window is None or self.plan.window.pane_us == stop - start:
-            return self.pieces(start, stop if self.plan.window else None, members=False)
-        return self._gathered(start, stop)
+            return self.pieces(
+                start, stop if self.plan.window else None, members=False, step_bytes=step_bytes
+            )
+        return self._gathered(start, stop, step_bytes)
 
-    def _gathered(self, start: int, stop: int) -> Iterator[Piece]:
+    def _gathered(self, start: int, stop: int, step_bytes: int) -> Iterator[Piece]:
         trees = [Tree(ops, self._budget) for ops in self._ops_but_lines()]
         try:
             for tree, source in zip(trees, self._all_but_lines(), strict=True):
                 for rows in source.flush(start, stop):
                     tree.insert(_as_pane(rows, start, tree.ops))
-            yield from self._aligned([tree.drain(None, None) for tree in trees], members=False)
+            drained = [tree.drain(None, None) for tree in trees]
+            yield from self._aligned(drained, members=False, step_bytes=step_bytes)
         finally:
             for tree in trees:
                 tree.close()
@@ -149,8 +159,8 @@ class Panes:
     def _ops_but_lines(self) -> list[tuple[Op, ...]]:
         return [self.ops[0], *self.ops[2:]]
 
-    def _piece_bytes(self) -> tuple[int, int]:
-        share = max(1 << 16, self._budget.cap_bytes // 32)
+    def _piece_bytes(self, step_bytes: int) -> tuple[int, int]:
+        share = min(max(1 << 16, self._budget.cap_bytes // 32), step_bytes)
         return min(PIECE_BYTES, share), min(WINDOW_BYTES, share)
 
 

@@ -15,29 +15,26 @@ their own at a higher revision, also those that only a sink's ledger knows of.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.entries import Accept, Final, Revision
 from elf.jobmaster.job_state import JobState, Published, WindowKey
+from elf.jobmaster.outbox import LATER
 from elf.jobmaster.plan import Plan
+from elf.jobmaster.reading import FORGET_LOOKS, STEP_BYTES, Content, Reading, Steps, digest_steps
 from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, plan_of
 from elf.jobmaster.state import StateMaker
 from elf.jobmaster.states_told import as_parts
 from elf.jobmaster.window_rule import Coverage, Roster
 from elf.jobmaster.windows import Publisher, lines_of, starts_of
-from elf.sinks.columns import CHUNK_ROWS
 from elf.sinks.result import Lines, Window
 from elf.srt.ids import JobId
 from elf.srt.messages import NO_ROWS, WITHDRAWN, Ballot, Micros, PaneParts, Put
 from elf.srt.parameters import Parameters
-
-_encoder = msgspec.msgpack.Encoder()
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -61,12 +58,8 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 def digest_of(rows: Sequence[tuple[Any, ...]], lines: Lines) -> int:
-    """64 bits of a window's finished rows, in order, and its line counters: the same on every node. O(cells)."""
-    digest = blake2b(_encoder.encode(lines), digest_size=8)
-    left = iter(rows)  # rows on disk are read once from front to back, never from a place
-    while chunk := list(islice(left, CHUNK_ROWS)):
-        digest.update(_encoder.encode(chunk))
-    return int.from_bytes(digest.digest())
+    """See `digest_steps`."""
+    return next(each for each in digest_steps(rows, lines) if each is not None)
 
 
 class Publication:
@@ -103,6 +96,9 @@ class Publication:
         """Nobody will tell of a window that ends before it, also where there was no line, or where the job has no windows."""
         self._opened: dict[WindowKey, Micros] = {}  # told as open and not final yet, and their ends
         self._withdrawn: dict[WindowKey, Put] = {}
+        self._reading: Reading | None = None  # a large window; the only one
+        self._rests: dict[WindowKey, int] = {}
+        """Large open windows -> for how many emit intervals they are not read."""
 
     # ---- what changed ----
 
@@ -135,6 +131,8 @@ class Publication:
         for pane in panes:
             for start in starts_of(pane, shape.size_us, shape.slide_us) if shape.pane_us else (0,):
                 key = (version, start)
+                if self._reading is not None and self._reading.key == key:
+                    self._reading.is_stale = True
                 if (
                     key not in self._better
                     and not self.state.is_past(*key)
@@ -162,6 +160,7 @@ class Publication:
         self._unfinal.get(version, set()).discard(start)
         self._opened.pop(key, None)
         self._held_since.pop(key, None)
+        self._rests.pop(key, None)
         whole = published.passed == published.expected
         (self._partial.discard if whole else self._partial.add)(key)
         end = self.state.covers(version, start)[1]
@@ -171,6 +170,7 @@ class Publication:
         """CONTROL at `index`: versions that are gone have no windows; those whose panes were given up have changed. Returns what
         is withdrawn: (of windows that were final, of those that were told as open)."""
         known = self.state.touched
+        self._reading = None
         self._leave_out_versions()
         self._pending = {key: ready for key, ready in self._pending.items() if key[0] in known}
         self._partial &= self.state.finals.keys()
@@ -214,6 +214,9 @@ class Publication:
 
     def retired(self) -> None:
         """Panes are gone: so are the windows that began there."""
+        self._rests = {key: rest for key, rest in self._rests.items() if not self._is_over(key)}
+        if self._reading is not None and self._is_over(self._reading.key):
+            self._reading = None
         self._leave_out_versions()
         for sets in (self._changed, self._unfinal):
             for version, starts in sets.items():
@@ -289,6 +292,7 @@ class Publication:
         """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
         `with_open` those that are open are not read: nobody wants them."""
         roster = self.settle()
+        self._look_at_reading()
         due: list[Ready] = []
         opened: list[Ready] = []
         for version in list(self._unfinal):
@@ -299,18 +303,28 @@ class Publication:
                 if len(due) >= finals_max:
                     return self._held_back(due), opened
                 ready = self._final(key, roster, now, has_majority)
-                if ready is not None:
+                if isinstance(ready, Ready):
                     due.append(ready)
                 elif (
-                    with_open
+                    ready is None
+                    and with_open
                     and key not in self.state.finals
                     and start in self._changed[version]
                     and self._may_open(key)
                 ):
-                    covers = self.state.covers(*key)
-                    self._opened[key] = start + self.state.shape(version).size_us
-                    opened.append(self._read(key, "open", roster.of_open(*covers)))
+                    opened += self._open(key, roster)
         return self._held_back(due), opened
+
+    def _open(self, key: WindowKey, roster: Roster) -> list[Ready]:
+        """A large one is read for a quarter of the time at most."""
+        if self._rests.get(key):
+            self._rests[key] -= 1
+            return []
+        ready = self._read(key, "open", roster.of_open(*self.state.covers(*key)))
+        if not isinstance(ready, Ready):
+            return []
+        self._opened[key] = key[1] + self.state.shape(key[0]).size_us
+        return [ready]
 
     def _held_back(self, due: list[Ready]) -> list[Ready]:
         """They are not told, and not read again, before the log has them."""
@@ -321,7 +335,9 @@ class Publication:
     def _incomplete(self, version: str) -> set[Micros]:
         return {start for of, start in self._partial if of == version}
 
-    def _final(self, key: WindowKey, roster: Roster, now: int, has_majority: bool) -> Ready | None:
+    def _final(
+        self, key: WindowKey, roster: Roster, now: int, has_majority: bool
+    ) -> Ready | Literal["later"] | None:
         version, start = key
         covers = self.state.covers(version, start)
         if not self.state.shape(version).pane_us or covers[1] + self.lateness_us > roster.highest:
@@ -337,6 +353,8 @@ class Publication:
         if self._is_worse(coverage, known) and not self._is_due(key, coverage, now, has_majority):
             return None
         ready = self._read(key, "revised", coverage)
+        if not isinstance(ready, Ready):
+            return LATER
         same = (ready.digest, ready.covers, *coverage) == (
             known.digest,
             known.covers,
@@ -389,56 +407,115 @@ class Publication:
     def _may_open(self, key: WindowKey) -> bool:
         return self.may_be_partial(key)
 
-    def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready:
+    def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready | Literal["later"]:
+        """`LATER`: it is large, and being read; or another one is."""
         version, start = key
-        self._changed[version].discard(start)
+        found = self._content(key, exact=status != "open", with_panes=status != "open")
+        if found is None:
+            return LATER
+        content, is_stale = found
+        if not is_stale:
+            self._changed[version].discard(start)
         self._withdrawn.pop(key, None)
-        revision = self.next_revision(key)
-        rows, lines = self._rows(key)
-        covers = self.state.covers(version, start)
-        return Ready(
-            key,
-            covers,
-            status,
-            revision,
-            coverage,
-            rows,
-            lines,
-            digest_of(rows, lines),
-            self.state.index,
-            self._panes(key) if status != "open" else (),
-        )
+        return self._ready(key, status, self.next_revision(key), coverage, content, self.state.index)
 
-    def _panes(self, key: WindowKey) -> tuple[PaneParts, ...]:
+    def _ready(
+        self, key: WindowKey, status: str, revision: Revision, coverage: Coverage, read: Content, at: int
+    ) -> Ready:
+        covers = self.state.covers(*key)
+        about = (key, covers, status, revision, coverage)
+        return Ready(*about, read.rows, read.lines, read.digest, at, read.panes)
+
+    # ---- reading ----
+
+    def _content(self, key: WindowKey, *, exact: bool, with_panes: bool) -> tuple[Content, bool] | None:
+        """What a window holds, and whether some of it is older than the rest; None if it is large and not read yet. An open
+        window may change while it is read: then it is told again. One that is final must not, and is read anew."""
+        reading, mine = self._reading, self._reading
+        if reading is None or reading.key != key or not reading.serves(exact, with_panes):
+            reading = Reading(key, self._steps(key, with_panes), exact=exact, with_panes=with_panes)
+            reading.step()
+        if reading.content is None:
+            if mine is None or mine.key == key:
+                self._reading = reading
+            return None
+        if mine is not None and mine.key == key:
+            self._reading = None
+        if not exact and reading.taken > 1:
+            self._rests[key] = reading.taken
+        return reading.content, reading.is_stale
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether `read_on` has something to do."""
+        reading = self._reading
+        return reading is not None and reading.content is None and not (reading.exact and reading.is_stale)
+
+    def read_on(self) -> None:
+        """One step of the large window that is being read."""
+        if self._reading is not None and self.is_reading:
+            self._reading.step()
+
+    def _look_at_reading(self) -> None:
+        """Once in each emit interval: what nobody has asked for gives way."""
+        reading = self._reading
+        if reading is not None and not self.is_reading:
+            reading.looks += 1
+            if reading.looks > FORGET_LOOKS:
+                self._reading = None
+
+    def _steps(self, key: WindowKey, with_panes: bool) -> Steps:
+        version, start = key
+        size = self.state.shape(version).size_us
+        panes = self.state.panes[version]
+        stop = start + size if size else None
+        rows: Sequence[tuple[Any, ...]] = ()
+        pieces = panes.window(start, stop if stop is not None else start, STEP_BYTES)
+        for found in self._publisher(version).steps(pieces):
+            if found is not None:
+                rows = found[1]
+                break
+            yield None
+        lines = lines_of(panes.lines(start, stop) if size else panes.lines())
+        digest = 0
+        for hashed in digest_steps(rows, lines):
+            if hashed is None:
+                yield None
+            else:
+                digest = hashed
+        made: tuple[PaneParts, ...] = ()
+        for states in self._panes(key) if with_panes else ():
+            if states is None:
+                yield None
+            else:
+                made = states
+        yield Content(rows, lines, digest, made)
+
+    def _panes(self, key: WindowKey) -> Iterator[tuple[PaneParts, ...] | None]:
         """What a lake stores of a window: the states of panes that end with it and with no earlier one, so that each pane is
         stored once, with the first window that is final and holds it. O(their values)."""
         version, start = key
         shape = self.state.shape(version)
         if not self._stores_states or not shape.pane_us:
-            return ()
+            return
         low, stop = start + shape.size_us - shape.slide_us, start + shape.size_us
         panes = self.state.panes[version]
-        states = self._maker(version).states(
-            panes.pieces(low, stop, split=True), panes.lines(low, stop), "final", (0, 0, 0)
-        )
-        told = {state.start: as_parts(state) for state in states}
+        pieces = panes.pieces(low, stop, split=True, step_bytes=STEP_BYTES)
+        told: dict[Micros, PaneParts] = {}
+        for state in self._maker(version).steps(pieces, panes.lines(low, stop), "final", (0, 0, 0)):
+            if state is None:
+                yield None
+            else:
+                told[state.start] = as_parts(state)
         if key in self.state.finals:  # a lake may hold panes that have no line any more
             for pane in range(low, stop, shape.pane_us):
                 told.setdefault(pane, PaneParts(pane, pane + shape.pane_us, (0, 0, 0, 0), ()))
-        return tuple(told[pane] for pane in sorted(told))
+        yield tuple(told[pane] for pane in sorted(told))
 
     def _maker(self, version: str) -> StateMaker:
         if version not in self._makers:
             self._makers[version] = StateMaker(self.state.name, version, self._plan(version), self._budget)
         return self._makers[version]
-
-    def _rows(self, key: WindowKey) -> tuple[Sequence[tuple[Any, ...]], Lines]:
-        version, start = key
-        size = self.state.shape(version).size_us
-        panes = self.state.panes[version]
-        stop = start + size if size else None
-        rows = self._publisher(version).one_window(panes.window(start, stop if stop is not None else start))
-        return rows, lines_of(panes.lines(start, stop) if size else panes.lines())
 
     def next_revision(self, key: WindowKey) -> Revision:
         """Windows*: a revision is (epoch, node, n), compared in order: what a later master says counts, whatever it counted."""
@@ -469,21 +546,22 @@ class Publication:
         del self._pending[key]
         return ready
 
-    def again(self, key: WindowKey, status: str) -> Ready | None:
-        """A window that is final, read once more as the log has it; None if its panes have changed since: then it is published
-        anew, whether or not that would have been worth it."""
+    def again(self, key: WindowKey, status: str) -> Ready | Literal["later"] | None:
+        """A window that is final, read once more as the log has it; `LATER` while it is being read; None if its panes have
+        changed since: then it is published anew, whether or not that would have been worth it."""
         known = self.state.finals.get(key)
         if known is None or self.state.is_past(*key) or key in self._pending:
             return None
-        rows, lines = self._rows(key)
-        digest, covers = digest_of(rows, lines), self.state.covers(*key)
-        if (digest, covers) != (known.digest, known.covers):
+        found = self._content(key, exact=True, with_panes=True)
+        if found is None:
+            return LATER
+        content, covers = found[0], self.state.covers(*key)
+        if (content.digest, covers) != (known.digest, known.covers):
             self._forced.add(key)
             self._changed.setdefault(key[0], set()).add(key[1])
             return None
         coverage = Coverage(known.passed, known.expected)
-        panes = self._panes(key)
-        return Ready(key, covers, status, known.revision, coverage, rows, lines, digest, known.at, panes)
+        return self._ready(key, status, known.revision, coverage, content, known.at)
 
     def newest_finals(self, since_us: Micros, back: int) -> list[WindowKey]:
         """Final windows that start at `since_us` or later, and so many of the newest before, in order of time. O(n log n)."""
@@ -559,13 +637,15 @@ class Publication:
         return min(bounds)
 
     def oldest_open(self, now: Micros) -> Micros:
-        """Start of the oldest window that is not final, in the newest version; of the present one if there is none."""
+        """Start of the oldest window that is not final, in the newest version; of the present one if there is none. What was
+        final before the log began anew still is, though it is not whole again yet."""
         version = self.state.schedule[-1].version
         shape = self.state.shape(version)
         if not shape.pane_us:
             return self.state.positions.since_us
-        behind = [start + shape.slide_us for of, start in self.state.finals if of == version]
-        unfinal = self._unfinal.get(version, set())
+        known = self.state.finals.keys() | self._before
+        behind = [start + shape.slide_us for of, start in known if of == version]
+        unfinal = {start for start in self._unfinal.get(version, set()) if (version, start) not in self._before}
         low = min(unfinal, default=now - now % shape.slide_us)
         return min(low, max(behind)) if behind else low
 

@@ -46,12 +46,20 @@ class StateMaker:
         self, pieces: Iterable[Piece], counters: Rows, status: str, revision: Revision
     ) -> Iterator[PaneState]:
         """One state per pane that has a line, in time order; `pieces` hold panes, not merged windows."""
+        return filter(None, self.steps(pieces, counters, status, revision))
+
+    def steps(
+        self, pieces: Iterable[Piece], counters: Rows, status: str, revision: Revision
+    ) -> Iterator[PaneState | None]:
+        """As `states`; None after a piece of a pane that may have more."""
         found = itertools.groupby(self._by_pane(pieces), key=itemgetter(0))
         following = next(found, None)
         for pane in counters.pane.tolist():
             values = KeptValues(self.columns, self._budget)
             if following is not None and following[0] == pane:
-                for _, piece in following[1]:
+                for at, (_, piece) in enumerate(following[1]):
+                    if at:
+                        yield None
                     self._add(values, piece)
                 following = next(found, None)
             yield self._state(pane, values, counters, status, revision)

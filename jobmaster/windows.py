@@ -49,6 +49,10 @@ class Publisher:
 
     def results(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]]]:
         """(window start, ordered and limited rows) of each window that has a group, in time order."""
+        return filter(None, self.steps(pieces))
+
+    def steps(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]] | None]:
+        """As `results`; None after a piece with which no window ended."""
         spool: Spool | None = None
         for piece in pieces:
             with self._budget.scratch(FINISH_FACTOR * piece.nbytes):
@@ -69,6 +73,8 @@ class Publisher:
                 if not goes_on:
                     yield start, spool
                     spool = None
+            if spool is not None:
+                yield None
 
     def _cells(self, finished: Finished) -> list[CellColumn]:
         """The result's columns, and behind them those that only order it. They need no dictionary of the engine: its texts

@@ -218,11 +218,11 @@ def test_a_sink_that_dies_with_all_parts_and_no_answer_gets_them_again() -> None
 
     def deaf(source: bytes, message: Any, now: int) -> list[Effect]:
         """What is whole is lost with the process, before it is durable."""
-        return (
-            [Send(source, scene.sink.gathering.step(message, now)[1])]
-            if isinstance(message, PutPart)
-            else take(source, message, now)
-        )  # type: ignore[arg-type]
+        if not isinstance(message, PutPart):
+            return take(source, message, now)
+        tell = scene.sink.gathering.step(message, now)[1]
+        assert tell is not None
+        return [Send(source, tell)]
 
     scene.sink.take = deaf  # type: ignore[method-assign]
     scene.run(10 * SECOND)
