@@ -12,6 +12,8 @@ KEEP_BYTES = 32 << 20
 KEEP_FROM = 1 << 30
 """Memory caps below this are meant seriously: there, what is freed goes back."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+LARGE_PAGE_BYTES = 2 << 20
+_HUGEPAGE, _COLLAPSE = 14, 25
 
 
 def stay_small() -> None:
@@ -41,6 +43,38 @@ def resident_bytes() -> int:
             return int(file.read(128).split()[1]) * PAGE_BYTES
     except OSError:
         return 0
+
+
+def use_large_pages() -> None:
+    """Put what this process has by now onto pages of 2 MiB, where Linux can (6.1 or later). O(memory), 1 ms per MiB at most.
+
+    For a process whose millions of small objects are visited in no order: most visits cost a walk of the page tables otherwise.
+    """
+    advise = getattr(ctypes.CDLL(None), "madvise", None)
+    if advise is None:
+        return
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for start, end in _own_memory():
+        first = -(-start // LARGE_PAGE_BYTES) * LARGE_PAGE_BYTES
+        length = (end - first) // LARGE_PAGE_BYTES * LARGE_PAGE_BYTES
+        if length > 0:
+            advise(first, length, _HUGEPAGE)
+            advise(first, length, _COLLAPSE)
+
+
+def _own_memory() -> list[tuple[int, int]]:
+    """Where the heap and anonymous mappings begin and end."""
+    try:
+        with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
+            mappings = [line.split() for line in file]
+    except OSError:
+        return []
+    found: list[tuple[int, int]] = []
+    for span, access, _, _, inode, *name in mappings:
+        if access == "rw-p" and inode == "0" and name in ([], ["[heap]"]):
+            start, end = span.split("-")
+            found.append((int(start, 16), int(end, 16)))
+    return found
 
 
 def _set_thresholds(size: int) -> None:

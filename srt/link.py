@@ -132,7 +132,9 @@ class Link:
 
     def post(self, message: Message, now: int, nbytes: int | None = None) -> list[Effect]:
         """Send it if the window allows, else it waits. `nbytes`: its size, if already known. O(1)."""
-        self._set_clock(now)
+        if now < self._clock:
+            self._step_back(self._clock - now)
+        self._clock = now
         size = size_of(message) if nbytes is None else nbytes
         if self._backlog or not self._fits(size):
             if self._backlog is None:
@@ -144,7 +146,9 @@ class Link:
 
     def step(self, frame: Frame, now: int) -> tuple[list[Message], list[Effect]]:
         """Messages that are now deliverable, in order, and frames to send. O(1) amortised."""
-        self._set_clock(now)
+        if now < self._clock:
+            self._step_back(self._clock - now)
+        self._clock = now
         if frame.session != (self._theirs, self._mine):
             if not self._other_session(frame, now):
                 return [], []
@@ -159,7 +163,9 @@ class Link:
 
     def tick(self, now: int) -> list[Effect]:
         """Send again what was not acknowledged in time, and acknowledgements that found no ride."""
-        self._set_clock(now)
+        if now < self._clock:
+            self._step_back(self._clock - now)
+        self._clock = now
         effects: list[Effect] = []
         if self._resend_due is not None and now >= self._resend_due:
             self._resend(now, effects)
@@ -246,18 +252,20 @@ class Link:
     def _take_acknowledgement(self, frame: Frame, now: int, effects: list[Effect]) -> None:
         self._credit = frame.credit
         kept = self._kept
-        first = self._next - len(kept)
-        if kept and first <= frame.acknowledged:
+        if kept and (first := self._next - len(kept)) <= frame.acknowledged:
             for sequence in range(first, min(frame.acknowledged + 1, self._next)):
                 self._kept_bytes -= kept.pop(sequence)[1]
             self._timeout = self._p.retransmit_us_min
             self._resend_due = now + self._timeout if kept else None
             self._waiting_since = now if kept else None
-        while self._backlog and self._fits(self._backlog[0][1]):
-            message, size = self._backlog.popleft()
+        backlog = self._backlog
+        if backlog is None:
+            return
+        while backlog and self._fits(backlog[0][1]):
+            message, size = backlog.popleft()
             self.queued_bytes -= size
             effects.append(self._send_new(message, size, now))
-        if not self._backlog:
+        if not backlog:
             self._backlog = None
 
     def _resend(self, now: int, effects: list[Effect]) -> None:
@@ -307,17 +315,14 @@ class Link:
 
     # The clock.
 
-    def _set_clock(self, now: int) -> None:
+    def _step_back(self, by_us: int) -> None:
         """A clock that steps back takes the deadlines along."""
-        behind = self._clock - now
-        if behind > 0:
-            if self._ack_due is not None:
-                self._ack_due -= behind
-            if self._resend_due is not None:
-                self._resend_due -= behind
-            if self._waiting_since is not None:
-                self._waiting_since -= behind
-        self._clock = now
+        if self._ack_due is not None:
+            self._ack_due -= by_us
+        if self._resend_due is not None:
+            self._resend_due -= by_us
+        if self._waiting_since is not None:
+            self._waiting_since -= by_us
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(messages kept)."""

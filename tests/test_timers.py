@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from random import Random
 
 from hypothesis import given, settings
@@ -61,3 +63,21 @@ def test_one_that_came_closer_is_found_once() -> None:
     assert [found for found, _ in timers.due(400)] == [core]
     assert timers.due(400) == []
     assert timers.next_us is None
+
+
+def test_a_core_that_is_over_is_let_go_also_where_it_knows_its_timers() -> None:
+    timers, core = Timers(), Core()
+    core.deadline = 100
+    timers.watch(core, (core, timers))
+    seen = weakref.ref(core)
+    del timers, core
+    gc.collect()
+    assert seen() is None
+
+
+def test_of_one_moment_they_come_in_the_order_in_which_they_were_watched() -> None:
+    timers, cores = Timers(), [Core() for _ in range(30)]
+    for core in cores:
+        core.deadline = 100
+        timers.watch(core)
+    assert [found for found, _ in timers.due(100)] == cores

@@ -102,7 +102,7 @@ class World:
         self._rows: dict[str, RowMaker] = {}
         self._calendar = Calendar()
         self._push = self._calendar.add
-        self._arrive = self._decode if coded else self._deliver
+        self._arrive = self._deliver_coded if coded else self._deliver
 
     # The hosts.
 
@@ -323,12 +323,15 @@ class World:
         for delay in self.network.delays(source, to):
             self._push(self.now_us + delay, self._arrive, to, letter)
 
-    def _decode(self, to: NodeId, letter: tuple[NodeId, bytes]) -> None:
+    def _deliver_coded(self, to: NodeId, sent: tuple[NodeId, bytes]) -> None:
+        self._deliver(to, self._read(sent))
+
+    def _read(self, sent: tuple[NodeId, bytes]) -> tuple[NodeId, Message]:
         """As the receiver's transport does."""
-        source, data = letter
+        source, data = sent
         message = decode(data, self._coded)
         check_datagram(message, source)
-        self._deliver(to, (source, message))
+        return source, message
 
     def _row_maker(self, line: Line) -> RowMaker:
         maker = self._rows.get(line.version)
