@@ -137,7 +137,7 @@ class Attendance:
         message, positions = self._asked.pop(worker), self._state.positions
         lane, ends = positions.lane, positions.lane_ends_of(worker)
         lanes = ((lane.number, lane.from_us),) if lane is not None and ends else ()
-        files, since = positions.files_of(worker), positions.retained_us
+        files, since = positions.files_of(worker), positions.reread_us
         about = (self.job, self.ballot, message.incarnation, positions.schedule, since, files, lanes, ends)
         self._tell(Send(worker, Welcome(*about)))
 

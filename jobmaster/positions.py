@@ -290,7 +290,9 @@ class Positions:
             for slot in list(self.lane.ends):
                 self._drop(slot)
         if entry.lane_us <= self.retained_us and self.is_whole:
-            self.since_us = max(self.since_us, self.retained_us)  # what was counted before it is given up for good
+            self.since_us = max(
+                self.since_us, self.retained_us
+            )  # what was counted before it is given up for good
         self._set_schedule(with_line(self.schedule, entry.line))
         number = entry.line.number
         ends = {(*slot[:2], number): end for slot, end in self.at.items() if self._needs_lane(slot, end)}
@@ -361,6 +363,15 @@ class Positions:
             del self.roster[worker]
 
     # ---- telling ----
+
+    @property
+    def reread_us(self) -> Micros:
+        """Where the oldest pane begins that is retained: retention may end inside of it, and its lines count all the same."""
+        oldest = min(
+            (shape.floor(self.retained_us) for shape in self.shapes.values() if shape.pane_us),
+            default=self.retained_us,
+        )
+        return max(self.since_us, oldest)
 
     def files_of(self, worker: NodeId) -> tuple[tuple[Slot, Position], ...]:
         """Where each known file of a worker stands, lanes included. O(its files)."""
