@@ -351,7 +351,7 @@ def test_lines_past_retention_are_counted_as_late() -> None:
     rig.bundle({file(A): (10, 20, 0)}, [(later, 1, 1)], watermark=later + 60 * SECOND)
     rig.run(2 * SECOND)
     assert [entry for _, entry in rig.log if isinstance(entry, Retire)]
-    assert rig.state.positions.retained_us == later + SIZE - rig.spec.keep_us
+    assert rig.state.positions.retained_us == later + 58 * SECOND - rig.spec.keep_us  # past it is everybody
     assert T0 not in rig.state.touched[again_version(rig)]
     rig.windows()
     rig.bundle({file(A): (20, 30, 0)}, [(T0, 1, 1), (later, 2, 2)], watermark=later + 61 * SECOND)
@@ -390,7 +390,7 @@ def test_who_left_is_not_waited_for_and_its_lines_count() -> None:
 
 
 def test_who_is_forgotten_is_expected_no_more_and_expected_again_when_it_reports() -> None:
-    rig = opened()
+    rig = opened(spec=spec_of(plan_of(), keep_us=48 * 3600 * SECOND))  # type: ignore[arg-type]
     rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, watermark=T0 + SECOND)
     for _ in range(18):
         rig.tick(PARAMETERS.forget_us // 16 + 1)
