@@ -307,7 +307,7 @@ class JobState:
             if not self.positions.files_of(worker):
                 del self.watermarks[worker]
         for worker, (_, until) in list(self.gaps.items()):
-            if until <= before:
+            if until <= self.positions.reread_us:
                 del self.gaps[worker]
 
     # ---- as a value ----
