@@ -7,7 +7,7 @@ they come out as bundles, in order, from its node's own reducer, for the winner 
 |------------------------------------------------|--------------------------------------------------------------------------|
 | all replicas are here                          | nothing is kept: whoever takes over has all that is committed            |
 | a replica, or the master before, is lost       | every Accept that is committed from then on is kept (`Unshared`)         |
-| more than `bytes_max` is kept                  | entries of the same workers are joined; if that is too much, given up    |
+| more than `bytes_max` is kept                  | entries of related workers are joined; if that is too much, given up     |
 | it is back for `settled_us`                    | what is kept is forgotten: had it brought a higher ballot, we had heard  |
 | this node serves again, with its own log       | what was kept before goes on being kept: who won may yet lose            |
 | a higher ballot (not: the log was handed on)   | all of it is offered, oldest first, some at a time (`Offering`)          |
@@ -40,6 +40,7 @@ answered is at most `sent_bytes_max`, or one.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -56,16 +57,21 @@ FIRST_ID = (1 << 62) | 1
 
 
 class Run(msgspec.Struct, frozen=True):
-    """An accepted entry, or several of the same workers joined. fixed: is never joined, for somebody's log may end inside."""
+    """An accepted entry, or several joined. fixed: is never joined, for somebody's log may end inside."""
 
     entry: Accept
     nbytes: int
     fixed: bool
 
     @property
-    def workers(self) -> tuple[int, frozenset[NodeId]]:
-        """Under which schedule, and whose lines."""
-        return self.entry.schedule, frozenset(slot[0] for slot in self.entry.contributions)
+    def workers(self) -> list[NodeId]:
+        """Whose lines."""
+        return sorted({slot[0] for slot in self.entry.contributions})
+
+    @property
+    def is_alone(self) -> bool:
+        """Not to be joined; also what says that lines were lost, for its watermark says how far."""
+        return self.fixed or any(flags & GAP for _, _, flags in self.entry.contributions.values())
 
 
 class Unshared:
@@ -143,7 +149,10 @@ class Unshared:
         if self.nbytes <= self._bytes_max * 3 // 4:
             return []
         self._runs, self.nbytes, self.given_up = [], 0, True
-        text = "a partition lasts too long: if this side has to step down, lines whose logs are deleted meanwhile will be missing"
+        text = (
+            f"a node that has the log is away, and what was taken in since is more than {self._bytes_max >> 10} KiB: if it is "
+            "beyond a partition, and this side has to step down, lines whose logs are deleted by then will be missing"
+        )
         return [Notice("handover", text)]
 
     def check(self) -> None:
@@ -158,20 +167,39 @@ class Unshared:
 
 
 def joined(runs: list[Run], run_bytes_max: int) -> list[Run]:
-    """Runs of the same workers and schedule as one, where their spans meet, each where its first part was.
+    """Runs as one where their spans meet, each where its first part was, up to `run_bytes_max`. O(rows).
 
-    O(rows). A run stops growing at `run_bytes_max`, and whatever says that lines were lost stays apart, for its watermark says
-    how far.
+    Of workers that were ever in one bundle: they depend on each other already. To join more would let one that reads again spoil
+    the others' lines.
     """
     out: list[_Group] = []
-    last: dict[tuple[int, frozenset[NodeId]], _Group] = {}
+    last: dict[tuple[int, NodeId], _Group] = {}
+    kin = _kin(runs)
     for run in runs:
-        group = last.get(run.workers)
+        key = run.entry.schedule, kin(run.workers[0])
+        group = last.get(key)
         if group is None or not group.takes(run, run_bytes_max):
-            last[run.workers] = group = _Group()
+            last[key] = group = _Group()
             out.append(group)
         group.add(run)
     return [group.as_run() for group in out]
+
+
+def _kin(runs: list[Run]) -> Callable[[NodeId], NodeId]:
+    """For each worker one of those that it was ever in a bundle with, or in one with one of these, and so on."""
+    above: dict[NodeId, NodeId] = {}
+
+    def top(worker: NodeId) -> NodeId:
+        while (up := above.get(worker, worker)) != worker:
+            above[worker] = worker = above.get(up, up)
+        return worker
+
+    for run in runs:
+        if not run.is_alone:
+            first, *others = run.workers
+            for other in others:
+                above[top(other)] = top(first)
+    return top
 
 
 class _Group:
@@ -184,7 +212,7 @@ class _Group:
 
     def takes(self, run: Run, bytes_max: int) -> bool:
         """Rule 2*: whether each file's span begins where the last one here ends."""
-        if self._nbytes + run.nbytes > bytes_max or _is_alone(run) or _is_alone(self._runs[0]):
+        if self._nbytes + run.nbytes > bytes_max or run.is_alone or self._runs[0].is_alone:
             return False
         known = self._spans
         return all(
@@ -208,10 +236,6 @@ class _Group:
         parts = merge_parts([run.entry.parts for run in self._runs])
         entry = Accept(last.schedule, self._spans, last.watermark, lagging, parts, promises=False)
         return Run(entry, entry.nbytes, fixed=False)
-
-
-def _is_alone(run: Run) -> bool:
-    return run.fixed or any(flags & GAP for _, _, flags in run.entry.contributions.values())
 
 
 class Offering:

@@ -73,6 +73,22 @@ def test_past_the_bound_deltas_of_the_same_workers_are_joined_but_not_those_unde
     assert not unshared.entries[-1].promises
 
 
+def test_workers_that_were_ever_in_one_bundle_are_joined() -> None:
+    unshared = Unshared(300, 1 << 20, unsure_us=-1, settled_us=1_000)
+    other = bytes(16)
+    unshared.keep(entry(span(A, 0, 10)), 1, 0)
+    unshared.keep(entry(span(other, 0, 10)), 1, 1)
+    unshared.keep(entry({**span(A, 10, 20), **span(B, 0, 10)}), 1, 2)
+    unshared.keep(entry(span(B, 10, 20)), 1, 3)
+    unshared.keep(entry(span(B, 20, 30)), 1, 4)
+    unshared.keep(entry(span(other, 10, 20)), 1, 5)
+    unshared.keep(entry(span(A, 20, 30)), 1, 6)
+    assert [each.contributions for each in unshared.entries] == [
+        {**span(A, 0, 30), **span(B, 0, 30)},
+        span(other, 0, 20),
+    ]
+
+
 def test_what_does_not_meet_or_lost_lines_stays_apart() -> None:
     unshared = Unshared(120, 1 << 20, unsure_us=-1, settled_us=1_000)
     unshared.keep(entry(span(A, 0, 10)), 1, 0)

@@ -13,6 +13,7 @@ from elf.agent.simulator.oracle import Violation, groups_of
 from elf.agent.simulator.run import Run
 from elf.agent.simulator.sources import LINE_BYTES, Traffic
 from elf.agent.simulator.world import EPOCH_US
+from elf.jobmaster import handover
 from elf.jobmaster.handover import Unshared
 from tests.canary_meshes import MASTER, MS, SECOND, mesh
 
@@ -34,10 +35,10 @@ def parted(seed: int, *, children: int, deleted: bool) -> tuple[s.Scenario, tupl
     return mesh(seed, faults, trouble_us=until, traffic=traffic, parameters=parameters), side
 
 
-def lost_lines(scenario: s.Scenario, side: tuple[int, ...]) -> int:
+def lost_lines(scenario: s.Scenario, side: tuple[int, ...], *, coded: bool = False) -> int:
     """Lines that had long been read when their files were deleted, and are in no window in the end. The oracle holds every window
     against what the log says of the files."""
-    run = Run(scenario)
+    run = Run(scenario, coded=coded)
     run.to_the_end()
     positions = run._state(run.specs[0]).positions
     lost = 0
@@ -55,6 +56,16 @@ def lost_lines(scenario: s.Scenario, side: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("seed", range(4))
 def test_lines_whose_files_are_gone_come_from_the_master_that_lost(seed: int, children: int) -> None:
     assert lost_lines(*parted(seed, children=children, deleted=True)) == 0
+
+
+def test_in_a_long_partition_they_are_joined() -> None:
+    """Here as bytes, too."""
+    scenario, side = parted(0, children=2, deleted=True)
+    parameters = msgspec.structs.replace(scenario.parameters, handover_bytes_max=15_000)
+    with patch.object(handover, "joined", wraps=handover.joined) as joined:
+        lost = lost_lines(msgspec.structs.replace(scenario, parameters=parameters), side, coded=True)
+    assert joined.called
+    assert lost == 0
 
 
 def test_without_the_rule_they_are_lost() -> None:
