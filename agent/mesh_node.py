@@ -324,12 +324,13 @@ class MeshNode(LinkedNode):
             messages = self._decoded(self._coded, link, messages, now, out)
         for message in messages:
             seat = self.seats.get(message.job)  # type: ignore[attr-defined]
-            if seat is not None:
-                if seat.is_stopped:
-                    self._dropped.setdefault(seat.job, set()).add(source)
-                self._to_seat(source, message, now, out)
-            else:
+            if seat is None:
                 self._early.append((source, message))  # a link delivers once: it waits for the directory
+                continue
+            if seat.is_stopped:
+                self._dropped.setdefault(seat.job, set()).add(source)
+            self._do(seat.step(source, message, now), now, out, seat)
+            self._seat_changed(seat, now, out)
         if len(self._early) > EARLY_MAX:
             self._hang_up(source, now, out)
 
@@ -395,7 +396,8 @@ class MeshNode(LinkedNode):
         while self._here:
             source, message = self._here.popleft()
             self._take(source, message, now, out)
-        if self._held and self._held.is_over and self.standing is not Standing.OUT:
+        held = self._held
+        if held.begun != held.done and held.is_over and self.standing is not Standing.OUT:
             self._step_aside(now, out)
         if self._departure is not None and not self.has_left:
             self._depart(self._departure, now, out)
