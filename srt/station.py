@@ -27,8 +27,10 @@ PACKETS_MAX = 16
 """High-water mark of each connection, a backstop: 8 MiB each way."""
 BUFFER_BYTES = 1 << 20
 """Of the kernel, each way: what a probe waits behind is bounded, and 10 Gbit/s within a datacenter still fills the line."""
-HEARTBEAT_MS = 5_000
-SILENCE_MS = 15_000
+SILENCE_S = 15
+"""A connection whose other end's kernel answers nothing is over after so long. The kernel finds out, not zmq: libzmq 4.3.5 aborts
+the process when its heartbeat is due on a connection that broke while nobody took what had come, as after a pause of 15 s."""
+PROBE_S = 5
 HANDSHAKE_S = 5
 NOTICE_S = 60
 NOTICES_MAX = 1_024
@@ -128,7 +130,9 @@ _OPTIONS: tuple[tuple[int, int], ...] = (
     (zmq.RCVBUF, BUFFER_BYTES),
     (zmq.MAXMSGSIZE, PACKET_BYTES_MAX),
     (zmq.HANDSHAKE_IVL, HANDSHAKE_S * 1_000),
-    (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
-    (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
-    (zmq.HEARTBEAT_TTL, SILENCE_MS),
+    (zmq.TCP_KEEPALIVE, 1),
+    (zmq.TCP_KEEPALIVE_IDLE, PROBE_S),
+    (zmq.TCP_KEEPALIVE_INTVL, PROBE_S),
+    (zmq.TCP_KEEPALIVE_CNT, SILENCE_S // PROBE_S - 1),
+    (zmq.TCP_MAXRT, SILENCE_S * 1_000),
 )

@@ -386,8 +386,11 @@ def test_high_water_marks_and_sizes_are_set() -> None:
         a = rig.end()
         router = a.transport._entrance._router
         assert router is not None
-        for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.MAXMSGSIZE, zmq.HEARTBEAT_IVL, zmq.HANDSHAKE_IVL):
+        for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.MAXMSGSIZE, zmq.TCP_MAXRT, zmq.HANDSHAKE_IVL):
             assert int(router.socket.get(option)) > 0
+        assert router.socket.get(zmq.TCP_KEEPALIVE) == 1
+        # libzmq's own heartbeat ends the process ("!_io_error") when it is due on a connection that broke unread.
+        assert router.socket.get(zmq.HEARTBEAT_IVL) == 0
         assert router.socket.get(zmq.LINGER) == 0
         assert isinstance(rig.client(a), Client)
         assert entrance.CONNECTIONS_MAX > 0
