@@ -19,7 +19,8 @@ from elf.srt.ids import NodeId, job_id
 from elf.srt.messages import COUNT_MAX, Ballot, Item, Micros
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
+NAME_MAX = 200
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Mode = Literal["split", "restate", "next"]
 

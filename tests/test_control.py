@@ -204,6 +204,16 @@ class TestClient:
             thread.join()
 
 
+def test_an_agent_that_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    """As one that was stopped: its kernel takes connections all the same."""
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        with Control(path) as control, pytest.raises(ElfError, match="does not answer; is it stopped"):
+            control.one(w.JobList(), within_s=0.05)
+
+
 def test_an_error_of_ours_is_told_and_logged(at: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Control(at) as control, pytest.raises(ElfError, match="its log says where"):
         control.one(w.JobGet("bug"))
@@ -214,6 +224,20 @@ class TestPath:
     def test_the_one_that_is_named_comes_first(self, tmp_path: Path) -> None:
         assert socket_path(tmp_path / "s", tmp_path / "elf.toml", {}) == tmp_path / "s"
         assert socket_path(tmp_path, tmp_path / "elf.toml", {}) == tmp_path / "control.sock"
+
+    def test_a_state_dir_that_others_may_not_enter_is_the_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """So that the command says who may."""
+
+        def denied(path: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        config = tmp_path / "elf.toml"
+        config.write_text('[agent]\nstate_dir = "state"\n')
+        monkeypatch.setattr(Path, "lstat", denied)
+        assert socket_path(None, config, {}) == tmp_path / "state" / "control.sock"
+        assert socket_path(tmp_path / "nowhere", config, {}) == tmp_path / "nowhere"
 
     def test_then_the_configured_state_dir_then_run(self, tmp_path: Path) -> None:
         config = tmp_path / "elf.toml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -15,6 +16,7 @@ from elf.agent.mesh.control import Control
 from elf.agent.mesh.words import JobWatch, Told, Versions
 from elf.srt.ids import job_id
 from elf.srt.messages import Put
+from elf.srt.security import Authority, Role
 from elf.srt.wire import decode
 from elf.typer_cli import main
 from tests.hosted import SECOND, Mesh
@@ -85,6 +87,18 @@ class TestJobs:
             ),
             (["start", "a", "--sql", SQL, "--sink", "lake"], "[[sink]]"),
             (["stop", "hit"], "did you mean hits?"),
+            (
+                ["start", "", "--sql", SQL],
+                "NAME: expected a name of at most 64 letters, digits, _ - and ., found ''",
+            ),
+            (["start", "a/../b", "--sql", SQL], "found 'a/../b'"),
+            (["start", "n" * 300, "--sql", SQL], "n…'"),
+            (["start", "grüße\n\x1b[31m", "--sql", SQL], "found 'grüße\\n\\x1b[31m'"),
+            (["start", "\udcff", "--sql", SQL], "found '\\udcff'"),
+            (["stop", "n" * 300], "no job is called"),
+            (["watch", ""], "no job is called ''"),
+            (["watch", "\udcff"], "no job is called"),
+            (["start", "a", "--sql", SQL, "--keys", "nowhere.keys"], "--keys: nowhere.keys: "),
         ],
     )
     def test_what_is_wrong_is_said_in_a_line(
@@ -96,6 +110,26 @@ class TestJobs:
         assert code == 2
         assert out == ""
         assert said in err
+
+    @pytest.mark.parametrize("role", ["agent", "reader"])
+    def test_keys_that_sign_no_jobs_are_refused_here(
+        self, mesh: Mesh, tmp_path: Path, capsys: pytest.CaptureFixture[str], role: Role
+    ) -> None:
+        Authority().issue("bob", role, int(time.time())).save(tmp_path / "bob.keys")
+        keys = ("--keys", str(tmp_path / "bob.keys"), "--agent", str(mesh.socket()))
+        code, _, err = run(capsys, "job", "start", "hits", "--sql", SQL, *keys)
+        assert (code, err.count("\n")) == (2, 1)
+        assert f"the keys of bob, whose role is {role}; jobs are signed with an operator's" in err
+
+    def test_a_job_that_was_stopped_has_no_tree(self, mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
+        agent = ("--agent", str(mesh.socket()))
+        assert run(capsys, "job", "start", "hits", "--sql", SQL, *agent)[0] == 0
+        assert run(capsys, "job", "stop", "hits", *agent)[0] == 0
+        assert run(capsys, "mesh", "tree", "hits", *agent) == (
+            2,
+            "",
+            "elf: job hits was stopped, so it has no tree\n",
+        )
 
     def test_no_agent(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         code, _, err = run(capsys, "job", "list", "--agent", str(tmp_path / "none.sock"))

@@ -14,8 +14,8 @@ from elf.agent import units
 from elf.agent.commands.streams import say
 from elf.agent.mesh import words as w
 from elf.agent.mesh.control import Control, socket_path
-from elf.agent.mesh.names import meant, unknown_job
-from elf.errors import QueryError, UsageError
+from elf.agent.mesh.names import check_asked, check_new, meant, unknown_job
+from elf.errors import ConfigError, QueryError, UsageError
 from elf.jobmaster.job_spec import JobSpec, Version, decode_job
 from elf.srt.messages import Item
 
@@ -47,6 +47,7 @@ def connect(agent: Path | None) -> Control:
 
 def start_command(new: NewJob, agent: Path | None) -> str:
     """Start a job everywhere; says what was done. Raises `ElfError`."""
+    check_new(new.name)
     with connect(agent) as control:
         held = _held(control, new.name, columns=True)
     former = decode_job(held.item) if held.item is not None else None
@@ -67,6 +68,7 @@ def start_command(new: NewJob, agent: Path | None) -> str:
 
 def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
     """Stop a job everywhere; says what was done. Raises `ElfError`."""
+    check_asked(name)
     with connect(agent) as control:
         held = _held(control, name, exists=True)
     if held.item is None:
@@ -200,4 +202,13 @@ def _signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
     from elf.srt.security import Keys
     from elf.srt.security_items import sign_item
 
-    return sign_item(Keys.load(keys), spec.item())
+    try:
+        bundle = Keys.load(keys)
+    except ConfigError as error:
+        raise UsageError(f"--keys: {error}") from error
+    if bundle.certificate.role != "operator":
+        held = bundle.certificate
+        raise UsageError(
+            f"--keys: {keys}: the keys of {held.name}, whose role is {held.role}; jobs are signed with an operator's"
+        )
+    return sign_item(bundle, spec.item())

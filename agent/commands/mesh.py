@@ -7,6 +7,10 @@ from pathlib import Path
 from elf.agent.commands.job import connect
 from elf.agent.commands.mesh_text import as_json, is_table, status_table, tree_dot, tree_text
 from elf.agent.mesh import words as w
+from elf.agent.mesh.names import check_asked
+
+LEAVE_S = 90.0
+"""An agent waits a minute for the mesh to have all its lines."""
 
 
 def status_command(output: str | None, agent: Path | None) -> str:
@@ -20,12 +24,13 @@ def status_command(output: str | None, agent: Path | None) -> str:
 def leave_command(agent: Path | None) -> str:
     """The agent on this host leaves for good; says what was done. Raises `ElfError`."""
     with connect(agent) as control:
-        control.one(w.MeshLeave())
+        control.one(w.MeshLeave(), LEAVE_S)
     return "this agent has left: the mesh has all its lines, and waits for no more of them"
 
 
 def tree_command(job: str, output: str, agent: Path | None) -> str:
     """A job's tree, as text. Raises `ElfError`."""
+    check_asked(job)
     with connect(agent) as control:
         answer = control.one(w.MeshTree(job))
     assert isinstance(answer, w.Tree)

@@ -15,6 +15,10 @@ from elf.errors import ConfigError, FormatError, QueryError
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.vector import SqlType
 
+BEGAN = {
+    "end": "but none that was logged before this agent is started for the first time",
+    "beginning": "also those that were logged before this agent was there",
+}
 Schemas = Mapping[str, Mapping[str, SqlType]]
 
 
@@ -70,7 +74,7 @@ def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
         began = (
             f"new files from their {source.start}"
             if settings.mesh is None
-            else "each job's lines from its start on"
+            else f"each job's lines from its start on, {BEGAN[source.start]}"
         )
         lines.append(f"  format {source.format}, time zone {source.timezone}, {began}")
     if settings.mesh is not None:

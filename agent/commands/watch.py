@@ -14,6 +14,7 @@ from elf.agent.commands.signals import Stop, stop_on_signals
 from elf.agent.commands.streams import say
 from elf.agent.mesh import words as w
 from elf.agent.mesh.control import Control
+from elf.agent.mesh.names import check_asked
 from elf.errors import PeerError
 from elf.jobmaster.plan import Plan, decode
 from elf.sinks.result import ColumnInfo, Lines, Sink, Window
@@ -30,6 +31,7 @@ def watch_command(name: str, windows: int | None, output: str | None, agent: Pat
 
     Raises `ElfError`, `StreamClosed`.
     """
+    check_asked(name)
     with stop_on_signals() as stop, connect(agent) as control:
         sink = new_console(output or "auto", meta=True)
         try:

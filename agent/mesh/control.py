@@ -1,6 +1,6 @@
 """The control socket of an agent, both ends: how commands on this host reach it.
 
-A unix socket, mode 0600 in a folder that only its owner enters, so who may connect is who may read the agent's keys. A connection
+A unix socket, mode 0600 from its first moment on, so who may connect is who may read the agent's keys. A connection
 has one request (`elf.agent.mesh.words`), and ends with the last answer or when the command hangs up. All is bounded:
 `CONNECTIONS_MAX` at a time, a request must be there within `REQUEST_S`, and who does not read its answers is waited for, no
 more of them are made meanwhile.
@@ -40,6 +40,8 @@ RUN_DIR = Path("/run/elf")
 STATE_DIR = "/var/lib/elf"
 CONNECTIONS_MAX = 32
 REQUEST_S = 5.0
+ANSWER_S = 20.0
+"""The slowest answer, a status of thousands of agents of which many are dead, takes half of that."""
 PATH_BYTES_MAX = 100
 """A unix address has 107; a longer path goes by the descriptor of its folder."""
 
@@ -208,7 +210,8 @@ class Control:
     def ask(self, request: Request) -> Iterator[AnyAnswer]:
         """The answers as they come. `Failed` is raised: UsageError if the command was wrong, else ElfError."""
         try:
-            self._socket.sendall(frame(request))
+            with suppress(BrokenPipeError, ConnectionResetError):  # then it has said why, or says nothing
+                self._socket.sendall(frame(request))
             while True:
                 answer = self._read()
                 if isinstance(answer, Failed):
@@ -216,13 +219,18 @@ class Control:
                 yield answer
                 if isinstance(answer, Done):
                     return
+        except TimeoutError as error:
+            raise ElfError(
+                f"{self.path}: the agent does not answer; is it stopped, or its host overloaded? Its log may say more"
+            ) from error
         except OSError as error:
             raise ElfError(
                 f"{self.path}: the agent hung up ({error.strerror}); is it still running?"
             ) from error
 
-    def one(self, request: Request) -> AnyAnswer:
-        """The first answer."""
+    def one(self, request: Request, within_s: float = ANSWER_S) -> AnyAnswer:
+        """The first answer. An agent that gives none in that time is stopped, or in a bad way."""
+        self._socket.settimeout(within_s)
         return next(self.ask(request))
 
     def _read(self) -> AnyAnswer:
@@ -249,10 +257,21 @@ class Control:
 def socket_path(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path:
     """Where the local agent listens: as given, else in the state_dir of the configuration, if there is one, else in /run/elf."""
     if given is not None:
-        return given / SOCKET if given.is_dir() else given
+        return given / SOCKET if os.path.isdir(given) else given
     state_dir = _state_dir(config, environ)
     named = state_dir / SOCKET if state_dir is not None else None
-    return named if named is not None and named.exists() else RUN_DIR / SOCKET
+    return RUN_DIR / SOCKET if named is None or _is_missing(named) else named
+
+
+def _is_missing(path: Path) -> bool:
+    """Not so where this user may not look."""
+    try:
+        path.lstat()
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def _state_dir(config: Path, environ: Mapping[str, str]) -> Path | None:

@@ -236,7 +236,10 @@ class Desk:
 
     async def _tree(self, name: str) -> w.TreeNode:
         await self._heard_of(name)
-        job = self._spec(name).id
+        spec = self._spec(name)
+        if spec.stopped:
+            raise UsageError(f"job {name} was stopped, so it has no tree")
+        job = spec.id
         root = await self._master(job)
         if root is None:
             raise ElfError(f"no agent serves job {name!r} at the moment; try again in a few seconds")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from elf.agent import units
+from elf.agent.mesh.names import NAME_EXPECTED, is_name
 from elf.errors import PeerError
 from elf.srt.addresses import Address, parse_address
 from elf.srt.parameters import Parameters
@@ -129,6 +130,6 @@ def read_cores(value: Any) -> float:
 
 def read_sink_name(value: Any) -> str:
     """Raises ValueError with what was expected."""
-    if not isinstance(value, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", value):
-        raise ValueError("a name of at most 64 letters, digits, _ - and .")
+    if not isinstance(value, str) or not is_name(value):
+        raise ValueError(NAME_EXPECTED)
     return value
