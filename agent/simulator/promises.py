@@ -60,6 +60,8 @@ class Promises:
             tuple[NodeId, JobId, str, Micros], Ballot
         ] = {}  # under which ballot a window was told last, to each sink
         self._heard: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
+        self._last: dict[tuple[JobId, Ballot], int] = {}  # the highest entry that went by
+        self._unseen: set[tuple[JobId, Ballot]] = set()  # ballots of which some went by in states only
         """Workers that the log heard of under a ballot, and in which entry first."""
         self._added: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
 
@@ -156,6 +158,7 @@ class Promises:
         """What a master may log depends on whom it has heard."""
         under = message.job, message.ballot
         heard, added = self._heard.setdefault(under, {}), self._added.setdefault(under, {})
+        self._last[under] = max(self._last.get(under, 0), message.first + len(message.entries) - 1)
         for index, entry in enumerate(message.entries, message.first):
             if isinstance(entry, Accept):
                 for worker, _, _ in entry.contributions:
@@ -166,6 +169,7 @@ class Promises:
                 isinstance(entry, Final)
                 and entry.passed < entry.expected
                 and entry.revision[:2] == message.ballot
+                and under not in self._unseen
             ):
                 self._check_majority(entry, master, heard, added)
 
@@ -205,6 +209,13 @@ class Promises:
         if seat is not None and seat.succession.highest >= ballot:
             self._promised[key] = max(ballot, self._promised.get(key, ballot))
 
+    def _installed(self, who: Actor, source: NodeId, message: Install) -> None:
+        """What a master logs while it has no replica is told to nobody, but as a part of the next one's state."""
+        self._remembered(who, source, message)
+        under, index = (message.job, message.ballot), message.index + len(message.tail)
+        if self._master(*under) is not None and index > self._last.get(under, 0):
+            self._unseen.add(under)
+
     def _remembered(self, who: Actor, source: NodeId, message: Append | Fetch | Install | StateAsk) -> None:
         seat, promised = self._seat(who.id, message.job), self._promised.get((who.id, message.job))
         if seat is not None and promised is not None and seat.succession.highest < promised:
@@ -219,7 +230,7 @@ _CHECKS: dict[type, Any] = {
     Control: Promises._announced,
     Fetch: Promises._remembered,
     Held: Promises._held,
-    Install: Promises._remembered,
+    Install: Promises._installed,
     StateAsk: Promises._remembered,
     StateTell: Promises._told,
 }
