@@ -181,8 +181,8 @@ class JobSeat:
 
     @property
     def has_ended(self) -> bool:
-        """Whether this node's worker has nothing more to say."""
-        return self.worker is None or self.worker.state is State.ENDED
+        """Whether this node's worker has nothing more to say, and nothing is on its way that only this node has."""
+        return self.offering.is_empty and (self.worker is None or self.worker.state is State.ENDED)
 
     def directory_changed(self, now: int) -> list[Effect]:
         """The spec, the adverts or the highest ballot may be other ones now."""
