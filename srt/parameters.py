@@ -127,8 +127,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # What a master accepts while a replica is away, in case the other side wins: a minute of 70 KB/s as it came; then the deltas
     # of each worker are joined, and it grows with panes and groups only.
     handover_bytes_max: int = 4 << 20
-    # It is offered for so long: another master's log may be on its way for 6 s first, and a worker whose logs are gone waits as
-    # long for it.
+    # It is offered for so long: another master's log may be on its way for 6 s first, and a bundle that is ahead waits 2 s.
     handover_us_max: int = 12 * SECOND
 
     def check(self) -> None:
