@@ -27,8 +27,8 @@ longer than an offer of a few bundles. It also spares the workers reading again:
 wait parked for `park_us`, and fit when the offers have come.
 
 Why nobody holds a gap back for it: a worker reads again only when its own bundle has waited for `park_us`, and its source looks
-for a file that is gone for two graces more, naming its place meanwhile (`agent/mesh/cuts.py`). When an offer passes that place, the
-worker is told so as soon as it names it again. Only of a file that was cut short the gap is said at once.
+for a file that is gone for two graces more, naming its place meanwhile (`agent/mesh/cuts.py`). When an offer passes that place,
+the worker is told so as soon as it names it again. Only of a file that was cut short the gap is said at once.
 
 Why entries and not ranges: rows of a bundle are merged over all workers in it. At the root bundles of children are not merged, so
 in a tree of one level each entry is one worker's. In a deeper one an entry that was on its way when the partition began may hold
