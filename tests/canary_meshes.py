@@ -194,3 +194,35 @@ def stopped(seed: int) -> s.Scenario:
 def brisk(seed: int) -> s.Scenario:
     """As rough, and all must be exact soon after it is healed."""
     return msgspec.structs.replace(rough(seed), rest_us=6 * SECOND)
+
+
+NEXT = 4
+"""The host that is closest but for the master."""
+
+
+def deposed(seed: int) -> s.Scenario:
+    """While the master is cut off, the next one asks all others for their promise, of whom one says nothing, and dies before it
+    serves. So the directory does not know its ballot, and all has to be exact soon after."""
+    rng = Random(seed)
+    at = 6 * SECOND
+    asked = at + rng.randint(2_000 * MS, 3_500 * MS)
+    faults: list[s.AnyFault] = [
+        s.Cut(at_us=at, until_us=asked, hosts=(MASTER,)),
+        s.Pause(at_us=at + 500 * MS, until_us=asked + 300 * MS, host=rng.choice((0, 2, 3))),
+        s.Crash(at_us=asked, until_us=TROUBLE_US + 500 * MS, target="host", host=NEXT),
+    ]
+    return mesh(seed, faults, rest_us=6 * SECOND)
+
+
+def divided(seed: int) -> s.Scenario:
+    """Few are cut off, with the sink, and a log that knows how far all had come but one, who stood still just before."""
+    rng = Random(seed)
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=0)
+    at = rng.randint(6 * SECOND, 7 * SECOND)
+    still = rng.choice((0, 2))
+    faults: list[s.AnyFault] = [
+        s.Pause(at_us=at - rng.randint(800, 1_300) * MS, until_us=at + 8 * SECOND, host=still),
+        s.Cut(at_us=at, until_us=at + 8 * SECOND, hosts=(s.SINK, NEXT, rng.choice((3, 5)))),
+    ]
+    parameters = msgspec.structs.replace(s.QUICK, replicas=3, hold_us_max=1_500 * MS)
+    return mesh(seed, faults, jobs=(job,), parameters=parameters, trouble_us=at + 8 * SECOND)

@@ -302,6 +302,12 @@ CANARIES = (
         *(meshes.restarts, range(4)),
     ),
     Canary(
+        "7: every refusal carries the refuser's ballot",
+        "who is refused is not told",
+        *(Replica, "refuse", always([])),
+        *(meshes.deposed, range(6)),
+    ),
+    Canary(
         "7: the highest (ballot, index) is taken",
         "whoever is closest takes its own",
         *(Succession, "best", lambda self: self.me),
@@ -324,6 +330,12 @@ CANARIES = (
         "from who reports",
         *(Attendance, "adverts", nothing),
         *(meshes.silent, range(3)),
+    ),
+    Canary(
+        "Windows: with less than all only by a master to which more than half have reported",
+        "by any master",
+        *(Attendance, "has_majority", always(True)),
+        *(meshes.divided, range(2)),
     ),
     Canary(
         "Windows: FINAL is replicated before it is published",
