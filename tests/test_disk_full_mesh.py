@@ -98,7 +98,7 @@ def _do(look: Callable[[], object]) -> None:
     look()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_master_whose_disk_stays_full_steps_aside_and_windows_go_on(seed: int) -> None:
     story = Story(seed)
     seen: list[tuple[Standing, int]] = []
@@ -119,7 +119,7 @@ def test_a_master_whose_disk_stays_full_steps_aside_and_windows_go_on(seed: int)
     assert len(others) > 8
 
 
-@pytest.mark.parametrize(("hosts", "victims"), [(1, 1), (2, 1), (5, 5), (8, 4), (12, 3)])
+@pytest.mark.parametrize(("hosts", "victims"), [(1, 1), (2, 1), (5, 5), (8, 3)])
 def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
     """Up to all of them: then nobody serves, and all are back when there is room. A node with nothing to write finds out when it
     is to serve, so each costs the job as long as the first."""
@@ -133,7 +133,7 @@ def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
 
 
 def test_room_for_a_moment_and_a_disk_that_is_full_again() -> None:
-    story = Story(3, full_s=40)
+    story = Story(3, hosts=5, full_s=30)
 
     def breathe() -> None:
         story._free()
@@ -187,7 +187,7 @@ def test_a_job_that_ends_and_begins_again_while_its_master_is_aside() -> None:
     assert ballots == [True]
 
 
-@pytest.mark.parametrize("full_s", [60, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("full_s", [40, pytest.param(600, marks=pytest.mark.slow)])
 def test_what_waits_for_a_disk_that_never_answers_stays_bounded(full_s: int) -> None:
     """Up to ten minutes: soon after the disk became full the node holds as much as at their end."""
     story = Story(5, hosts=3, full_s=full_s, then_s=2)
