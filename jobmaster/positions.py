@@ -233,8 +233,8 @@ class Positions:
                 at[slot] = end
 
     def _newest_us(self, version: str, part: Part, entry: Accept) -> Micros:
-        """No row of it is at or past that. Where there are no panes nobody knows times of rows, but those of clocks that are wrong
-        by a day."""
+        """No row of it is at or past that. Where there are no panes nobody knows the times of rows: they are taken to be a day
+        past what was promised, as those of clocks that are wrong."""
         shape = self.shapes.get(version)
         if shape is None or shape.pane_us:
             return int(part.rows[1].pane[-1]) + 1

@@ -45,7 +45,9 @@ class RowStream(ABC):
         self.lay_out(window)
         rows = self._changes.rows(window)
         if window.status == "withdrawn" and self._meta and window.columns:
-            self.write(self.row_block([_nothing(window)]))  # its rows were told, and nothing else says that they went
+            self.write(
+                self.row_block([_nothing(window)])
+            )  # its rows were told, and nothing else says that they went
         if isinstance(rows, ColumnRows):
             for part in rows.chunks():
                 self.write(self.column_block(part.cells))

@@ -18,6 +18,7 @@ from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.sources import Traffic
 from elf.agent.simulator.world import EPOCH_US
 from elf.cbt.budget import Budget
+from elf.jobmaster.master import Master
 from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.schedule import speaks_for
@@ -227,6 +228,7 @@ def run_of(
         traffic=Traffic(lines_per_s=10.0, rotate_us=3 * SECOND),
         parameters=s.QUICK,
         trouble_us=20 * SECOND,
+        rest_us=20 * SECOND,
     )
     seen: dict[str, Any] = {"last": {}, "gone": 0}
 
@@ -271,6 +273,12 @@ def test_after_a_change_no_sink_shows_a_window_of_another_version(what: str) -> 
     assert outcome.is_exact, outcome.violation
     assert seen["gone"] >= 2
     assert not shown(run, seen["last"])
+
+
+def test_a_master_that_withdraws_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Master, "withdraw", lambda self, put: None)
+    outcome, _, _ = run_of((), split_in_the_past, 12 * SECOND, seed=4)
+    assert "none of the schedule's, and was not withdrawn" in outcome.violation
 
 
 # In a lake, and in rows for people.

@@ -245,6 +245,14 @@ class Oracle:
                     late, missing = late + counts[0], missing + counts[1]
         if late > missing:
             return f"job {short(log.job)}: {late} lines are counted as late, {missing} are missing"
+        return self._not_withdrawn(log, sink)
+
+    def _not_withdrawn(self, log: Log, sink: NodeId) -> str:
+        """Exactly one version per result: what the sink shows of a version that is in force at no time of the window."""
+        for (at, job, version, start), put in self.last.items():
+            is_result = (at, job) == (sink, log.job) and put.status in ("final", "revised")
+            if is_result and start >= log.schedule[0].from_us and not _speaks(log.schedule, version, start, put.end):
+                return f"{_name(put)}: is none of the schedule's, and was not withdrawn"
         return ""
 
     def _late(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> tuple[int, int]:
@@ -315,6 +323,10 @@ class Oracle:
         """Whether so many agents have left for good, or lost lines."""
         lossy = {server.number for server, _ in self._lossy.values()}
         return put.agents_expected - put.agents_reporting <= len(self.gone | lossy)
+
+
+def _speaks(schedule: Sequence[Stretch], version: str, start: Micros, end: Micros) -> bool:
+    return any(each.version == version and each.from_us < end and start < each.to_us for each in schedule)
 
 
 def check_schedule(stretches: Sequence[Stretch]) -> None:
