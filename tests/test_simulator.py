@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
 
 from elf.agent.simulator import scenario as s
+from elf.agent.simulator.census import name_of, table
 from elf.agent.simulator.network import Network, Weather
 from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, groups_of
 from elf.agent.simulator.run import Run, simulate
@@ -20,6 +22,7 @@ from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.transcript import Teller, seconds, transcript
 from elf.agent.simulator.world import EPOCH_US, PATHS
 from elf.jobmaster import master
+from elf.jobmaster.job_state import JobState
 from elf.srt import messages as m
 from elf.srt.ids import node_id
 
@@ -73,6 +76,59 @@ def test_random_scenarios_have_every_fault_and_mend_it_in_time() -> None:
         s.Storm, s.Cut, s.Slow, s.Pause, s.FullDisk, s.Step, s.Crash, s.Join, s.Part, s.Change,
         s.Lose, s.SinkCrash,
     }  # fmt: skip
+
+
+def test_every_kind_of_fault_occurs_in_enough_of_the_seeds() -> None:
+    """Of the three hundred of test_simulator_seeds; each kind that `Census` tells apart."""
+    seeds: Counter[str] = Counter()
+    for seed in range(300):
+        seeds.update({name_of(fault) for fault in random_scenario(seed).faults})
+    assert len(seeds) == 30
+    assert min(seeds.values()) >= 20, seeds.most_common()[-3:]
+    scenarios = [random_scenario(seed) for seed in range(300)]
+    assert sum(scenario.sinks > 1 for scenario in scenarios) >= 90
+    assert sum(scenario.jobs[0].keep_us < s.KEEP_US for scenario in scenarios) >= 90
+    assert sum(scenario.parameters.hold_us_max < 2 * SECOND for scenario in scenarios) >= 120
+
+
+def test_a_simulation_tells_what_it_went_through() -> None:
+    crash = s.Crash(at_us=5 * SECOND, until_us=6 * SECOND, target="master")
+    lose = s.Lose(at_us=5_500_000, host=2, loss="all")
+    away = s.Pause(at_us=5_200_000, until_us=6 * SECOND, host=2)
+    scenario = msgspec.structs.replace(CALM, faults=(crash, away, lose), trouble_us=9 * SECOND)
+    outcome = simulate(scenario)
+    assert outcome.violation == ""
+    went = outcome.went
+    assert went["fault: crash of master"] == went["fault: logs deleted, all"] == 1
+    assert went["worker: lines are lost"] >= 1
+    assert went["window: final, less than whole"] >= 1
+    assert "worker: lines are lost " in table([went])
+
+
+# Files that are deleted, sinks, retention.
+
+
+def test_lines_of_deleted_files_are_told_as_missing_and_all_others_are_there() -> None:
+    """The oracle demands both; without the mark it fails."""
+    lose = s.Lose(at_us=5_500_000, host=2, loss="all")
+    away = s.Pause(at_us=5_200_000, until_us=6 * SECOND, host=2)
+    scenario = msgspec.structs.replace(CALM, faults=(away, lose), trouble_us=9 * SECOND)
+    assert simulate(scenario).violation == ""
+
+
+def test_a_loss_that_no_window_tells_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    lose = s.Lose(at_us=5_500_000, host=2, loss="all")
+    away = s.Pause(at_us=5_200_000, until_us=6 * SECOND, host=2)
+    scenario = msgspec.structs.replace(CALM, faults=(away, lose), trouble_us=9 * SECOND)
+    monkeypatch.setattr(JobState, "_note_gap", lambda *about: None)
+    assert "has" in simulate(scenario).violation
+
+
+def test_a_sink_that_comes_back_with_its_lake_alone_gets_higher_revisions() -> None:
+    away = s.SinkCrash(at_us=6 * SECOND, until_us=7 * SECOND, sink=0, keeps="lake")
+    outcome = simulate(msgspec.structs.replace(CALM, faults=(away,), trouble_us=9 * SECOND, sinks=2))
+    assert outcome.violation == ""
+    assert outcome.went["sink: refuses a master"] >= 1
 
 
 # The oracle.
