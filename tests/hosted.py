@@ -6,10 +6,11 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -71,11 +72,12 @@ class SinkWorld(World):
     """A world whose sinks are agents: of every job, those that say so in the directory."""
 
     serving: tuple[str, ...] = ()
+    lakes: tuple[str, ...] = ("lake",)
 
     def _make_node(self, actor: Actor) -> MeshNode:
         super()._make_node(actor)
         contact = Contact(actor.id, actor.life)
-        sinks = ("lake",) if actor.name in self.serving else ()
+        sinks = self.lakes if actor.name in self.serving else ()
         actor.node = MeshNode(
             contact,
             actor.name,
@@ -97,14 +99,21 @@ class SinkWorld(World):
 
 class Mesh:
     """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket. lake: where web1
-    keeps the sink "lake"."""
+    keeps the sink "lake"; lakes: others that it has."""
 
     def __init__(
-        self, folder: Path, nodes: int = 3, seed: int = 1, seconds: int = 60, lake: Path | None = None
+        self,
+        folder: Path,
+        nodes: int = 3,
+        seed: int = 1,
+        seconds: int = 60,
+        lake: Path | None = None,
+        lakes: Mapping[str, Path] = MappingProxyType({}),
+        parameters: Parameters | None = None,
     ) -> None:
-        self.world = SinkWorld(seed, Parameters())
-        self.world.serving = ("web1",) if lake else ()
-        self._lake = lake
+        self.world = SinkWorld(seed, parameters or Parameters())
+        self._lakes = ({"lake": lake} if lake else {}) | dict(lakes)
+        self.world.serving, self.world.lakes = ("web1",) if self._lakes else (), tuple(self._lakes)
         self.sink: SinkHost | None = None
         self.hosts: list[Hosted] = []
         self._folder, self._nodes, self._seconds = folder, nodes, seconds
@@ -196,9 +205,10 @@ class Mesh:
 
     def open_sink(self) -> None:
         """With what its disk holds."""
-        if self._lake is not None:
+        if self._lakes:
             host = self.hosts[1]
-            self.sink = SinkHost([SinkSection("lake", self._lake)], host, dict(host.actor.disk.records))
+            sections = [SinkSection(name, lake) for name, lake in self._lakes.items()]
+            self.sink = SinkHost(sections, host, dict(host.actor.disk.records))
 
     def restart(self, host: Hosted) -> None:
         """An agent that has crashed starts again, without its control socket."""

@@ -10,22 +10,28 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import msgspec
 import pytest
 
 from elf.agent.mesh.control import Control
 from elf.agent.mesh.words import JobWatch, Told
+from elf.agent.simulator.network import Weather
+from elf.jobmaster import states_told
+from elf.jobmaster.job_spec import decode_job
 from elf.jobmaster.record_codec import RecordDecoder, RecordEncoder
 from elf.sinks.lake import ledger
 from elf.sinks.ledger import Ledger
 from elf.sinks.report import report
 from elf.srt.effects import Write
 from elf.srt.ids import job_id
-from elf.srt.messages import LedgerAsk, Put
+from elf.srt.messages import LedgerAsk, Put, PutPart
+from elf.srt.parameters import Parameters
 from elf.srt.wire import decode
 from elf.typer_cli import main
 from tests import lake_states
 from tests.hosted import SECOND, Mesh
 
+SMALL = Parameters(frame_bytes_max=60, link_bytes_max=4 << 20)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SQL = (
     "SELECT window, path, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY window(time, '{}'), path"
@@ -148,3 +154,65 @@ def test_a_ledger_comes_back_from_the_bytes_on_disk() -> None:
     ask = LedgerAsk(job, (4, master))
     assert (after.fence, after.entries) == (before.fence, before.entries)
     assert after.step(master, ask, 0) == before.step(master, ask, 0)
+
+
+def test_windows_in_parts_over_a_lossy_network_are_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink is killed between, and the master too."""
+    monkeypatch.setattr(states_told, "HELD_BYTES_MAX", 0)
+    lake = tmp_path / "lake"
+    with Mesh(tmp_path, nodes=4, seconds=40, lake=lake, parameters=SMALL) as mesh:
+        parts = 0
+
+        def count(moment: int, what: str, actor: Any, about: Any) -> None:
+            nonlocal parts
+            parts += what == "deliver" and isinstance(about[1], PutPart)
+
+        mesh.in_world(lambda: mesh.world.observers.append(count))
+        mesh.world.network.weather = Weather(loss=0.05, duplicate=0.02, straggle=0.1)
+        start(mesh, "2 seconds")
+        mesh.wait_for(lambda: holds(lake, 2), 30)
+        sink = mesh.hosts[1]
+        mesh.in_world(lambda: mesh.world.crash(sink.actor))
+        mesh.in_world(lambda: mesh.restart(sink))
+        mesh.in_world(mesh.open_sink)
+        master = next(
+            host
+            for host in mesh.hosts
+            if host.actor.node and (seat := host.node.seats.get(job_id("hits"))) and seat.master
+        )
+        if master is not sink:
+            mesh.in_world(lambda: mesh.world.crash(master.actor))
+            mesh.in_world(lambda: mesh.restart(master))
+        mesh.wait_for(lambda: holds(lake, 12), 40)
+        assert parts > 5
+        panes = stored(lake)
+        assert sorted(panes) == list(range(min(panes), max(panes) + 1, 2 * SECOND))
+        for pane, hits in panes.items():
+            assert hits == mesh.truth_at(pane, 2 * SECOND)
+
+
+def test_two_lakes_of_one_agent_hold_each_window_though_the_second_comes_later(tmp_path: Path) -> None:
+    """Two jobs, of which one has the second lake from the beginning, and the other gets it while it runs."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    with Mesh(tmp_path, nodes=4, seconds=40, lake=one, lakes={"second": two}) as mesh:
+        argv = ["job", "start", "--lateness", "3s", "--agent", str(mesh.socket()), "--sink", "lake"]
+        sql = SQL.format("2 seconds")
+        assert main([*argv, "hits", "--sql", sql]) == 0
+        assert main([*argv, "both", "--sql", sql, "--sink", "second"]) == 0
+        mesh.wait_for(lambda: holds(one, 4), 30)
+        assert not ledger(two, "hits")
+        node = mesh.hosts[0].node
+        item = node.directory.get("job", job_id("hits"))
+        assert item is not None
+        spec = decode_job(item)
+        changed = msgspec.structs.replace(spec, number=spec.number + 1, sinks=("lake", "second"))
+        mesh.in_world(lambda: mesh.hosts[0].submit(changed.item()))
+        mesh.wait_for(lambda: holds(two, 8), 30)
+        for job in ("hits", "both"):
+            before = {start for _, start in ledger(one, job)}
+            mesh.wait_for(lambda b=before, j=job: b <= {start for _, start in ledger(two, j)}, 30)  # type: ignore[misc]
+        for lake in (one, two):
+            for pane, hits in stored(lake).items():
+                assert hits == mesh.truth_at(pane, 2 * SECOND), lake
