@@ -39,7 +39,7 @@ SLICE_US = SECOND // 20
 REST_US_MAX = 180 * SECOND
 """After the last fault, for windows to become final: three times the longest that one waits for agents that are missing."""
 LARGE_NODES = 2_000
-"""From so many agents on their memory is put onto large pages: a tenth to a fifth less time."""
+"""From so many agents on their memory is put onto large pages: a tenth to a sixth less time."""
 LARGE_PAGES_US = (SECOND, CALM_US + SECOND, CALM_US + 4 * SECOND)
 """When the mesh is warm; when agents have their seats; when all that they keep has been there once."""
 JOINING = 5
