@@ -251,7 +251,11 @@ class Oracle:
         """Exactly one version per result: what the sink shows of a version that is in force at no time of the window."""
         for (at, job, version, start), put in self.last.items():
             is_result = (at, job) == (sink, log.job) and put.status in ("final", "revised")
-            if is_result and start >= log.schedule[0].from_us and not _speaks(log.schedule, version, start, put.end):
+            if (
+                is_result
+                and start >= log.schedule[0].from_us
+                and not _speaks(log.schedule, version, start, put.end)
+            ):
                 return f"{_name(put)}: is none of the schedule's, and was not withdrawn"
         return ""
 
@@ -286,8 +290,8 @@ class Oracle:
         if is_past:
             is_stale = put.status == "open" and sink not in self.were_away
             return f"{_name(put)}: in the end open, and past retention" if is_stale else ""
-        if put.status == "open" and not truth and put.revision[:2] < log.began:
-            return ""  # of open windows neither the sink's ledger tells, nor a log that is lost
+        if not truth and put.revision[:2] < log.began:
+            return ""  # a known gap: only a lost log knew that a change left this window without lines
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
         if (self.gone or self._lossy) and may_be_worse and put.revision[:2] < log.began:
             return ""

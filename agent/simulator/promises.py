@@ -76,7 +76,7 @@ class Promises:
                 check(self, who, source, message)
         elif what == "put":
             self._published(about)
-        elif what == "sink" and about.keeps == "nothing":
+        elif what == "sink" and about.keeps != "all":
             for told in [told for told in self._finals if told[0] == self._world.sink_at(about.sink)]:
                 del self._finals[told]
         elif what == "crash" and about and who is not None:
