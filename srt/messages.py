@@ -482,8 +482,8 @@ class PaneParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Put(Message, frozen=True, array_like=True):
     """One whole window. revision: (epoch, node, n). digest: of its rows. covers: event times it speaks for (a control line may
     cut it). status "open", "final", "revised"; or "withdrawn", without rows: the schedule has changed, and what was told of that
-    window of that version is no result any more. panes: for a sink that stores states instead of rows, the panes that end with this
-    window and not with an earlier one. left_out: rows that are not told, of a window that is too large for that."""
+    window of that version is no result any more. panes: for a sink that stores states instead of rows, the panes that end with
+    this window and not with an earlier one. left_out: rows that are not told, of a window that is too large for that."""
 
     job: JobId
     ballot: Ballot
