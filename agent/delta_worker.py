@@ -206,7 +206,7 @@ class DeltaWorker:
                 return self._control(message, now)
             case Welcome():
                 return self._welcome(message, now)
-            case Farewell() if message.worker == self._me:
+            case Farewell() if message.worker == self._me and self.state is State.PARTING:  # not a former life's
                 self._end()
             case Stop() if message.ballot >= self._ballot:
                 self._end()
