@@ -52,7 +52,7 @@ class StateError(ElfError):
 
 
 class PeerError(ElfError):
-    """Another node or a child process broke the protocol, or died. `evidence`: what proves it to who is blamed, if there is any."""
+    """Another node or a child process broke the protocol, or died. `evidence`: what proves it to whom it concerns, if any."""
 
     evidence = b""
 

@@ -126,6 +126,7 @@ class DeltaWorker:
         "_lanes_wanted",
         "_learned",
         "_leaving",
+        "_left_out_us",
         "_me",
         "_out",
         "_p",
@@ -158,6 +159,7 @@ class DeltaWorker:
         self._learned: Ballot = NO_BALLOT  # of the master whose schedule this is
         self._proven: Ballot = NO_BALLOT  # of the master that has committed a bundle which was cut for it
         self._since_us: Micros = 0
+        self._left_out_us: Micros = 0  # of what is being read
         self._at: dict[Slot, Position] = {}  # where reading goes on
         self._lanes: dict[int, Lane] = {}
         self._lanes_told: tuple[Ballot, int] = (NO_BALLOT, 0)  # under which schedule a Welcome told them
@@ -206,8 +208,8 @@ class DeltaWorker:
                 return self._control(message, now)
             case Welcome():
                 return self._welcome(message, now)
-            case Farewell() if message.worker == self._me and self.state is State.PARTING:  # not a former life's
-                self._end()
+            case Farewell() if message.worker == self._me and self.state is State.PARTING:
+                self._end()  # otherwise it is for a former life
             case Stop() if message.ballot >= self._ballot:
                 self._end()
         return []
@@ -319,6 +321,7 @@ class DeltaWorker:
             return []
         self._request += 1
         self._reading = lane
+        self._left_out_us = self._since_us
         self._cut_at = None
         positions = {slot: position for slot, position in self._at.items() if slot[2] == lane}
         number = _number(self.schedule)
@@ -374,6 +377,7 @@ class DeltaWorker:
             {self._me: self._watermark} if lagging else {},
             cut.parts,
             ballot=self._ballot,
+            since_us=self._left_out_us,
         )
         if not self._kept:
             self._heard_at = now
@@ -435,6 +439,8 @@ class DeltaWorker:
         self._learn(split.ballot, split.schedule)
         positions = {slot: position for slot, position in split.positions if slot[0] == self._me}
         effects = self._moved(split)
+        # Its log may retain more than the one for which was read so far.
+        self._since_us = min(self._since_us, split.since_us)
         if in_log(bundle.contributions, positions):
             return effects + self._committed((split.id,), now, split.ballot)
         if not positions and bundle.schedule == _number(self.schedule):

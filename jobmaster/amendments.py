@@ -73,7 +73,8 @@ class Amendments:
         number = next_number(self.ballot, ahead.schedule)
         lane_us = lane_from(ahead.schedule, ahead.shapes, self.reread_from(line_us))
         if ahead.is_whole:
-            lane_us = max(lane_us, min(line_us, ahead.retained_us))  # logs of all times that it counts are not there
+            # Logs of all times that it counts are not there.
+            lane_us = max(lane_us, min(line_us, ahead.retained_us))
         line = Line(number, last.digest, line_us, last.plan)
         self._index = self._log.enter(ControlEntry(line, lane_us, self.rank))
         self.announce()

@@ -41,7 +41,7 @@ class Serve(Entry, frozen=True, array_like=True, tag="serve"):
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     """A bundle, each contribution at the committed place: rows are merged and positions move, in one step.
 
-    promises: its watermarks count.
+    promises: its watermarks count. since_us: lines before it were left out.
     """
 
     schedule: int
@@ -50,6 +50,7 @@ class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     lagging: dict[NodeId, Micros]
     parts: dict[str, Part]
     promises: bool = True
+    since_us: Micros = 0
 
     @property
     def nbytes(self) -> int:

@@ -238,7 +238,8 @@ class _Group:
             lagging.update(run.entry.lagging)
         last = self._runs[-1].entry
         parts = merge_parts([run.entry.parts for run in self._runs])
-        entry = Accept(last.schedule, self._spans, last.watermark, lagging, parts, promises=False)
+        since_us = max(run.entry.since_us for run in self._runs)
+        entry = Accept(last.schedule, self._spans, last.watermark, lagging, parts, False, since_us)
         return Run(entry, entry.nbytes, fixed=False)
 
 
@@ -300,6 +301,7 @@ class Offering:
             entry.lagging,
             entry.parts,
             again=True,
+            since_us=entry.since_us,
         )
         self._sent[id] = bundle, entry.nbytes
         self._sent_bytes += entry.nbytes

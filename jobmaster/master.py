@@ -242,7 +242,7 @@ class Master:
             self.log.after_log(self._commit, child, bundle.id)
         elif fit is Fit.MIXED:
             self._split(child, bundle, self.ahead.misfits(bundle.contributions))
-        elif not self._is_sound(child, bundle) or not self.ahead.rows_belong(bundle.schedule, bundle.parts):
+        elif not (self._is_sound(child, bundle) and self._rows_count(bundle)):
             self._split(child, bundle, list(bundle.contributions)[:SPLIT_POSITIONS_MAX])
         elif fit is Fit.FITS and self.log.has_room:
             self._accept(child, bundle)
@@ -266,6 +266,15 @@ class Master:
             self._doubt(child, "promises of workers that are not in it")
             return False
         return True
+
+    def _rows_count(self, bundle: Bundle) -> bool:
+        """Its rows are those that this log wants: of versions in force, and all of them."""
+        return self.has_all_rows(bundle) and self.ahead.rows_belong(bundle.schedule, bundle.parts)
+
+    def has_all_rows(self, bundle: Bundle) -> bool:
+        """Rule 8*: lines before the oldest retained pane are left out, and of two logs one may retain more than the other: what a
+        worker left out for another master may count here."""
+        return bundle.since_us <= self.ahead.reread_us
 
     def _doubt(self, child: NodeId, what: str) -> None:
         text = (
@@ -300,6 +309,7 @@ class Master:
             bundle.lagging,
             parts,
             self.promises(bundle),
+            bundle.since_us,
         )
         self.log.enter(entry, bundle_bytes(bundle))
         self.log.after_log(self._commit, child, bundle.id)
@@ -334,7 +344,8 @@ class Master:
         unknown = [slot for slot in slots if state.position(slot) is None]
         lost = {slot[0] for slot in unknown if state.place(slot, bundle.contributions[slot]) is Place.AHEAD}
         told = tuple((slot, position) for slot, position in at if slot[0] not in lost)
-        self._out.append(Post(child, Split(self.job, self.ballot, bundle.id, state.schedule, told)))
+        split = Split(self.job, self.ballot, bundle.id, state.schedule, told, state.reread_us)
+        self._out.append(Post(child, split))
 
     # ---- workers ----
 

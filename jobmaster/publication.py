@@ -645,7 +645,9 @@ class Publication:
             return self.state.positions.since_us
         known = self.state.finals.keys() | self._before
         behind = [start + shape.slide_us for of, start in known if of == version]
-        unfinal = {start for start in self._unfinal.get(version, set()) if (version, start) not in self._before}
+        unfinal = {
+            start for start in self._unfinal.get(version, set()) if (version, start) not in self._before
+        }
         low = min(unfinal, default=now - now % shape.slide_us)
         return min(low, max(behind)) if behind else low
 

@@ -41,7 +41,8 @@ Record = tuple[Ballot, tuple[tuple[Window, Revision, int, bool], ...]]
 """A line of the ledger on disk: the fence, and entries that are new (or all of them, when it replaces), each with whether it is
 open."""
 NO_REVISION: Revision = (0, b"", 0)
-ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000  # past the one, the oldest are forgotten down to the other: sorting is rare
+ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000
+"""Past the one, the oldest are forgotten down to the other: sorting is rare."""
 ENTRIES_TOLD_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
 
 

@@ -49,6 +49,7 @@ class OpenBundle:
         "_lagging",
         "_parts",
         "_schedule",
+        "_since_us",
         "_watermark",
         "feeders",
         "nbytes",
@@ -70,6 +71,7 @@ class OpenBundle:
         self._watermark = NO_WATERMARK
         self._schedule = 0
         self._ballot = NO_BALLOT
+        self._since_us = 0
         self._added = 0  # bytes since rows were last merged
 
     def __bool__(self) -> bool:
@@ -102,12 +104,14 @@ class OpenBundle:
             self._contributions = bundle.contributions
             self._lagging = bundle.lagging
             self._watermark = bundle.watermark
+            self._since_us = bundle.since_us
         else:
             self._contributions = self._union(bundle.contributions)
             if bundle.lagging:
                 self._lagging = {**self._lagging, **bundle.lagging}
             self._watermark = min(self._watermark, bundle.watermark)
             self._ballot = min(self._ballot, bundle.ballot)
+            self._since_us = max(self._since_us, bundle.since_us)
         self.feeders.append(Feeder(child, bundle.id, bundle.contributions))
         self._parts.append(bundle.parts)
         size = bundle_bytes(bundle)
@@ -146,6 +150,7 @@ class OpenBundle:
             self._lagging,
             parts,
             ballot=self._ballot,
+            since_us=self._since_us,
         )
 
     def check(self) -> None:
@@ -182,6 +187,7 @@ def again(bundle: Bundle, id: BundleId) -> Bundle:
         bundle.parts,
         True,
         bundle.ballot,
+        bundle.since_us,
     )
 
 

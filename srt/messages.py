@@ -223,7 +223,7 @@ class Goodbye(Message, frozen=True, array_like=True, gc=False):
     job: JobId
     worker: NodeId
     until_us: Micros
-    incarnation: Count = 0
+    incarnation: Life = 0
     ballot: Ballot = NO_BALLOT
 
 
@@ -299,7 +299,8 @@ class Bundle(Message, frozen=True, array_like=True):
     one (a joiner's backlog must not hold the others). schedule: number of the schedule that cut the rows. again: it was
     sent once before; forward it, never merge it. ballot: of the master that its workers had heard of when it was cut
     (the lowest of them): to another master the watermarks promise nothing, since it may lack files that this one had
-    committed to their ends.
+    committed to their ends. since_us: lines before it were left out (the highest of its workers'): a master that retains more
+    cannot take it.
     """
 
     job: JobId
@@ -311,6 +312,7 @@ class Bundle(Message, frozen=True, array_like=True):
     parts: dict[str, Part]
     again: bool = False
     ballot: Ballot = NO_BALLOT
+    since_us: Micros = 0
 
 
 class Commit(Message, frozen=True, array_like=True, gc=False):
@@ -324,7 +326,8 @@ class Commit(Message, frozen=True, array_like=True, gc=False):
 class Split(Message, frozen=True, array_like=True, gc=False):
     """Down, hop by hop: that bundle cannot be accepted as one. Resend what went into it apart; a lone worker reads again.
 
-    positions: the committed ones of the slots that did not fit (absent: the master knows no such file).
+    positions: the committed ones of the slots that did not fit (absent: the master knows no such file). since_us: lines before
+    it are left out, as in `Welcome`.
     """
 
     job: JobId
@@ -332,6 +335,7 @@ class Split(Message, frozen=True, array_like=True, gc=False):
     id: BundleId
     schedule: Schedule
     positions: tuple[tuple[Slot, Position], ...]
+    since_us: Micros = 0
 
 
 class Resend(Message, frozen=True, array_like=True, gc=False):

@@ -39,7 +39,7 @@ _LOST = {
     int(zmq.Event.DISCONNECTED): "the connection was lost",
     int(zmq.Event.CLOSED): "nobody listens there",
     int(zmq.Event.CLOSE_FAILED): "the connection was lost",
-    int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL): "it did not answer; is it stopped, no elf agent, or of other security?",
+    int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL): "it did not answer; is it stopped, or no elf agent?",
     int(
         zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     ): "it did not answer as an elf agent with that key; security or key may differ",

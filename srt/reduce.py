@@ -51,6 +51,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.srt.bundles import Feeder, OpenBundle, again, check_union, in_log
 from elf.srt.effects import Effect, Post
@@ -234,7 +235,7 @@ class Reducer:
             elif verdict is Commit:
                 self._answer(feeder.child, Commit(self._job, split.ballot, (feeder.id,)), effects)
             else:
-                down = Split(self._job, split.ballot, feeder.id, split.schedule, split.positions)
+                down = replace(split, id=feeder.id)
                 self._answer(feeder.child, down, effects)
         for child, ids in apart.items():
             self._answer(child, Resend(self._job, tuple(ids)), effects)

@@ -34,9 +34,7 @@ NEIGHBOURS_MAX = 512
 TICK_S = 1.0
 RECHECK_TICKS = 30
 """An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
-_BULK = frozenset(
-    (m.Frame, m.Put, m.PutPart, m.Shown, m.ShownPart, m.GossipItems, m.Welcome, m.LedgerTell)
-)
+_BULK = frozenset((m.Frame, m.Put, m.PutPart, m.Shown, m.ShownPart, m.GossipItems, m.Welcome, m.LedgerTell))
 
 
 class Transport:

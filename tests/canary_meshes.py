@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -226,3 +227,9 @@ def divided(seed: int) -> s.Scenario:
     ]
     parameters = msgspec.structs.replace(s.QUICK, replicas=3, hold_us_max=1_500 * MS)
     return mesh(seed, faults, jobs=(job,), parameters=parameters, trouble_us=at + 8 * SECOND)
+
+
+def retention(seed: int) -> s.Scenario:
+    """Two logs of which one has retired what the other retains: rare enough that the seed in which it came up is kept."""
+    assert seed == 0
+    return s.decode((Path(__file__).parent / "golden_simulator" / "third-173.json").read_bytes())

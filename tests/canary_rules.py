@@ -398,6 +398,12 @@ CANARIES = (
         *(meshes.rivals, range(3)),
     ),
     Canary(
+        "8: a log that retains more takes nothing that leaves its lines out",
+        "it takes that",
+        *(Master, "has_all_rows", always(True)),
+        *(meshes.retention, range(1)),
+    ),
+    Canary(
         "Sinks: the ledger refuses lower ballots",
         "it takes them",
         *(Ledger, "_is_fenced_off", always(False)),

@@ -226,7 +226,7 @@ def test_a_change_of_a_job_comes_from_the_parent_only(kind: type[m.Stop | m.Cont
     assert seat.worker is not None
     before = seat.worker.schedule, seat.succession.highest
     ballot = (master.ballot[0] + 1, liar.id)
-    word = m.Stop(JOB, ballot) if kind is m.Stop else m.Control(JOB, ballot, (m.Line(99, b"v" * 16, 0, b""),))
+    word = m.Stop(JOB, ballot) if kind is m.Stop else m.Control(JOB, ballot, (m.Line(99, "v" * 16, 0, b""),))
     mesh.world._perform(victim, node.receive(liar.id, word, mesh.world.clock(victim)))
     assert seat.worker.state is State.FOLLOWING
     assert (seat.worker.schedule, seat.succession.highest) == before

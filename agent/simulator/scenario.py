@@ -206,8 +206,6 @@ class _More:
         if rng.random() < 0.45:
             faults += [self._sink_crash(sinks) for _ in range(rng.choice((1, 2)))]
         keep_us = rng.choice((KEEP_US, KEEP_US, 2 * SECOND, 5 * SECOND))
-        if self._has_two_logs():
-            keep_us = KEEP_US
         hold_us = rng.choice((plain.parameters.hold_us_max, 500 * MS, 1500 * MS))
         return msgspec.structs.replace(
             plain,
@@ -215,13 +213,6 @@ class _More:
             jobs=tuple(msgspec.structs.replace(job, keep_us=keep_us) for job in plain.jobs),
             parameters=msgspec.structs.replace(plain.parameters, hold_us_max=hold_us),
             sinks=sinks,
-        )
-
-    def _has_two_logs(self) -> bool:
-        """Whether one log may be further past retention than the one that wins: a known gap, since a worker that one has welcomed
-        leaves out what that one no longer retains, when it reads again for the other."""
-        return any(
-            isinstance(fault, Cut) or (isinstance(fault, Crash) and fault.wipe) for fault in self.plain.faults
         )
 
     def _at(self) -> int:

@@ -138,7 +138,9 @@ class VirtualSource:
         cuts = sorted({*cuts, *breaks})
         number = np.searchsorted(cuts, written, side="right")
         lingers = (number > 0) & (rng.random(len(written)) < 0.3)
-        since = written - np.array([start_us, *cuts])[number]
+        began = np.array([start_us, *cuts])[number]
+        lingers &= ~np.isin(began, breaks)  # nobody appends to a file that is cut
+        since = written - began
         number = np.where(lingers & (since < traffic.linger_us), number - 1, number)
         files = []
         for n, created in enumerate([start_us, *cuts]):
@@ -228,10 +230,12 @@ class VirtualSource:
         gaps: list[Slot],
     ) -> bool:
         """A file that is not there any more, of which lines from `first` on are wanted; whether nobody looks for it any longer.
-        One that was read to its end has lost nothing."""
+        One that was read to its end has lost nothing, once nobody appends to it."""
         at = read.positions.get(slot)
         end = file.lines_at(now_us) if not read.lane else read.ends[slot] // LINE_BYTES
-        is_whole = first >= end
+        is_over = read.lane or file.given_up_us == file.gone_us
+        is_over = is_over or (file.closed_us is not None and file.closed_us <= now_us)
+        is_whole = first >= end and is_over
         if at is None and not read.lane and (is_whole or not self.is_noted(file)):
             return True
         first = min(first, end)
