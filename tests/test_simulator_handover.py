@@ -61,7 +61,7 @@ def test_lines_whose_files_are_gone_come_from_the_master_that_lost(seed: int, ch
 def test_in_a_long_partition_they_are_joined() -> None:
     """Here as bytes, too."""
     scenario, side = parted(0, children=2, deleted=True)
-    parameters = msgspec.structs.replace(scenario.parameters, handover_bytes_max=15_000)
+    parameters = msgspec.structs.replace(scenario.parameters, handover_bytes_max=20_000)
     with patch.object(handover, "joined", wraps=handover.joined) as joined:
         lost = lost_lines(msgspec.structs.replace(scenario, parameters=parameters), side, coded=True)
     assert joined.called
