@@ -29,6 +29,7 @@ from elf.jobmaster.master import Master
 from elf.jobmaster.succession import Role, Serve, StepDown, Succession
 from elf.jobmaster.told_schedule import ToldSchedule, decode_schedule, schedule_item
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
@@ -47,7 +48,7 @@ Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
 _LOG = {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover}
-_LEDGER = {m.LedgerTell, m.PutTell, m.PartTell}
+_LEDGER = {r.LedgerTell, r.PutTell, r.PartTell}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """What goes through reducer and worker only, unless it tells a ballot that is news."""
 
@@ -357,7 +358,7 @@ class JobSeat:
     def _on_hello(self, source: NodeId, message: m.Hello, now: int) -> list[Effect]:
         return self.master.hello(message, now) if self.master is not None else []
 
-    def _on_watch(self, source: NodeId, message: m.Watch, now: int) -> list[Effect]:
+    def _on_watch(self, source: NodeId, message: r.Watch, now: int) -> list[Effect]:
         return self.master.watch(message, now) if self.master is not None else []
 
     def _on_tree_ask(self, source: NodeId, message: m.TreeAsk, now: int) -> list[Effect]:
@@ -493,6 +494,6 @@ _STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]]
     m.Farewell: JobSeat._on_worker,
     m.Hello: JobSeat._on_hello,
     m.Goodbye: JobSeat._on_goodbye,
-    m.Watch: JobSeat._on_watch,
+    r.Watch: JobSeat._on_watch,
     m.TreeAsk: JobSeat._on_tree_ask,
 }

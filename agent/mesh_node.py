@@ -38,6 +38,7 @@ from elf.cbt.budget import Budget
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, SourceColumns, decode_job, is_readable
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.effects import Effect, Notice, Read, Send
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
@@ -59,8 +60,8 @@ EARLY_MAX = 1_000
 
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
-_FOR_SINKS = (m.Put, m.PutPart, m.LedgerAsk)
-_FOR_OPERATORS = (m.Shown, m.ShownPart, m.WatchTell, m.TreeTell, m.StatusTell)
+_FOR_SINKS = (r.Put, r.PutPart, r.LedgerAsk)
+_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchTell, m.TreeTell, m.StatusTell)
 """What somebody at this host asked for."""
 
 

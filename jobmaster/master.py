@@ -59,7 +59,6 @@ from elf.sinks.result import Window
 from elf.srt.effects import Effect, Notice, Post, Send
 from elf.srt.ids import NodeId, short
 from elf.srt.messages import (
-    WITHDRAWN,
     Ballot,
     Bundle,
     BundleId,
@@ -67,19 +66,15 @@ from elf.srt.messages import (
     Control,
     Goodbye,
     Hello,
-    LedgerTell,
     Message,
     Micros,
-    PartTell,
     Position,
-    Put,
-    PutTell,
     Schedule,
     Slot,
     Split,
-    Watch,
 )
 from elf.srt.parameters import Parameters
+from elf.srt.results import WITHDRAWN, LedgerTell, PartTell, Put, PutTell, Watch
 from elf.srt.sizes import bundle_bytes
 
 SPLIT_POSITIONS_MAX = 64

@@ -27,8 +27,9 @@ from msgspec.structs import replace
 from elf.jobmaster.parcels import Parcel, put_bytes, whole
 from elf.srt.effects import Effect, Notice, Send
 from elf.srt.ids import JobId, NodeId, short
-from elf.srt.messages import Ballot, LedgerAsk, LedgerTell, Micros, PartTell, Put, PutPart, PutTell
+from elf.srt.messages import Ballot, Micros
 from elf.srt.parameters import Parameters
+from elf.srt.results import LedgerAsk, LedgerTell, PartTell, Put, PutPart, PutTell
 
 IN_FLIGHT_MAX = 16
 WINDOW_BYTES = 500

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from elf.errors import PeerError
 from elf.sinks.columns import ColumnRows
-from elf.srt.messages import PaneParts, Put
+from elf.srt.results import PaneParts, Put
 from elf.srt.squeeze import squeeze, unsqueeze
 from elf.srt.wire import MIB, decode, encode
 

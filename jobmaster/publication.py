@@ -33,8 +33,9 @@ from elf.jobmaster.window_rule import Coverage, Roster
 from elf.jobmaster.windows import Publisher, lines_of, starts_of
 from elf.sinks.result import Lines, Window
 from elf.srt.ids import JobId
-from elf.srt.messages import NO_ROWS, WITHDRAWN, Ballot, Micros, PaneParts, Put
+from elf.srt.messages import Ballot, Micros
 from elf.srt.parameters import Parameters
+from elf.srt.results import NO_ROWS, WITHDRAWN, PaneParts, Put
 
 
 class Ready(msgspec.Struct, frozen=True):

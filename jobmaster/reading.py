@@ -15,7 +15,8 @@ import msgspec
 
 from elf.sinks.columns import CHUNK_ROWS
 from elf.sinks.result import Lines
-from elf.srt.messages import Micros, PaneParts
+from elf.srt.messages import Micros
+from elf.srt.results import PaneParts
 
 STEP_BYTES = 4 << 20
 """Of rows as they lie in panes: 30,000 groups of a few columns."""

@@ -15,7 +15,8 @@ from elf.jobmaster.plan import decode
 from elf.jobmaster.recipe import recipe
 from elf.jobmaster.state import KeptValues, state_columns
 from elf.sinks.result import Lines, PaneState, StateColumn, StateValues
-from elf.srt.messages import WITHDRAWN, Micros, PaneParts, Put
+from elf.srt.messages import Micros
+from elf.srt.results import WITHDRAWN, PaneParts, Put
 
 PART_BYTES_MAX = 64 << 20
 """Of a part unpacked: 16,384 groups and members of 4 KiB."""

@@ -33,8 +33,9 @@ from elf.jobmaster.outbox import LATER, READ_US
 from elf.jobmaster.parcels import Parcel, put_bytes, rows_bytes
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import Ballot, Micros, Put, Shown, ShownPart, Watch, WatchTell
+from elf.srt.messages import Ballot, Micros
 from elf.srt.parameters import Parameters
+from elf.srt.results import Put, Shown, ShownPart, Watch, WatchTell
 
 WATCHERS_MAX = 64
 """Of one job, each with 8 MiB on the way at most."""

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from elf.srt.effects import Effect, Notice, Send, Write
 from elf.srt.ids import ID_BYTES
-from elf.srt.messages import NO_BALLOT, Ballot, LedgerAsk, LedgerTell, Message, Micros, Put, PutPart, PutTell
+from elf.srt.messages import NO_BALLOT, Ballot, Message, Micros
+from elf.srt.results import LedgerAsk, LedgerTell, Put, PutPart, PutTell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,6 +13,7 @@ from typing import Any
 from elf.srt import messages as m
 from elf.srt.messages import Bundle, Message, Schedule
 from elf.srt.partial import Part
+from elf.srt.results import LedgerTell, PaneParts, Put, PutPart, Shown, ShownPart
 
 MESSAGE_BYTES = 100
 """Most messages: a frame of a link and its own head, a job, a ballot, a few numbers."""
@@ -64,7 +65,7 @@ def _plans(schedule: Schedule) -> int:
     return sum(len(line.plan) + MESSAGE_BYTES // 4 for line in schedule)
 
 
-def _panes(panes: Sequence[m.PaneParts]) -> int:
+def _panes(panes: Sequence[PaneParts]) -> int:
     return sum(MESSAGE_BYTES + sum(len(part) for part, _ in pane.parts) for pane in panes)
 
 
@@ -94,11 +95,11 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     ),
     m.Adopt: lambda a: _NODE_BYTES * len(a.path),
     m.Path: lambda p: _NODE_BYTES * len(p.path),
-    m.LedgerTell: lambda t: 2 * ID_BYTES * len(t.entries),
-    m.Put: lambda p: MESSAGE_BYTES + _ROW_BYTES * len(p.rows) + _panes(p.panes),
-    m.Shown: lambda s: size_of(s.put),
-    m.PutPart: lambda p: len(p.payload),
-    m.ShownPart: lambda s: len(s.payload),
+    LedgerTell: lambda t: 2 * ID_BYTES * len(t.entries),
+    Put: lambda p: MESSAGE_BYTES + _ROW_BYTES * len(p.rows) + _panes(p.panes),
+    Shown: lambda s: size_of(s.put),
+    PutPart: lambda p: len(p.payload),
+    ShownPart: lambda s: len(s.payload),
     m.TreeTell: lambda t: _NODE_BYTES * len(t.children),
     m.Piece: lambda p: len(p.payload) - MESSAGE_BYTES // 2,
 }

@@ -17,6 +17,7 @@ from time import monotonic
 
 from elf.errors import ConfigError, PeerError
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.addresses import Address, key_text, parse_address
 from elf.srt.effects import Notice
 from elf.srt.entrance import Entrance
@@ -34,7 +35,7 @@ NEIGHBOURS_MAX = 512
 TICK_S = 1.0
 RECHECK_TICKS = 30
 """An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
-_BULK = frozenset((m.Frame, m.Put, m.PutPart, m.Shown, m.ShownPart, m.GossipItems, m.Welcome, m.LedgerTell))
+_BULK = frozenset((m.Frame, r.Put, r.PutPart, r.Shown, r.ShownPart, m.GossipItems, m.Welcome, r.LedgerTell))
 
 
 class Transport:

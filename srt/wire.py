@@ -2,11 +2,12 @@
 
     message = "ELFM" version(1) kind(1) body
 
-The body is a MessagePack array of the message's fields in their order (`srt/messages.py`). Where fields have a better form, it
-is an array of the message without them, and these: contributions as a roster's section (`srt/roster_codec.py`), rows as frames
-(`cbt/frame.py`), finished rows with their types (`srt/result_rows.py`), entries and states of a log as their owner says
-(`LogForm`). A message within a message is bytes of this same layout. Fields may be added at the end, with a default: older
-bytes lack them, older readers skip them. Everything else is another version, and no other version is read.
+The body is a MessagePack array of the message's fields in their order (`srt/messages.py`, `srt/results.py`). Where fields have
+a better form, it is an array of the message without them, and these: contributions as a roster's section
+(`srt/roster_codec.py`), rows as frames (`cbt/frame.py`), finished rows with their types (`srt/result_rows.py`), entries and
+states of a log as their owner says (`LogForm`). A message within a message is bytes of this same layout. Fields may be added at
+the end, with a default: older bytes lack them, older readers skip them. Everything else is another version, and no other
+version is read.
 
 Decoding checks types, ranges, lengths, counts and order before anybody sees a message; what it may take is bounded by the
 kind of message. `Encoder` and `Decoder` hold the rosters of one direction of one link; `encode` and `decode` are for
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 
 from elf.errors import PeerError
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.ids import ID_BYTES, JobId, NodeId
 from elf.srt.messages import Ballot, Bundle, Count, Message, Schedule
 from elf.srt.part_codec import WireParts, pack_parts, unpack_parts
@@ -91,22 +93,22 @@ KINDS = (
     Kind(54, m.StateTell, SMALL),
     Kind(55, m.Fetch, SMALL),
     Kind(56, m.Handover, SMALL),
-    Kind(60, m.LedgerAsk, SMALL),
-    Kind(61, m.LedgerTell, MIB),  # 5,000 entries of 60 bytes
-    Kind(62, m.Put, 64 * MIB),
-    Kind(63, m.PutTell, SMALL),
-    Kind(64, m.PutPart, 64 * MIB + SMALL),  # of frame_bytes_max, unless one part of a pane is larger
-    Kind(65, m.PartTell, SMALL),
+    Kind(60, r.LedgerAsk, SMALL),
+    Kind(61, r.LedgerTell, MIB),  # 5,000 entries of 60 bytes
+    Kind(62, r.Put, 64 * MIB),
+    Kind(63, r.PutTell, SMALL),
+    Kind(64, r.PutPart, 64 * MIB + SMALL),  # of frame_bytes_max, unless one part of a pane is larger
+    Kind(65, r.PartTell, SMALL),
     Kind(70, m.Frame, MIB),  # a piece of 512 KiB
     Kind(71, m.Piece, MIB),
-    Kind(80, m.Watch, SMALL),
-    Kind(81, m.WatchTell, SMALL),
-    Kind(82, m.Shown, 64 * MIB + SMALL),
+    Kind(80, r.Watch, SMALL),
+    Kind(81, r.WatchTell, SMALL),
+    Kind(82, r.Shown, 64 * MIB + SMALL),
     Kind(83, m.TreeAsk, SMALL),
     Kind(84, m.TreeTell, SMALL),
     Kind(85, m.StatusAsk, SMALL),
     Kind(86, m.StatusTell, SMALL),
-    Kind(87, m.ShownPart, 64 * MIB + SMALL),
+    Kind(87, r.ShownPart, 64 * MIB + SMALL),
 )
 BY_TYPE = {kind.type: kind for kind in KINDS}
 BY_NUMBER = {kind.number: kind for kind in KINDS}
@@ -163,7 +165,7 @@ class FrameForm(msgspec.Struct, frozen=True, array_like=True):
 class PutForm(msgspec.Struct, frozen=True, array_like=True):
     """A `Put` without its rows, and they."""
 
-    rest: m.Put
+    rest: r.Put
     rows: WireRows
 
 
@@ -180,8 +182,8 @@ FORM_TYPES: dict[type[Message], type[msgspec.Struct]] = {
     m.Install: InstallForm,
     m.Routed: RoutedForm,
     m.Frame: FrameForm,
-    m.Put: PutForm,
-    m.Shown: ShownForm,
+    r.Put: PutForm,
+    r.Shown: ShownForm,
 }
 _encoder = msgspec.msgpack.Encoder()
 
@@ -244,11 +246,11 @@ class Encoder:
             raise ValueError(f"{type(message).__name__}: it goes into no other message")
         return self.encode(message)
 
-    def _put(self, put: m.Put) -> PutForm:
+    def _put(self, put: r.Put) -> PutForm:
         return PutForm(replace(put, rows=()), pack_rows(put.rows))
 
-    def _shown(self, shown: m.Shown) -> ShownForm:
-        if type(shown.put) is not m.Put:
+    def _shown(self, shown: r.Shown) -> ShownForm:
+        if type(shown.put) is not r.Put:
             raise ValueError("Shown: something else than a window")
         return ShownForm(shown.job, shown.number, shown.place, self.encode(shown.put))
 
@@ -337,15 +339,15 @@ class Decoder:
             raise PeerError("message: an envelope in another one")
         return self.decode(data)
 
-    def _put(self, form: PutForm) -> m.Put:
+    def _put(self, form: PutForm) -> r.Put:
         if form.rest.rows:
             raise PeerError("Put: rows at two places")
         return replace(form.rest, rows=unpack_rows(form.rows))
 
-    def _shown(self, form: ShownForm) -> m.Shown:
-        if kind_of(form.put).type is not m.Put:
+    def _shown(self, form: ShownForm) -> r.Shown:
+        if kind_of(form.put).type is not r.Put:
             raise PeerError("Shown: something else than a window")
-        return m.Shown(form.job, form.number, form.place, self.decode(form.put))
+        return r.Shown(form.job, form.number, form.place, self.decode(form.put))
 
     @property
     def _form(self) -> LogForm:
@@ -363,8 +365,8 @@ _FORMS: dict[
     m.Install: (Encoder._install, Decoder._install),
     m.Routed: (Encoder._routed, Decoder._routed),
     m.Frame: (Encoder._frame, Decoder._frame),
-    m.Put: (Encoder._put, Decoder._put),
-    m.Shown: (Encoder._shown, Decoder._shown),
+    r.Put: (Encoder._put, Decoder._put),
+    r.Shown: (Encoder._shown, Decoder._shown),
 }
 
 
@@ -453,7 +455,7 @@ _CHECKS: tuple[tuple[Any, Callable[[Any], None]], ...] = (
     (Schedule, check_schedule),
 )
 _checks: dict[type, tuple[tuple[str, Callable[[Any], None]], ...]] = {
-    m.LedgerTell: (("fence", _check_second), ("entries", _check_told)),
+    r.LedgerTell: (("fence", _check_second), ("entries", _check_told)),
 }
 
 

@@ -22,7 +22,6 @@ from elf.srt.messages import (
     BundleId,
     Commit,
     Hello,
-    Put,
     Schedule,
     Slot,
     Span,
@@ -30,6 +29,7 @@ from elf.srt.messages import (
     Welcome,
 )
 from elf.srt.partial import merge_parts
+from elf.srt.results import Put
 from tests.master_rig import CHILD, SINK, T0, Rig, parts_of, spec_of
 from tests.mesh_lines import SECOND, LogLine, plan_of, told, version_of, window_of
 

@@ -15,20 +15,10 @@ from elf.jobmaster.schedule import in_force, number_of, plan_of
 from elf.sinks.ledger import Ledger
 from elf.srt.effects import Effect, Post, Send
 from elf.srt.ids import NodeId
-from elf.srt.messages import (
-    Ballot,
-    Bundle,
-    Commit,
-    Control,
-    Put,
-    Schedule,
-    Slot,
-    Span,
-    Split,
-    Welcome,
-)
+from elf.srt.messages import Ballot, Bundle, Commit, Control, Schedule, Slot, Span, Split, Welcome
 from elf.srt.parameters import Parameters
 from elf.srt.partial import Part
+from elf.srt.results import Put
 from tests.mesh_lines import SECOND, LogLine, part_of, version_of
 from tests.mesh_lines import plan_of as query
 

@@ -34,7 +34,7 @@ from elf.agent.mesh import words as w
 from elf.agent.mesh.control import SOCKET, Control
 from elf.errors import ElfError
 from elf.srt import wire
-from elf.srt.messages import Put
+from elf.srt.results import Put
 
 FAST = {
     "flush": "60ms",

@@ -18,7 +18,7 @@ from elf.agent.simulator.world import Actor
 from elf.jobmaster.job_log import Promise
 from elf.srt.effects import Notice
 from elf.srt.ids import JobId
-from elf.srt.messages import Put
+from elf.srt.results import Put
 
 SECOND = 1_000_000
 SPAN_US = s.QUICK.disk_us_max

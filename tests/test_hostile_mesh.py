@@ -16,6 +16,7 @@ from elf.errors import PeerError
 from elf.jobmaster.log_codec import LOG
 from elf.jobmaster.master import Master
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.effects import Notice
 from elf.srt.ids import NodeId, job_id, node_id
 from elf.srt.messages import CLOSED, COUNT_MAX, FIRST, LIFE_MAX, Bundle, Message, Slot, Span
@@ -289,7 +290,7 @@ def test_no_message_of_a_certified_agent_ends_another(seed: int) -> None:
         actor = rng.choice(mesh.actors)
         source = rng.choice([each.id for each in mesh.actors if each is not actor])
         made = adapted(message(rng.choice(kinds), rng), mesh, source, rng)
-        if isinstance(made, m.Hello | m.TreeJoin | m.Goodbye | m.Watch | m.TreeAsk) and rng.random() < 0.5:
+        if isinstance(made, m.Hello | m.TreeJoin | m.Goodbye | r.Watch | m.TreeAsk) and rng.random() < 0.5:
             made = m.Routed(JOB, source, made)
         try:
             came = decode(encode(made, LOG), LOG)

@@ -15,8 +15,9 @@ from elf.jobmaster.outbox import Outbox
 from elf.jobmaster.parcels import Parcel, fragment_of, panes_bytes, put_bytes, rows_bytes, whole
 from elf.sinks.ledger import Ledger
 from elf.srt.effects import Effect, Notice, Send
-from elf.srt.messages import Ballot, Message, PaneParts, PartTell, Put, PutPart
+from elf.srt.messages import Ballot, Message
 from elf.srt.parameters import Parameters
+from elf.srt.results import PaneParts, PartTell, Put, PutPart
 from elf.srt.wire import decode, encode
 
 JOB, SINK, A, B = b"J" * 16, b"S" * 16, b"A" * 16, b"B" * 16

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from elf.sinks.ledger import ENTRIES_TOLD_MAX, Ledger
 from elf.srt.effects import Effect, Notice, Send, Write
-from elf.srt.messages import Ballot, LedgerAsk, LedgerTell, Message, Put, PutTell
+from elf.srt.messages import Ballot, Message
+from elf.srt.results import LedgerAsk, LedgerTell, Put, PutTell
 
 JOB = bytes(16)
 A, B = b"a" * 16, b"b" * 16

@@ -7,21 +7,9 @@ import pytest
 
 from elf.jobmaster.entries import Accept, Add, Final, Retire
 from elf.jobmaster.job_spec import AgentAdvert
-from elf.srt.messages import (
-    CLOSED,
-    FIRST,
-    GAP,
-    Commit,
-    Control,
-    Farewell,
-    Goodbye,
-    Hello,
-    Position,
-    Put,
-    PutTell,
-    Welcome,
-)
+from elf.srt.messages import CLOSED, FIRST, GAP, Commit, Control, Farewell, Goodbye, Hello, Position, Welcome
 from elf.srt.partial import Part
+from elf.srt.results import Put, PutTell
 from tests.master_rig import BALLOT, CHILD, PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, part_of, plan_of, told, version_of, window_of
 

@@ -10,7 +10,8 @@ import pytest
 
 from elf.jobmaster.plan import Plan
 from elf.sinks.ledger import ENTRIES_KEPT, ENTRIES_MAX, Ledger
-from elf.srt.messages import CLOSED, FIRST, LedgerAsk, Put
+from elf.srt.messages import CLOSED, FIRST
+from elf.srt.results import LedgerAsk, Put
 from tests.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, plan_of, version_of
 

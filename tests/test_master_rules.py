@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from elf.jobmaster.job_spec import AgentAdvert
-from elf.srt.messages import CLOSED, FIRST, Control, Put
+from elf.srt.messages import CLOSED, FIRST, Control
+from elf.srt.results import Put
 from tests.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, plan_of, version_of
 

@@ -15,7 +15,7 @@ import pytest
 from elf.agent.mesh.control import Control
 from elf.agent.mesh.words import JobWatch, Told, Versions
 from elf.srt.ids import job_id
-from elf.srt.messages import Put
+from elf.srt.results import Put
 from elf.srt.security import Authority, Role
 from elf.srt.wire import decode
 from elf.typer_cli import main

@@ -18,8 +18,9 @@ from elf.jobmaster.job_state import JobState
 from elf.jobmaster.outbox import Outbox
 from elf.srt.effects import Read
 from elf.srt.events import Cut
-from elf.srt.messages import CLOSED, FIRST, GAP, Goodbye, Hello, LedgerTell, Welcome
+from elf.srt.messages import CLOSED, FIRST, GAP, Goodbye, Hello, Welcome
 from elf.srt.parameters import Parameters
+from elf.srt.results import LedgerTell
 from tests.master_rig import BALLOT, PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, plan_of, version_of
 

@@ -13,8 +13,9 @@ from elf.agent.simulator.run import Run
 from elf.jobmaster.parcels import rows_bytes
 from elf.sinks.ledger import Ledger
 from elf.srt.effects import Notice
-from elf.srt.messages import FIRST, LedgerAsk, Put
+from elf.srt.messages import FIRST
 from elf.srt.parameters import Parameters
+from elf.srt.results import LedgerAsk, Put
 from tests.master_rig import SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, plan_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from elf.jobmaster import publication, reading
 from elf.jobmaster.publication import Publication
-from elf.srt.messages import Put, Watch
+from elf.srt.results import Put, Watch
 from tests.master_rig import SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, LogLine, plan_of, told, window_of
 
@@ -113,7 +113,7 @@ def test_who_begins_to_watch_is_told_large_finals_that_are_read_again() -> None:
 
 
 def _shown() -> object:
-    from elf.srt.messages import Shown
+    from elf.srt.results import Shown
 
     return Shown(ME, 1, 1, Watch(ME, ME, 1, 0))
 

@@ -24,6 +24,7 @@ from elf.agent.simulator.world import EPOCH_US, PATHS
 from elf.jobmaster import master
 from elf.jobmaster.job_state import JobState
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.ids import node_id
 
 SECOND = 1_000_000
@@ -148,14 +149,14 @@ def oracle_of(*sources: VirtualSource) -> Oracle:
     return oracle
 
 
-def right_put(oracle: Oracle, start: int = EPOCH_US, **changes: Any) -> m.Put:
+def right_put(oracle: Oracle, start: int = EPOCH_US, **changes: Any) -> r.Put:
     """What a master would tell of a window of two seconds, at the end."""
     rows = [
         ((start, start + 2 * SECOND), key, hits, size)
         for key, (hits, size) in sorted(oracle.written(start, start + 2 * SECOND, ALWAYS).items())
     ]
     hits = sum(row[2] for row in rows)
-    put = m.Put(
+    put = r.Put(
         b"j" * 16, (1, b"n" * 16), "v", start, start + 2 * SECOND, (start, start + 2 * SECOND), "final",
         (1, b"n" * 16, 1), 0, 2, 2, (hits, hits, 0, 0), rows,
     )  # fmt: skip
@@ -186,7 +187,7 @@ def test_a_right_window_passes() -> None:
     assert oracle.unfinished(Log(put.job, m.NO_BALLOT, stretch), 20 * SECOND) == ""
 
 
-def first_row(put: m.Put, **changes: int) -> dict[str, Any]:
+def first_row(put: r.Put, **changes: int) -> dict[str, Any]:
     """Rows of which the first has other numbers, with line counters to match."""
     window, key, hits, size = put.rows[0]
     rows = [(window, key, hits + changes.get("hits", 0), size + changes.get("size", 0)), *put.rows[1:]]

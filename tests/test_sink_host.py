@@ -24,8 +24,8 @@ from elf.sinks.ledger import Ledger
 from elf.sinks.report import report
 from elf.srt.effects import Write
 from elf.srt.ids import job_id
-from elf.srt.messages import LedgerAsk, Put, PutPart
 from elf.srt.parameters import Parameters
+from elf.srt.results import LedgerAsk, Put, PutPart
 from elf.srt.wire import decode
 from elf.typer_cli import main
 from tests import lake_states

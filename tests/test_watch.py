@@ -14,8 +14,9 @@ from elf.agent.mesh.windows import BACK, NEVER, Watcher
 from elf.jobmaster import watchers as w
 from elf.jobmaster.watchers import Watchers
 from elf.srt.effects import Effect, Route, Send
-from elf.srt.messages import Ballot, Message, Put, Revision, Shown, Watch, WatchTell
+from elf.srt.messages import Ballot, Message, Revision
 from elf.srt.parameters import Parameters
+from elf.srt.results import Put, Shown, Watch, WatchTell
 
 JOB, ME, MASTER, NEXT = b"J" * 16, b"W" * 16, b"M" * 16, b"N" * 16
 PARAMETERS = Parameters()

@@ -16,6 +16,7 @@ from elf.errors import PeerError
 from elf.jobmaster.entries import Final
 from elf.jobmaster.log_codec import LOG
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt import sizes
 from elf.srt.messages import Message
 from elf.srt.partial import Part
@@ -35,7 +36,7 @@ def all_messages() -> set[type]:
             found |= {each} | below(each)
         return found
 
-    return {kind for kind in below(Message) if kind.__module__ == m.__name__}
+    return {kind for kind in below(Message) if kind.__module__ in (m.__name__, r.__name__)}
 
 
 def test_every_message_has_a_kind_and_a_number_of_its_own() -> None:
@@ -282,7 +283,7 @@ TYPICAL: dict[str, Message] = {
     ),
     "Held": m.Held(JOB, BALLOT, 12_345),
     "StateTell": m.StateTell(JOB, BALLOT, BALLOT, BALLOT, 12_345),
-    "Put of 20 rows": m.Put(
+    "Put of 20 rows": r.Put(
         JOB,
         BALLOT,
         "0123456789ab",
@@ -297,7 +298,7 @@ TYPICAL: dict[str, Message] = {
         (90_000, 90_000, 0, 0),
         tuple(((T0, T0 + 10_000_000), f"/page/{i}", i, 2_000 * i) for i in range(20)),
     ),
-    "PutTell": m.PutTell(JOB, BALLOT, "0123456789ab", T0, (3, ME, 9)),
+    "PutTell": r.PutTell(JOB, BALLOT, "0123456789ab", T0, (3, ME, 9)),
 }
 
 

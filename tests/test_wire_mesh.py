@@ -16,7 +16,8 @@ from elf.jobmaster.record_codec import RecordDecoder, RecordEncoder
 from elf.srt.effects import Effect, Write
 from elf.srt.ids import NodeId
 from elf.srt.link import Link
-from elf.srt.messages import Message, Put
+from elf.srt.messages import Message
+from elf.srt.results import Put
 from elf.srt.wire import Decoder, Encoder, decode, encode
 from tests.wire_values import same
 

@@ -33,7 +33,8 @@ from elf.sinks.ledger import Ledger
 from elf.sinks.parquet import ParquetSink
 from elf.sinks.report import report
 from elf.sinks.result import ColumnInfo, Lines, Window
-from elf.srt.messages import FIRST, NO_ROWS, WITHDRAWN, LedgerAsk, Line, PaneParts, Put, Shown
+from elf.srt.messages import FIRST, Line
+from elf.srt.results import NO_ROWS, WITHDRAWN, LedgerAsk, PaneParts, Put, Shown
 from tests import lake_states
 from tests.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, LogLine, part_of, plan_of, version_of

@@ -17,13 +17,14 @@ from elf.jobmaster.job_log import Base, More, Promise
 from elf.jobmaster.job_state import JobState, StateSnapshot
 from elf.jobmaster.plan import encode as encode_plan
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.effects import Write
 from elf.srt.messages import Bundle, Line, Message, Schedule, Slot, Span
 from elf.srt.partial import Part
 from tests.mesh_lines import part_of, plan_of
 
 T0 = 1_700_000_000_000_000
-STATUSES = {m.News: ("alive", "suspect", "dead", "left"), m.Put: ("open", "final", "revised", "withdrawn")}
+STATUSES = {m.News: ("alive", "suspect", "dead", "left"), r.Put: ("open", "final", "revised", "withdrawn")}
 PLANS = [encode_plan(plan_of(window)) for window in ("10 seconds", "20 seconds/10 seconds")]
 ROUTED: tuple[type[Message], ...] = (m.Hello, m.TreeJoin, m.JoinMesh)
 LINK_MESSAGES: tuple[type[Message], ...] = (m.Bundle, m.Commit, m.Split, m.Append, m.Install, m.Piece)
@@ -113,8 +114,8 @@ _SPECIAL: dict[tuple[type, str], Callable[[Random], Any]] = {
     (m.Append, "entries"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(4))),
     (m.Install, "tail"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
     (m.Install, "state"): state,
-    (m.Put, "rows"): lambda rng: tuple((cell(rng), cell(rng)) for _ in range(rng.randrange(4))),
-    (m.Shown, "put"): lambda rng: message(m.Put, rng),
+    (r.Put, "rows"): lambda rng: tuple((cell(rng), cell(rng)) for _ in range(rng.randrange(4))),
+    (r.Shown, "put"): lambda rng: message(r.Put, rng),
     (m.Bundle, "parts"): parts,
     (Accept, "parts"): parts,
     (Base, "index"): lambda rng: rng.getrandbits(40),

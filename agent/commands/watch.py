@@ -20,7 +20,7 @@ from elf.jobmaster.plan import Plan, decode
 from elf.sinks.result import ColumnInfo, Lines, Sink, Window
 from elf.sinks.terminal import new_console
 from elf.srt import wire
-from elf.srt.messages import Put
+from elf.srt.results import Put
 
 WAKE_S = 0.2
 """Ctrl-C is heard so soon."""

@@ -31,7 +31,8 @@ from msgspec.structs import replace
 from elf.errors import PeerError
 from elf.jobmaster.parcels import PARTS_MAX, fragment_of
 from elf.srt.ids import JobId
-from elf.srt.messages import Micros, PaneParts, PartTell, Put, PutPart, Revision
+from elf.srt.messages import Micros, Revision
+from elf.srt.results import PaneParts, PartTell, Put, PutPart
 
 IDLE_US = 10_000_000
 """A master says so again within a second."""

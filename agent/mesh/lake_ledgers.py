@@ -12,7 +12,7 @@ from hashlib import blake2b
 from elf.sinks.ledger import Ledger
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import ID_BYTES, JobId, NodeId
-from elf.srt.messages import LedgerAsk, LedgerTell, Put, PutPart, PutTell
+from elf.srt.results import LedgerAsk, LedgerTell, Put, PutPart, PutTell
 
 
 def key_of(job: JobId, lake: str) -> bytes:

@@ -35,7 +35,8 @@ from elf.sinks.parquet import ParquetSink
 from elf.sinks.result import PaneState
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import WITHDRAWN, LedgerAsk, Message, Put, PutPart
+from elf.srt.messages import Message
+from elf.srt.results import WITHDRAWN, LedgerAsk, Put, PutPart
 
 GATHER_S = 0.25
 RETRY_S = 5.0

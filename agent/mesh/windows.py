@@ -32,20 +32,9 @@ from elf.errors import PeerError
 from elf.jobmaster.parcels import fragment_of
 from elf.srt.effects import Effect, Route
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import (
-    NO_BALLOT,
-    WITHDRAWN,
-    Ballot,
-    Message,
-    Micros,
-    Put,
-    Revision,
-    Shown,
-    ShownPart,
-    Watch,
-    WatchTell,
-)
+from elf.srt.messages import NO_BALLOT, Ballot, Message, Micros, Revision
 from elf.srt.parameters import Parameters
+from elf.srt.results import WITHDRAWN, Put, Shown, ShownPart, Watch, WatchTell
 from elf.srt.squeeze import squeeze
 from elf.srt.wire import encode
 

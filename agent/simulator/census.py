@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from elf.agent.simulator import scenario as s
 from elf.jobmaster import entries as e
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.effects import Notice
 from elf.srt.ids import JobId, NodeId
 
@@ -71,7 +72,7 @@ class Census:
             if type(message) is m.Frame:
                 message = message.message
             seen = _SEEN.get(type(message))
-            if type(message) in (m.LedgerTell, m.PutTell) and who is not None:
+            if type(message) in (r.LedgerTell, r.PutTell) and who is not None:
                 self._ledger(message, who.id)
             elif seen is not None:
                 seen(self, message)
@@ -93,9 +94,9 @@ class Census:
     def _held(self, held: m.Held) -> None:
         self.counts["log: refused by a replica"] += held.refused
 
-    def _ledger(self, tell: m.LedgerTell | m.PutTell, to: NodeId) -> None:
+    def _ledger(self, tell: r.LedgerTell | r.PutTell, to: NodeId) -> None:
         """Its fence is the ballot of whom it serves."""
-        if isinstance(tell, m.LedgerTell) and tell.entries:
+        if isinstance(tell, r.LedgerTell) and tell.entries:
             self.counts["sink: tells a new master what it holds"] += 1
         self.counts["sink: refuses a master"] += tell.fence[1] != to
 
@@ -124,7 +125,7 @@ class Census:
                         "worker: lines are lost in a lane" if slot[2] else "worker: lines are lost"
                     ] += 1
 
-    def _put(self, put: m.Put) -> None:
+    def _put(self, put: r.Put) -> None:
         key = (self._run.world.taking, put.job, put.version, put.start)
         whole = put.agents_reporting == put.agents_expected
         self.counts["window: late lines counted"] += put.lines[3] > 0

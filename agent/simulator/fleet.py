@@ -23,8 +23,9 @@ from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.jobmaster.job_spec import JobSpec
 from elf.jobmaster.schedule import AFTER_ALL
 from elf.srt.ids import JobId, node_id
-from elf.srt.messages import NO_BALLOT, Contact, Put
+from elf.srt.messages import NO_BALLOT, Contact
 from elf.srt.parameters import SECOND, Parameters
+from elf.srt.results import Put
 
 CALM_US = 2 * SECOND
 """Before second 0: probes and gossip have found their rhythm, and event time begins at a window's start."""

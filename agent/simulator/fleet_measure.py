@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 from elf.agent.simulator.fleet_report import FleetReport, Plan, Recovery, Root, Spread, Trees
 from elf.agent.simulator.world import Actor, World
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import Bundle, Frame, Put
+from elf.srt.messages import Bundle, Frame
 from elf.srt.parameters import SECOND, Parameters
+from elf.srt.results import Put
 from elf.srt.sizes import MESSAGE_BYTES, size_of
 from elf.srt.subtree import depth_max
 
 T = TypeVar("T")
 Ints = NDArray[np.int64]
 _ELSEWHERE = frozenset(
-    {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover, m.LedgerTell, m.PutTell}
+    {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover, r.LedgerTell, r.PutTell}
 )
 """Between a master, its replicas and the sinks: the same in any collection."""
 JOINED_US = 2 * SECOND

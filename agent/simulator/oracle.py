@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 
 from elf.agent.simulator.sources import LINE_BYTES, VirtualSource
 from elf.srt.ids import JobId, NodeId, short
-from elf.srt.messages import Ballot, Micros, Position, Put, Slot
+from elf.srt.messages import Ballot, Micros, Position, Slot
+from elf.srt.results import Put
 
 Ints = NDArray[np.int64]
 Groups = dict[str, tuple[int, int]]

@@ -28,7 +28,6 @@ from elf.srt.ids import JobId, NodeId, short
 from elf.srt.messages import (
     CLOSED,
     GAP,
-    WITHDRAWN,
     Append,
     Ballot,
     Commit,
@@ -38,10 +37,10 @@ from elf.srt.messages import (
     Held,
     Install,
     Micros,
-    Put,
     StateAsk,
     StateTell,
 )
+from elf.srt.results import WITHDRAWN, Put
 
 if TYPE_CHECKING:
     from elf.agent.job_seat import JobSeat

@@ -17,6 +17,7 @@ from elf.agent.simulator.scenario import Scenario
 from elf.agent.simulator.world import EPOCH_US, Actor
 from elf.jobmaster.schedule import number_of
 from elf.srt import messages as m
+from elf.srt import results as r
 from elf.srt.effects import Notice
 from elf.srt.ids import JobId, NodeId, job_id, short
 
@@ -71,7 +72,7 @@ class Teller:
             source, message = about
             return self._delivered(source, message)
         if what == "put":
-            assert isinstance(about, m.Put)
+            assert isinstance(about, r.Put)
             return f"sink takes {self.words(about)}" if about.job == self._job else ""
         if isinstance(about, Notice):
             return f"notice {about.kind}: {about.text}"
@@ -121,7 +122,7 @@ class Teller:
             f"lines {lines} watermark {seconds(message.watermark)}"
         )
 
-    def _put(self, message: m.Put) -> str:
+    def _put(self, message: r.Put) -> str:
         epoch, node, n = message.revision
         return (
             f"{message.version[:6]} [{seconds(message.start)}, {seconds(message.end)}) {message.status} "
@@ -146,7 +147,7 @@ def seconds(event_us: int) -> str:
 
 _WORDS: dict[type, Callable[[Teller, Any], str]] = {
     m.Bundle: Teller._bundle,
-    m.Put: Teller._put,
+    r.Put: Teller._put,
     m.Append: Teller._log,
     m.StateTell: Teller._tell,
     m.Commit: lambda t, x: f"{t.ballot(x.ballot)} {' '.join(map(t.bundle_id, x.ids))}",
@@ -164,6 +165,6 @@ _WORDS: dict[type, Callable[[Teller, Any], str]] = {
     m.Handover: lambda t, x: f"{t.ballot(x.ballot)} at {x.index}",
     m.TreeJoin: lambda t, x: f"of {t._name(x.child)}, {x.size} nodes",
     m.Adopt: lambda t, x: f"path {' '.join(map(t._name, x.path))}",
-    m.LedgerTell: lambda t, x: f"fence {t.ballot(x.fence)}, {len(x.entries)} windows",
-    m.PutTell: lambda t, x: f"holds {x.revision[0]}.{x.revision[2]} of {seconds(x.start)}",
+    r.LedgerTell: lambda t, x: f"fence {t.ballot(x.fence)}, {len(x.entries)} windows",
+    r.PutTell: lambda t, x: f"holds {x.revision[0]}.{x.revision[2]} of {seconds(x.start)}",
 }

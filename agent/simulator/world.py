@@ -25,8 +25,9 @@ from elf.jobmaster.schedule import plan_of
 from elf.sinks.ledger import Ledger, above_all
 from elf.srt.effects import Notice, Read, Send, Write
 from elf.srt.ids import JobId, NodeId, node_id
-from elf.srt.messages import Contact, Line, Message, Put
+from elf.srt.messages import Contact, Line, Message
 from elf.srt.parameters import Parameters
+from elf.srt.results import Put
 from elf.srt.routing import warm_tables
 from elf.srt.travel import check_datagram
 from elf.srt.wire import decode, encode
