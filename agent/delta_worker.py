@@ -41,15 +41,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-import msgspec
-
+from elf.agent.reading_places import ReadingPlaces
 from elf.srt.bundles import again, in_log
 from elf.srt.effects import Effect, Notice, Read, Route
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import (
-    CLOSED,
-    FIRST,
     GAP,
     NO_BALLOT,
     NO_WATERMARK,
@@ -78,8 +75,6 @@ OVERDUE_PARKS = 4
 """A bundle that is neither committed nor split after so many times park_us: something was forgotten on the way."""
 ASK_DOUBLINGS = 5
 """Hello is repeated after ask_us, doubling to 32 times that: 10,000 workers without a master send 1,600 messages a second."""
-CLOSED_FILES_MAX = 10_000
-"""Closed files whose end is remembered, so that a source which still has them does not begin anew: a year of hourly rotation."""
 
 Down = Welcome | Farewell | Commit | Split | Resend | Control | Stop
 
@@ -89,13 +84,6 @@ class State(Enum):
     FOLLOWING = "following"
     PARTING = "parting"
     ENDED = "ended"
-
-
-class Lane(msgspec.Struct):
-    """A stretch to be read again: rows at or past `from_us`, of each file up to its end."""
-
-    from_us: Micros
-    ends: dict[Slot, int]
 
 
 class DeltaWorker:
@@ -108,10 +96,8 @@ class DeltaWorker:
     __slots__ = (
         "_ask_at",
         "_asks",
-        "_at",
         "_ballot",
         "_clock",
-        "_closing",
         "_count",
         "_cut_at",
         "_forgot_at",
@@ -121,7 +107,6 @@ class DeltaWorker:
         "_incarnation",
         "_job",
         "_kept",
-        "_lanes",
         "_lanes_told",
         "_lanes_wanted",
         "_learned",
@@ -130,6 +115,7 @@ class DeltaWorker:
         "_me",
         "_out",
         "_p",
+        "_places",
         "_proven",
         "_read_all",
         "_reading",
@@ -160,11 +146,9 @@ class DeltaWorker:
         self._proven: Ballot = NO_BALLOT  # of the master that has committed a bundle which was cut for it
         self._since_us: Micros = 0
         self._left_out_us: Micros = 0  # of what is being read
-        self._at: dict[Slot, Position] = {}  # where reading goes on
-        self._lanes: dict[int, Lane] = {}
+        self._places = ReadingPlaces(me)
         self._lanes_told: tuple[Ballot, int] = (NO_BALLOT, 0)  # under which schedule a Welcome told them
         self._lanes_wanted = False
-        self._closing: set[Slot] = set()  # closed, and that is not committed
         self._kept: dict[BundleId, Bundle] = {}
         self.kept_bytes = 0
         self._out: list[Bundle] = []
@@ -225,13 +209,13 @@ class DeltaWorker:
         )
         if lane == 0:
             self._watermark = cut.watermark_us
-        self._move(cut, lane)
+        self._places.move(cut.spans)
         self._keep(cut, lane, now)
         if self.kept_bytes > self._p.kept_bytes_max and len(self._kept) > 1:
             return effects + self._forget_sent(now)
         if lane == 0:
             self._after_live(cut, now)
-            return effects + self._read(self._next_lane(), now)
+            return effects + self._read(self._places.next_lane(), now)
         self._cut_at = min(self._next_flush(now), now + self._p.combine_us_max)
         return effects
 
@@ -311,7 +295,7 @@ class DeltaWorker:
 
     def _after_live(self, cut: Cut, now: int) -> None:
         self._cut_at = self._next_flush(now) if cut.caught_up else now + self._p.combine_us_max
-        if self._leaving and cut.caught_up and self._next_lane() is None:
+        if self._leaving and cut.caught_up and self._places.next_lane() is None:
             self._read_all = True
             self.until_us = max(now, cut.watermark_us) + 1
 
@@ -323,11 +307,11 @@ class DeltaWorker:
         self._reading = lane
         self._left_out_us = self._since_us
         self._cut_at = None
-        positions = {slot: position for slot, position in self._at.items() if slot[2] == lane}
+        positions = {slot: position for slot, position in self._places.at.items() if slot[2] == lane}
         number = _number(self.schedule)
         if lane == 0:
             return [Read(self._job, self._request, number, positions, self._since_us)]
-        stretch = self._lanes[lane]
+        stretch = self._places.lanes[lane]
         since = max(stretch.from_us, self._since_us)
         return [Read(self._job, self._request, number, positions, since, lane, stretch.ends)]
 
@@ -338,32 +322,10 @@ class DeltaWorker:
         self._cut_at = self._next_flush(now)
         return []
 
-    def _next_lane(self) -> int | None:
-        for number, lane in self._lanes.items():
-            if any(self._short_of(slot, end) for slot, end in lane.ends.items()):
-                return number
-        return None
-
-    def _short_of(self, slot: Slot, end: int) -> bool:
-        position = self._at.get(slot)
-        return position is None or not (position.closed or position.offset >= end)
-
-    def _move(self, cut: Cut, lane: int) -> None:
-        """Reading goes on where this cut ends."""
-        for slot, (_, end, flags) in cut.spans.items():
-            closed = bool(flags & CLOSED)
-            self._at[slot] = Position(end, closed)
-            if closed:
-                self._closing.add(slot)
-        if len(self._at) > CLOSED_FILES_MAX:
-            over = [slot for slot, at in self._at.items() if at.closed and slot not in self._closing]
-            for slot in over[: len(self._at) - CLOSED_FILES_MAX]:
-                del self._at[slot]
-
     def _keep(self, cut: Cut, lane: int, now: int) -> None:
         self._count += 2
         # Who has lost lines is told apart too: how far its gap reaches is its own watermark, not the lowest of a merged bundle.
-        covered = self._covered(cut.spans)
+        covered = self._places.covered(cut.spans)
         if not lane:
             covered = self._with_gap(cut, covered, now)
         has_gap = any(span[2] & GAP for span in covered.values())
@@ -396,21 +358,6 @@ class DeltaWorker:
         self._gap_told = self._watermark
         return covered
 
-    def _covered(self, spans: dict[Slot, Span]) -> dict[Slot, Span]:
-        """Rule 2*: a watermark counts only if every file is at the committed place, so each is named, if only by an empty span.
-
-        In a lane's bundle too; a source without any file stands at offset 0 of file 0.
-        """
-        covered = dict(spans)
-        for slot, position in self._at.items():
-            if slot in covered or (position.closed and slot not in self._closing):
-                continue
-            if slot[2] == 0 or position.closed:
-                covered[slot] = (position.offset, position.offset, CLOSED if position.closed else 0)
-        if not covered:
-            covered[self._me, 0, 0] = (0, 0, FIRST)
-        return covered
-
     # Answers.
 
     def _committed(self, ids: Iterable[BundleId], now: int, ballot: Ballot) -> list[Effect]:
@@ -424,8 +371,8 @@ class DeltaWorker:
                 self._gap_until = 0
             if bundle.ballot == ballot:
                 self._proven = ballot
-            if self._closing and ballot == self._ballot:
-                self._closing -= {slot for slot, span in bundle.contributions.items() if span[2] & CLOSED}
+            if self._places.closing and ballot == self._ballot:
+                self._places.ends_committed(bundle.contributions)
             if self.state is State.ASKING:
                 self._follow(now)
         return self._part(now)
@@ -449,7 +396,7 @@ class DeltaWorker:
 
     def _told_places(self, split: Split, now: int) -> list[Effect]:
         """What the master has of files, without any bundle of them: from there on is read, if it is past what was read."""
-        past = [slot for slot, told in split.positions if self._is_past(slot, told)]
+        past = [slot for slot, told in split.positions if self._places.is_past(slot, told)]
         if not past or self.state is not State.FOLLOWING or split.ballot < self._ballot:
             return []
         return self._moved(split) + self._ask(now)
@@ -458,7 +405,9 @@ class DeltaWorker:
         """Only this worker's bundles move its places. But a former life may have read further, and so may this one have before it
         began to read again: nothing is said soon after that."""
         moved = [
-            slot for slot, told in split.positions if self._is_past(slot, told) or self._is_within(slot, told)
+            slot
+            for slot, told in split.positions
+            if self._places.is_past(slot, told) or self._is_within(slot, told)
         ]
         if not moved or self._clock - self._forgot_at <= OVERDUE_PARKS * self._p.park_us:
             return []
@@ -469,31 +418,14 @@ class DeltaWorker:
         )
         return [Notice("place", text, self._me)]
 
-    def _is_past(self, slot: Slot, told: Position) -> bool:
-        """Past what was read here."""
-        at = self._at.get(slot)
-        return at is not None and not at.closed and (told.offset > at.offset or told.closed)
-
     def _is_within(self, slot: Slot, told: Position) -> bool:
         """Inside one bundle's span: a bundle is in the log as a whole or not at all."""
         spans = (each.contributions[slot] for each in self._kept.values() if slot in each.contributions)
         return any(start < told.offset < end for start, end, _ in spans)
 
     def _rewind(self, bundle: Bundle, positions: dict[Slot, Position], now: int) -> list[Effect]:
-        """Rule 4*: read again from what is committed: as told, or else where the bundle that was split began, for that fits."""
-        known = dict(positions)
-        for each in (bundle, *self._kept.values()):
-            for slot, span in each.contributions.items():
-                if slot in known:
-                    continue
-                known[slot] = Position(span[0])
-                self._at.pop(slot, None)
-                if not span[2] & FIRST:
-                    self._at[slot] = known[slot]
-        self._at.update(positions)
-        self._closing = {
-            slot for slot in self._closing if slot in self._at and self._at[slot].closed
-        } - positions.keys()
+        """Rule 4*: places go back as far as is not committed, and all since is cut again."""
+        self._places.rewind((bundle, *self._kept.values()), positions)
         self._forget()
         self._follow(now)
         return self._read(0, now)
@@ -543,34 +475,21 @@ class DeltaWorker:
             return []
         if self.state in (State.ASKING, State.PARTING):
             self._forget()
-            self._closing.clear()
-            self._at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
+            self._places.begin(welcome)
             self._since_us = welcome.since_us
-            self._lanes = {}
-            self._take_lanes(welcome)
+            self._lanes_are_told(welcome)
             self._follow(now)
             return self._read(0, now)
         if self._lanes_wanted:
-            self._take_lanes(welcome)
+            self._places.take_lanes(welcome)
+            self._lanes_are_told(welcome)
             self._ask_at = None
-            if self._reading and self._reading not in self._lanes:
+            if self._reading and self._reading not in self._places.lanes:
                 return self._read(0, now) or self._wait(now)
         return []
 
-    def _take_lanes(self, welcome: Welcome) -> None:
-        """Lanes that are new begin as told; those under way go on; those that are over are forgotten."""
-        ends: dict[int, dict[Slot, int]] = {}
-        for slot, end in welcome.ends:
-            ends.setdefault(slot[2], {})[slot] = end
-        known = self._lanes
-        self._lanes = {number: Lane(from_us, ends.get(number, {})) for number, from_us in welcome.lanes}
-        over = [slot for slot in self._at if slot[2] and slot[2] not in self._lanes]
-        for slot in over:
-            del self._at[slot]
-        self._closing.difference_update(over)
-        for slot, position in welcome.positions:
-            if slot[0] == self._me and slot[2] in self._lanes and slot[2] not in known:
-                self._at[slot] = position
+    def _lanes_are_told(self, welcome: Welcome) -> None:
+        """They are not asked for again under this schedule."""
         self._lanes_wanted = False
         self._lanes_told = (welcome.ballot, _number(welcome.schedule))
 
@@ -583,7 +502,7 @@ class DeltaWorker:
         if _number(self.schedule) != before:
             effects += self._read(self._reading, now)
         told = self._lanes_told >= (control.ballot, _number(control.schedule))
-        if control.lane_us and self._lanes and self._lanes_told[0] < control.ballot:
+        if control.lane_us and self._places.lanes and self._lanes_told[0] < control.ballot:
             return self._ask(now)  # what of the lane one master has committed another one may lack
         if control.lane_us and not told and not self._lanes_wanted:
             self._lanes_wanted = True
@@ -609,7 +528,7 @@ class DeltaWorker:
         """Another master may not know the end of a file that its predecessor committed, so all ends are named again."""
         if ballot > self._ballot:
             self._ballot = ballot
-            self._closing.update(slot for slot, at in self._at.items() if at.closed)
+            self._places.name_ends_again()
 
     def _follow(self, now: int) -> None:
         self.state = State.FOLLOWING
@@ -665,7 +584,7 @@ class DeltaWorker:
             assert self._cut_at is not None, "nothing will ever be cut again"
         if self.state in (State.ASKING, State.PARTING):
             assert self._ask_at is not None, "asked, and never again"
-        assert all(self._at[slot].closed for slot in self._closing)
+        self._places.check()
 
 
 def _number(schedule: Schedule) -> int:

@@ -15,22 +15,20 @@ their own at a higher revision, also those that only a sink's ledger knows of.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from elf.cbt.budget import Budget
+from elf.jobmaster.contents import Contents
 from elf.jobmaster.entries import Accept, Final, Revision
 from elf.jobmaster.job_state import JobState, Published, WindowKey
 from elf.jobmaster.outbox import LATER
-from elf.jobmaster.plan import Plan
-from elf.jobmaster.reading import FORGET_LOOKS, STEP_BYTES, Content, Reading, Steps, digest_steps
-from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, plan_of
-from elf.jobmaster.state import StateMaker
-from elf.jobmaster.states_told import as_parts
+from elf.jobmaster.reading import Content
+from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL
 from elf.jobmaster.window_rule import Coverage, Roster
-from elf.jobmaster.windows import Publisher, lines_of, starts_of
+from elf.jobmaster.windows import starts_of
 from elf.sinks.result import Lines, Window
 from elf.srt.ids import JobId
 from elf.srt.messages import Ballot, Micros
@@ -58,11 +56,6 @@ class Ready(msgspec.Struct, frozen=True):
         return Final(version, start, self.revision, self.digest, *self.coverage, self.at, self.covers)
 
 
-def digest_of(rows: Sequence[tuple[Any, ...]], lines: Lines) -> int:
-    """See `digest_steps`."""
-    return next(each for each in digest_steps(rows, lines) if each is not None)
-
-
 class Publication:
     """What a master publishes. `lateness_us`, `keep_us` as the job says."""
 
@@ -78,9 +71,8 @@ class Publication:
         stores_states: bool = False,
     ) -> None:
         self.state, self.ballot, self.lateness_us, self.keep_us = state, ballot, lateness_us, keep_us
-        self._parameters, self._budget, self._stores_states = parameters, budget, stores_states
-        self._publishers: dict[str, Publisher] = {}
-        self._makers: dict[str, StateMaker] = {}
+        self._parameters = parameters
+        self._contents = Contents(state, budget, stores_states)
         self._unfinal: dict[str, set[Micros]] = {}
         self._changed: dict[str, set[Micros]] = {}
         self._counts: dict[WindowKey, int] = {}
@@ -97,7 +89,6 @@ class Publication:
         """Nobody will tell of a window that ends before it, also where there was no line, or where the job has no windows."""
         self._opened: dict[WindowKey, Micros] = {}  # told as open and not final yet, and their ends
         self._withdrawn: dict[WindowKey, Put] = {}
-        self._reading: Reading | None = None  # a large window; the only one
         self._rests: dict[WindowKey, int] = {}
         """Large open windows -> for how many emit intervals they are not read."""
 
@@ -128,12 +119,12 @@ class Publication:
         shape = self.state.shape(version)
         changed = self._changed.setdefault(version, set())
         unfinal = self._unfinal.setdefault(version, set())
-        finals = self.state.finals
+        finals, reading = self.state.finals, self._contents.reading
         for pane in panes:
             for start in starts_of(pane, shape.size_us, shape.slide_us) if shape.pane_us else (0,):
                 key = (version, start)
-                if self._reading is not None and self._reading.key == key:
-                    self._reading.is_stale = True
+                if reading is not None and reading.key == key:
+                    reading.is_stale = True
                 if (
                     key not in self._better
                     and not self.state.is_past(*key)
@@ -171,7 +162,7 @@ class Publication:
         """CONTROL at `index`: versions that are gone have no windows; those whose panes were given up have changed. Returns what
         is withdrawn: (of windows that were final, of those that were told as open)."""
         known = self.state.touched
-        self._reading = None
+        self._contents.reading = None
         self._leave_out_versions()
         self._pending = {key: ready for key, ready in self._pending.items() if key[0] in known}
         self._partial &= self.state.finals.keys()
@@ -216,8 +207,9 @@ class Publication:
     def retired(self) -> None:
         """Panes are gone: so are the windows that began there."""
         self._rests = {key: rest for key, rest in self._rests.items() if not self._is_over(key)}
-        if self._reading is not None and self._is_over(self._reading.key):
-            self._reading = None
+        reading = self._contents.reading
+        if reading is not None and self._is_over(reading.key):
+            self._contents.reading = None
         self._leave_out_versions()
         for sets in (self._changed, self._unfinal):
             for version, starts in sets.items():
@@ -230,9 +222,7 @@ class Publication:
         for each in told:
             for key in [key for key in each if self._is_over(key)]:
                 del each[key]
-        for made in (self._publishers, self._makers):
-            for version in made.keys() - self.state.touched.keys():
-                del made[version]
+        self._contents.keep_only(self.state.touched.keys())
 
     def _is_over(self, key: WindowKey) -> bool:
         """Whether nobody will tell of a window again: a version that went may come back, and its revisions go on."""
@@ -293,7 +283,7 @@ class Publication:
         """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
         `with_open` those that are open are not read: nobody wants them."""
         roster = self.settle()
-        self._look_at_reading()
+        self._contents.look()
         due: list[Ready] = []
         opened: list[Ready] = []
         for version in list(self._unfinal):
@@ -411,11 +401,14 @@ class Publication:
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready | Literal["later"]:
         """`LATER`: it is large, and being read; or another one is."""
         version, start = key
-        found = self._content(key, exact=status != "open", with_panes=status != "open")
+        is_open = status == "open"
+        found = self._contents.of(key, exact=not is_open, with_panes=not is_open)
         if found is None:
             return LATER
-        content, is_stale = found
-        if not is_stale:
+        content, reading = found
+        if is_open and reading.taken > 1:
+            self._rests[key] = reading.taken
+        if not reading.is_stale:
             self._changed[version].discard(start)
         self._withdrawn.pop(key, None)
         return self._ready(key, status, self.next_revision(key), coverage, content, self.state.index)
@@ -429,94 +422,15 @@ class Publication:
 
     # ---- reading ----
 
-    def _content(self, key: WindowKey, *, exact: bool, with_panes: bool) -> tuple[Content, bool] | None:
-        """What a window holds, and whether some of it is older than the rest; None if it is large and not read yet. An open
-        window may change while it is read: then it is told again. One that is final must not, and is read anew."""
-        reading, mine = self._reading, self._reading
-        if reading is None or reading.key != key or not reading.serves(exact, with_panes):
-            reading = Reading(key, self._steps(key, with_panes), exact=exact, with_panes=with_panes)
-            reading.step()
-        if reading.content is None:
-            if mine is None or mine.key == key:
-                self._reading = reading
-            return None
-        if mine is not None and mine.key == key:
-            self._reading = None
-        if not exact and reading.taken > 1:
-            self._rests[key] = reading.taken
-        return reading.content, reading.is_stale
-
     @property
     def is_reading(self) -> bool:
         """Whether `read_on` has something to do."""
-        reading = self._reading
-        return reading is not None and reading.content is None and not (reading.exact and reading.is_stale)
+        reading = self._contents.reading
+        return reading is not None and reading.is_under_way
 
     def read_on(self) -> None:
         """One step of the large window that is being read."""
-        if self._reading is not None and self.is_reading:
-            self._reading.step()
-
-    def _look_at_reading(self) -> None:
-        """Once in each emit interval: what nobody has asked for gives way."""
-        reading = self._reading
-        if reading is not None and not self.is_reading:
-            reading.looks += 1
-            if reading.looks > FORGET_LOOKS:
-                self._reading = None
-
-    def _steps(self, key: WindowKey, with_panes: bool) -> Steps:
-        version, start = key
-        size = self.state.shape(version).size_us
-        panes = self.state.panes[version]
-        stop = start + size if size else None
-        rows: Sequence[tuple[Any, ...]] = ()
-        pieces = panes.window(start, stop if stop is not None else start, STEP_BYTES)
-        for found in self._publisher(version).steps(pieces):
-            if found is not None:
-                rows = found[1]
-                break
-            yield None
-        lines = lines_of(panes.lines(start, stop) if size else panes.lines())
-        digest = 0
-        for hashed in digest_steps(rows, lines):
-            if hashed is None:
-                yield None
-            else:
-                digest = hashed
-        made: tuple[PaneParts, ...] = ()
-        for states in self._panes(key) if with_panes else ():
-            if states is None:
-                yield None
-            else:
-                made = states
-        yield Content(rows, lines, digest, made)
-
-    def _panes(self, key: WindowKey) -> Iterator[tuple[PaneParts, ...] | None]:
-        """What a lake stores of a window: the states of panes that end with it and with no earlier one, so that each pane is
-        stored once, with the first window that is final and holds it. O(their values)."""
-        version, start = key
-        shape = self.state.shape(version)
-        if not self._stores_states or not shape.pane_us:
-            return
-        low, stop = start + shape.size_us - shape.slide_us, start + shape.size_us
-        panes = self.state.panes[version]
-        pieces = panes.pieces(low, stop, split=True, step_bytes=STEP_BYTES)
-        told: dict[Micros, PaneParts] = {}
-        for state in self._maker(version).steps(pieces, panes.lines(low, stop), "final", (0, 0, 0)):
-            if state is None:
-                yield None
-            else:
-                told[state.start] = as_parts(state)
-        if key in self.state.finals:  # a lake may hold panes that have no line any more
-            for pane in range(low, stop, shape.pane_us):
-                told.setdefault(pane, PaneParts(pane, pane + shape.pane_us, (0, 0, 0, 0), ()))
-        yield tuple(told[pane] for pane in sorted(told))
-
-    def _maker(self, version: str) -> StateMaker:
-        if version not in self._makers:
-            self._makers[version] = StateMaker(self.state.name, version, self._plan(version), self._budget)
-        return self._makers[version]
+        self._contents.read_on()
 
     def next_revision(self, key: WindowKey) -> Revision:
         """Windows*: a revision is (epoch, node, n), compared in order: what a later master says counts, whatever it counted."""
@@ -526,14 +440,6 @@ class Publication:
     @property
     def _longest_us(self) -> Micros:
         return max((shape.size_us for shape in self.state.positions.shapes.values()), default=0)
-
-    def _publisher(self, version: str) -> Publisher:
-        if version not in self._publishers:
-            self._publishers[version] = Publisher(self.state.name, self._plan(version), self._budget)
-        return self._publishers[version]
-
-    def _plan(self, version: str) -> Plan:
-        return plan_of(next(line.plan for line in self.state.schedule if line.version == version))
 
     def committed(self, entry: Final) -> Ready | None:
         """FINAL is in the log: the rows that were read for it may be published now."""
@@ -553,7 +459,7 @@ class Publication:
         known = self.state.finals.get(key)
         if known is None or self.state.is_past(*key) or key in self._pending:
             return None
-        found = self._content(key, exact=True, with_panes=True)
+        found = self._contents.of(key, exact=True, with_panes=True)
         if found is None:
             return LATER
         content, covers = found[0], self.state.covers(*key)
@@ -602,7 +508,7 @@ class Publication:
         version, start = ready.key
         epoch, node, n = ready.revision
         windowed = bool(self.state.shape(version).size_us)
-        made = self._publisher(version).window(
+        made = self._contents.publisher(version).window(
             start if windowed else None,
             ready.rows,
             ready.lines,

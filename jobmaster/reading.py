@@ -69,6 +69,11 @@ class Reading:
             self.taken += 1
             self.content = next(self._steps)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether another step is of use."""
+        return self.content is None and not (self.exact and self.is_stale)
+
     def serves(self, exact: bool, with_panes: bool) -> bool:
         """Whether what it reads may be told so."""
         return self.with_panes >= with_panes and not (exact and self.is_stale)

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import msgspec
 
 from elf.agent.delta_worker import DeltaWorker
+from elf.agent.reading_places import ReadingPlaces
 from elf.agent.simulator.scenario import Scenario
 from elf.jobmaster import changes, window_rule
 from elf.jobmaster import master as master_module
@@ -87,7 +88,7 @@ def nothing(*_: object, **__: object) -> None:
 # Upwards.
 
 
-def only_what_was_read(self: DeltaWorker, spans: dict[Slot, Span]) -> dict[Slot, Span]:
+def only_what_was_read(self: ReadingPlaces, spans: dict[Slot, Span]) -> dict[Slot, Span]:
     told = {slot: span for slot, span in spans.items() if span[1] > span[0] or span[2]}
     return told or {(self._me, 0, 0): (0, 0, FIRST)}
 
@@ -208,7 +209,7 @@ CANARIES = (
     Canary(
         "2: watermarks count only in contributions, empty ones included",
         "files that stand still are not named",
-        *(DeltaWorker, "_covered", only_what_was_read),
+        *(ReadingPlaces, "covered", only_what_was_read),
         *(meshes.rebuilt, range(6)),
     ),
     Canary(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elf.jobmaster import publication, reading
+from elf.jobmaster import contents, reading
 from elf.jobmaster.publication import Publication
 from elf.srt.results import Put, Watch
 from tests.master_rig import SINK, T0, Rig, file, spec_of
@@ -17,7 +17,7 @@ WINDOW = 10 * SECOND
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows are large."""
-    monkeypatch.setattr(publication, "STEP_BYTES", 1)
+    monkeypatch.setattr(contents, "STEP_BYTES", 1)
     monkeypatch.setattr(reading, "CHUNK_ROWS", 2)
 
 
@@ -137,11 +137,11 @@ def test_what_nobody_asks_for_any_more_gives_way() -> None:
     rig = rig_with()
     rig.master.is_watched = True
     pace(rig, 270_000)
-    assert rig.master.publication._reading is not None
+    assert rig.master.publication._contents.reading is not None
     rig.master.is_watched = False
     rig.master.outbox.with_open = False
     pace(rig, 5 * SECOND)
-    assert rig.master.publication._reading is None
+    assert rig.master.publication._contents.reading is None
 
 
 @pytest.mark.usefixtures("small_steps")
