@@ -295,7 +295,8 @@ class DeltaWorker:
 
     def _after_live(self, cut: Cut, now: int) -> None:
         self._cut_at = self._next_flush(now) if cut.caught_up else now + self._p.combine_us_max
-        if self._leaving and cut.caught_up and self._places.next_lane() is None:
+        has_lanes = self._lanes_wanted or self._places.next_lane() is not None
+        if self._leaving and cut.caught_up and not has_lanes:
             self._read_all = True
             self.until_us = max(now, cut.watermark_us) + 1
 
