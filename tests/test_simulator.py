@@ -240,6 +240,22 @@ def test_what_is_not_whole_in_the_end_is_told(changes: dict[str, Any], text: str
     assert text in oracle.unfinished(Log(put.job, m.NO_BALLOT, stretch), 20 * SECOND)
 
 
+def test_more_late_lines_than_are_missing_are_caught_where_the_log_knows_all_windows_that_may_lack_them() -> (
+    None
+):
+    """Seed 9000310: a line is late for a version of which retention has forgotten that it ever was in force."""
+    oracle = oracle_of(source("a"))
+    put = right_put(oracle)
+    hits = put.lines[0]
+    oracle.accepted(msgspec.structs.replace(put, lines=(hits + 1, hits + 1, 0, 1)), 20 * SECOND)
+    stretch = [Stretch("v", 2 * SECOND, 2 * SECOND, EPOCH_US, EPOCH_US + 2 * SECOND)]
+    (file,) = source("a").files
+    ends = {(source("a").worker, file.identity, 0): m.Position(100 * len(file.key))}
+    never_changed = Log(put.job, m.NO_BALLOT, stretch, ends)
+    assert "1 lines are counted as late, 0 are missing" in oracle.unfinished(never_changed, 20 * SECOND)
+    assert oracle.unfinished(msgspec.structs.replace(never_changed, ends=None), 20 * SECOND) == ""
+
+
 def test_a_window_that_was_never_told_is_told() -> None:
     stretch = [Stretch("v", 2 * SECOND, 2 * SECOND, EPOCH_US, EPOCH_US + 2 * SECOND)]
     assert "never published" in oracle_of(source("a")).unfinished(

@@ -16,7 +16,8 @@ And when all is healed and quiet, in every sink:
    the file, unless the job was changed and had to read them again; every window that lacks one says by its coverage that
    somebody is missing. Silently missing may be what no disk knows: files whose agent never saw them, or lost its notes of them.
 6. *late lines are counted*: a window that retention has passed stays as it was; no more lines are counted as late than are
-   missing in such windows.
+   missing in such windows. Not of a job that was changed: a line that comes late for a version which gave way is told in a window
+   of the next one, and when retention has passed that version too, the log knows nothing of the windows that lack it.
 
 In time is a line that was written before its server's clock could show the window's end plus the lateness: no promise of that
 agent can have passed it before.
@@ -233,7 +234,7 @@ class Oracle:
         """What is still wrong with the last revisions of a job's windows in a sink; "" when all is exact and whole."""
         first_us = log.schedule[0].from_us
         late = missing = 0
-        is_plain = len(log.schedule) == 1 and log.schedule[0].size_us == log.schedule[0].slide_us
+        is_plain = log.ends is not None and log.schedule[0].size_us == log.schedule[0].slide_us
         for stretch in log.schedule:
             for start in self._starts(stretch):
                 if start < first_us:
