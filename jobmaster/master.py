@@ -116,9 +116,6 @@ class Master:
         self.ahead = self.log.ahead
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
         self.attendance = Attendance(state, ballot, self.log, spec.source, parameters.forget_us, self._tell)
-        self.outbox = Outbox(
-            self.job, ballot, sinks, parameters, self._again, with_open=not stores_states, name=spec.name
-        )
         self.publication = Publication(
             state,
             ballot,
@@ -127,6 +124,16 @@ class Master:
             lateness_us=spec.lateness_us,
             keep_us=spec.keep_us,
             stores_states=stores_states and bool(spec.sinks),
+        )
+        self.outbox = Outbox(
+            self.job,
+            ballot,
+            sinks,
+            parameters,
+            self._again,
+            with_open=not stores_states,
+            name=spec.name,
+            is_before=self.publication.is_before,
         )
         self.watchers = Watchers(self.job, ballot, parameters, self._again, self.publication.newest_finals)
         self._commits: dict[NodeId, list[BundleId]] = {}
@@ -430,6 +437,8 @@ class Master:
     def _publish(self, ready: Ready) -> None:
         put = self.publication.as_put(self.job, ready)
         self.outbox.put(put)
+        if not ready.coverage.is_whole and not self.publication.may_be_partial(ready.key):
+            return
         self._out += self.watchers.tell(without_panes(put))
         if self.is_watched:
             self._published.append(self.publication.as_window(ready))

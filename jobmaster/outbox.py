@@ -6,7 +6,10 @@ is not flooded when it comes back.
 
 A window larger than a frame goes in parts (`parcels`), one such window of a sink at a time: a few parts are on the way until
 the sink has told that they came. A sink that has lost what it had of them says so by another `begun`, and gets all of them again.
-It acknowledges the window, as any other, when all of it is durable. A window larger than `window_bytes_max`, or than the sink
+It acknowledges the window, as any other, when all of it is durable. A window that a sink holds from before this log began is not
+told there with less than all: of what was lost with the log nobody knows any more.
+
+A window larger than `window_bytes_max`, or than the sink
 takes, does not go there, which a Notice tells.
 
 What waits for a sink is bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is read again from
@@ -29,7 +32,7 @@ from elf.srt.effects import Effect, Notice, Send
 from elf.srt.ids import JobId, NodeId, short
 from elf.srt.messages import Ballot, Micros
 from elf.srt.parameters import Parameters
-from elf.srt.results import LedgerAsk, LedgerTell, PartTell, Put, PutPart, PutTell
+from elf.srt.results import NO_ROWS, WITHDRAWN, LedgerAsk, LedgerTell, PartTell, Put, PutPart, PutTell
 
 IN_FLIGHT_MAX = 16
 WINDOW_BYTES = 500
@@ -96,7 +99,7 @@ class _Sink(msgspec.Struct):
 
 class Outbox:
     """What a master has to tell its sinks. fence: the highest ballot that refused ours, or None. with_open: whether sinks are
-    told open windows too; those that keep states are not."""
+    told open windows too; those that keep states are not. is_before: whether a revision is from before the log began."""
 
     def __init__(
         self,
@@ -107,8 +110,10 @@ class Outbox:
         again: Again = lambda key, status: None,
         with_open: bool = True,
         name: str = "",
+        is_before: Callable[[Revision], bool] = lambda revision: False,
     ) -> None:
         self.job, self.ballot, self.with_open = job, ballot, with_open
+        self._is_before = is_before
         self._parameters, self._name = parameters, name
         self._sinks = {sink: _Sink() for sink in sinks}
         self._again = again
@@ -261,6 +266,9 @@ class Outbox:
             waiting.due = now + READ_US
         if put is None or put == LATER:
             return []
+        if self.is_worse(put, sink.ledger.get(key) if sink.ledger is not None else None):
+            sink.drop(key)
+            return []
         if not self.with_open and put.rows:
             put = replace(put, rows=())
         nbytes = put_bytes(put)
@@ -272,6 +280,11 @@ class Outbox:
             parcel = Parcel(put, self._parameters.frame_bytes_max)
             sink.sending = _Sending(key, put.revision, parcel)
         return []
+
+    def is_worse(self, put: Put, held: tuple[Revision, int] | None) -> bool:
+        """Rule 8*: whether the sink holds a result from before this log began, and this one is not of all."""
+        is_result = held is not None and held[1] != NO_ROWS and self._is_before(held[0])
+        return is_result and put.status != WITHDRAWN and put.agents_reporting < put.agents_expected
 
     def _send_parts(self, to: NodeId, sending: _Sending, now: int) -> list[Effect]:
         """As many as may be on the way; before the first was answered that is one. Those not answered in time go again."""

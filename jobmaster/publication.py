@@ -6,7 +6,8 @@
 
 A window is due when everyone expected is done with it; or when more than half is, and has been for `hold_us_max`, and more than
 half of the roster has reported under this ballot. A final window that changes, or whose coverage grows to the whole, is proposed
-again. What was published before this log began (it was rebuilt) is published again only with whole coverage.
+again. What a sink holds from before this log began (it was rebuilt) is told there again only with whole coverage (`outbox`), and
+not told to watchers before; it is due with less only when nobody will come any more who has not.
 
 A change of the schedule may leave windows that were told without a version that speaks for them: they are withdrawn, by a word of
 their own at a higher revision, also those that only a sink's ledger knows of.
@@ -238,16 +239,16 @@ class Publication:
         told = {key: (revision, digest) for key, revision, digest in entries}
         results = {key: held for key, held in told.items() if held[1] != NO_ROWS}
         for key, (revision, _) in results.items():
-            if (
-                key not in self.state.finals
-                and revision[:2] < self.state.ballot
-                and not self.state.is_past(*key)
-            ):
+            if self.is_before(revision) and not self.state.is_past(*key):
                 self._before.add(key)
-                self._leave_to_the_sink(key)
+                if key not in self.state.finals:
+                    self._leave_to_the_sink(key)
         for key, published in self.state.finals.items():
             is_others = is_late or published.revision[:2] != self.ballot
-            if is_others and self.ledger_differs(published, told.get(key)):
+            is_better = (
+                key in results and self.is_before(results[key][0]) and published.passed < published.expected
+            )
+            if is_others and not is_better and self.ledger_differs(published, told.get(key)):
                 self._forced.add(key)
                 self._changed.setdefault(key[0], set()).add(key[1])
         shapes = self.state.positions.shapes
@@ -336,12 +337,12 @@ class Publication:
         coverage = roster.of_final(*covers)
         known = self.state.finals.get(key)
         if known is None:
-            if not self._is_due(key, coverage, now, has_majority):
+            if not self._is_due(key, roster, coverage, now, has_majority):
                 return None
             return self._read(key, "final", coverage)
         if start not in self._changed[version] and not self._is_filled(key, covers, coverage, roster):
             return None
-        if self._is_worse(coverage, known) and not self._is_due(key, coverage, now, has_majority):
+        if self._is_worse(coverage, known) and not self._is_due(key, roster, coverage, now, has_majority):
             return None
         ready = self._read(key, "revised", coverage)
         if not isinstance(ready, Ready):
@@ -371,21 +372,26 @@ class Publication:
             and (coverage.is_whole or roster.is_settled(*covers))
         )
 
-    def _is_due(self, key: WindowKey, coverage: Coverage, now: int, has_majority: bool) -> bool:
+    def _is_due(
+        self, key: WindowKey, roster: Roster, coverage: Coverage, now: int, has_majority: bool
+    ) -> bool:
         if coverage.is_whole:
             return True
-        if (
-            not self.may_be_partial(key)
-            or self._may_be_older(key)
-            or 2 * coverage.passed <= coverage.expected
-        ):
+        is_waited_for = not self.may_be_partial(key) and not roster.is_settled(*self.state.covers(*key))
+        if is_waited_for or self._may_be_older(key) or 2 * coverage.passed <= coverage.expected:
             self._held_since.pop(key, None)
             return False
         since = self._held_since[key] = min(now, self._held_since.get(key, now))
         return now - since >= self._parameters.hold_us_max and has_majority
 
+    def is_before(self, revision: Revision) -> bool:
+        """Whether that was published before this log began."""
+        return revision[:2] < self.state.ballot
+
     def may_be_partial(self, key: WindowKey) -> bool:
-        """Rule 8*: what was published before the log was rebuilt is published again only when every member has replayed it."""
+        """Rule 8*: what was published before the log was rebuilt is published again only when every member has replayed it. When
+        nobody will come any more who has not, it is final in the log all the same: for sinks that do not hold it, and for
+        retention."""
         return key not in self._before
 
     def _may_be_older(self, key: WindowKey) -> bool:
@@ -472,7 +478,12 @@ class Publication:
 
     def newest_finals(self, since_us: Micros, back: int) -> list[WindowKey]:
         """Final windows that start at `since_us` or later, and so many of the newest before, in order of time. O(n log n)."""
-        finals = sorted(self.state.finals, key=lambda key: (key[1], key[0]))
+        told = (
+            key
+            for key, known in self.state.finals.items()
+            if known.passed == known.expected or self.may_be_partial(key)
+        )
+        finals = sorted(told, key=lambda key: (key[1], key[0]))
         before = bisect_left(finals, since_us, key=lambda key: key[1])
         return finals[max(0, before - back) :]
 

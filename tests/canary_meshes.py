@@ -233,3 +233,8 @@ def retention(seed: int) -> s.Scenario:
     """Two logs of which one has retired what the other retains: rare enough that the seed in which it came up is kept."""
     assert seed == 0
     return s.decode((Path(__file__).parent / "golden_simulator" / "third-173.json").read_bytes())
+
+
+def rebuilt_with_less(seed: int) -> s.Scenario:
+    """Who had the log are cut off with a sink, and it begins anew without them; an agent lost a file that the first log knew."""
+    return s.decode((Path(__file__).parent / "golden_simulator" / "third-9000352.json").read_bytes())

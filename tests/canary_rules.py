@@ -26,6 +26,7 @@ from elf.jobmaster.job_log import Promise
 from elf.jobmaster.job_spec import JobSpec
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.master import Master
+from elf.jobmaster.outbox import Outbox
 from elf.jobmaster.parking import Parked, Parking
 from elf.jobmaster.positions import Fit, Place, Positions
 from elf.jobmaster.proposals import Proposals
@@ -33,6 +34,7 @@ from elf.jobmaster.publication import Publication, Ready
 from elf.jobmaster.replica import Replica
 from elf.jobmaster.replication import Replication
 from elf.jobmaster.succession import Succession
+from elf.jobmaster.window_rule import Roster
 from elf.sinks.ledger import Ledger
 from elf.srt.bundles import OpenBundle
 from elf.srt.effects import Effect, Write
@@ -322,9 +324,15 @@ CANARIES = (
     ),
     Canary(
         "8: what was final is published again only if all replayed it",
-        "when it is due",
-        *(Publication, "may_be_partial", always(True)),
-        *(meshes.rebuilt, range(4)),
+        "also by less, when nobody will come any more",
+        *(Outbox, "is_worse", always(False)),
+        *(meshes.rebuilt_with_less, range(1)),
+    ),
+    Canary(
+        "8: who may still come is waited for, with what was final before a rebuild",
+        "only as long as for other windows",
+        *(Roster, "is_settled", always(True)),
+        *(meshes.retention, range(1)),
     ),
     Canary(
         "Windows: the roster starts from the directory",

@@ -7,6 +7,8 @@ import pytest
 
 from elf.jobmaster.entries import Accept, Add, Final, Retire
 from elf.jobmaster.job_spec import AgentAdvert
+from elf.sinks.ledger import Ledger
+from elf.srt.effects import Send
 from elf.srt.messages import CLOSED, FIRST, GAP, Commit, Control, Farewell, Goodbye, Hello, Position, Welcome
 from elf.srt.partial import Part
 from elf.srt.results import Put, PutTell
@@ -529,6 +531,44 @@ def test_rule_8_what_was_published_before_a_rebuild_is_published_again_only_when
     new.bundle({file(B): (0, 5, FIRST)}, watermark=T0 + 60 * SECOND)
     new.run(SECOND)
     assert [(w.status, w.agents_reporting, w.revision[0]) for w in new.windows()] == [("final", 3, 2)]
+
+
+def test_rule_8_a_sink_that_lacks_what_another_holds_from_before_a_rebuild_gets_what_is_left_of_it() -> None:
+    """Seed 9000352: A has lost lines, so the window never is whole again. It waited for ever, and retention with it."""
+    rig = Rig(sinks=[SINK])
+    rig.bundle({file(A): (0, 9, FIRST), file(B): (0, 9, FIRST)}, [(T0, 1, 1)] * 2, watermark=T0 + 60 * SECOND)
+    rig.run(SECOND)
+    told = rig.ledgers[SINK].entries[again_version(rig), T0]
+    other = b"other sink" + b"\0" * 6
+    ledgers = {**rig.ledgers, other: Ledger(rig.spec.id)}
+    new = Rig(ballot=(2, b"N" * 16), sinks=[SINK, other], now=rig.now + SECOND, ledgers=ledgers)
+    adverts = [(worker, AgentAdvert(worker.hex(), ("access",), 1, new.now)) for worker in (A, B, C)]
+    new.do(new.master.adverts(adverts, new.now))
+    spans = {file(A): (0, 0, FIRST | CLOSED | GAP), file(B): (0, 9, FIRST)}
+    new.bundle(spans, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    new.run(2 * PARAMETERS.hold_us_max)
+    assert not new.take(Put)  # C may come
+    new.bundle({file(C): (0, 5, FIRST)}, watermark=T0 + 60 * SECOND)
+    new.run(2 * PARAMETERS.hold_us_max)
+    (final,) = (entry for _, entry in new.log if isinstance(entry, Final))
+    assert (final.passed, final.expected) == (2, 3)
+    assert ledgers[SINK].entries[again_version(rig), T0] == told
+    assert ledgers[other].entries[again_version(rig), T0] == (final.revision, final.digest)
+    told_to = {each.to for each in new.effects if isinstance(each, Send) and isinstance(each.message, Put)}
+    assert told_to == {other}
+    assert not new.windows()
+    assert not new.master.publication.newest_finals(0, 1)
+    # the next master does not tell it again, and lets it go
+    after = Rig(state=new.state, ballot=(3, b"N" * 16), sinks=[SINK, other], now=new.now, ledgers=ledgers)
+    after.run(2 * SECOND)
+    assert not [entry for _, entry in after.log if isinstance(entry, Final)]
+    later = T0 + 3000 * SECOND
+    spans = {file(B): (9, 10, 0), file(C): (5, 6, 0), file(A, 2): (0, 1, FIRST)}
+    after.bundle(spans, [(later, 1, 1)], watermark=later + 60 * SECOND)
+    after.run(2 * SECOND)
+    assert after.state.positions.retained_us > T0 + SIZE
+    assert ledgers[SINK].entries[again_version(rig), T0] == told
+    after.master.check()
 
 
 def test_rule_7_an_empty_log_begins_with_the_oldest_retained_pane() -> None:
