@@ -107,7 +107,7 @@ class JobSeat:
         self.succession = Succession(self.job, self.me, self._parameters, self._new_state)
         p = self._parameters
         # Half of what a reducer keeps: bundles of workers pass beside it.
-        self.offering = Offering(self.job, self.me, self._life, p.kept_bytes_max // 2, p.handover_us_max)
+        self.offering = Offering(self.job, self.me, self._life, p.kept_bytes_max // 2, p.offer_us_max)
         self._unshared = Unshared.by(p)
 
     def _go_on(self, former: JobSeat) -> None:

@@ -128,7 +128,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # of each worker are joined, and it grows with panes and groups only.
     handover_bytes_max: int = 4 << 20
     # It is offered for so long: another master's log may be on its way for 6 s first, and a bundle that is ahead waits 2 s.
-    handover_us_max: int = 12 * SECOND
+    offer_us_max: int = 12 * SECOND
 
     def check(self) -> None:
         """Raise ValueError unless the timings fit together."""
@@ -165,8 +165,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             (self.ask_us < self.ask_us_max, "ask_us_max must allow for a lost ask"),
             (self.ask_us_max <= self.transfer_us_max, "transfer_us_max is below ask_us_max"),
             (
-                self.handover_us_max >= self.transfer_us_max + 2 * self.park_us,
-                "handover_us_max must outlast a log's way and a parked bundle",
+                self.offer_us_max >= self.transfer_us_max + 2 * self.park_us,
+                "offer_us_max must outlast a log's way and a parked bundle",
             ),
             (is_even and self.leaves >= 2 * self.replicas, "leaves must be even and hold the replicas"),
         )

@@ -4,7 +4,7 @@ reads it. Everything else, faults and oracle included, is the simulator's own.""
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +13,7 @@ import numpy as np
 
 from elf.agent.mesh.cuts import MeshSource
 from elf.agent.simulator.run import Run
-from elf.agent.simulator.sources import IDLE_GRACE_US, Traffic, VirtualFile, VirtualSource
+from elf.agent.simulator.sources import IDLE_GRACE_US, Loss, Traffic, VirtualFile, VirtualSource
 from elf.agent.simulator.world import PATHS, Actor
 from elf.cbt.budget import Budget
 from elf.jobmaster.schedule import plan_of
@@ -33,9 +33,19 @@ class WrittenSource(VirtualSource):
     made: list[WrittenSource]
 
     def __init__(
-        self, worker: NodeId, seed: int, traffic: Traffic, start_us: int, stop_us: int, skew_us: int = 0
+        self,
+        worker: NodeId,
+        seed: int,
+        traffic: Traffic,
+        start_us: int,
+        stop_us: int,
+        skew_us: int = 0,
+        *,
+        steps: Sequence[tuple[int, int]] = (),
+        losses: Sequence[tuple[int, Loss]] = (),
     ) -> None:
-        super().__init__(worker, seed, traffic, start_us, stop_us, skew_us)
+        assert not losses, "nobody deletes these files"
+        super().__init__(worker, seed, traffic, start_us, stop_us, skew_us, steps=steps)
         for file in self.files:
             file.event_us -= file.event_us % SECOND
             file.highest_us = np.maximum.accumulate(file.event_us) if len(file.event_us) else file.event_us

@@ -42,4 +42,5 @@ def test_a_quiet_mesh_is_exact() -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_random_faults_are_exact(seed: int) -> None:
     scenario = s.random_scenario(seed)
-    exact(msgspec.structs.replace(scenario, traffic=TRAFFIC))
+    faults = tuple(fault for fault in scenario.faults if not isinstance(fault, s.Lose))
+    exact(msgspec.structs.replace(scenario, traffic=TRAFFIC, faults=faults))
