@@ -13,8 +13,8 @@ differ.
     … reply                         | what I hold of that bucket that is newer or missing there
 
 A bucket is an immutable sorted tuple of items with its digest, the exclusive or of its items' digests. Nodes of one process that
-hold the same items share the same `Bucket` objects (`_pool`): ten thousand simulated nodes with ten thousand adverts cost as much
-as one.
+hold the same items, with the same signatures, share the same `Bucket` objects (`_pool`): ten thousand simulated nodes with ten
+thousand adverts cost as much as one.
 
 Invariants: `check`. An ended job or a departed agent is an item that says so. Only what was signed under a certificate that was
 revoked since is removed (`drop`), at every node, and refused wherever it comes from: so all come to hold the same, whatever the
@@ -77,25 +77,21 @@ class Bucket:
         place = self.places.get(key)
         return None if place is None else self.items[place]
 
-    def with_items(self, items: dict[Key, Item], digest: int) -> Bucket:
-        """A new one with these in it, instead of those with the same keys. O(n log n), mostly in order already."""
-        merged = dict(zip(self.places, self.items, strict=True)) | items
-        made = Bucket(tuple(merged[key] for key in sorted(merged)), digest)
-        _pool[digest] = made
+    def with_items(self, news: dict[Key, Item], digest: int) -> Bucket:
+        """One with these in it, instead of those with the same keys. O(n log n), mostly in order already."""
+        merged = dict(zip(self.places, self.items, strict=True)) | news
+        items = tuple(merged[key] for key in sorted(merged))
+        held = _pool.get(digest)
+        # The digest leaves signatures out, but who signed an item decides who can take it back: all of it is compared.
+        if held is not None and held.items == items:
+            return held
+        made = _pool[digest] = Bucket(items, digest)
         return made
 
 
 _pool: WeakValueDictionary[int, Bucket] = WeakValueDictionary()
 """Flyweights: digest -> the bucket that somebody in this process holds."""
 EMPTY = Bucket((), 0)
-
-
-def _pooled(digest: int, count: int, items: dict[Key, Item]) -> Bucket | None:
-    """The bucket of that digest and size, with those items in it, if somebody here has made it already. O(items)."""
-    held = _pool.get(digest)
-    if held is None or len(held.items) != count or any(held.get(key) != item for key, item in items.items()):
-        return None
-    return held
 
 
 class Directory:
@@ -253,7 +249,7 @@ class Directory:
                 digest ^= item_digest(held)
         self._root ^= bucket.digest ^ digest
         self._count += count - len(bucket.items)
-        self._buckets[place] = _pooled(digest, count, accepted) or bucket.with_items(accepted, digest)
+        self._buckets[place] = bucket.with_items(accepted, digest)
         for news in (self._changed, self._rumors, self._unwritten):
             news.update(accepted)
 

@@ -178,7 +178,6 @@ class TestUsage:
     def test_a_bug_of_ours_is_one_line_too(
         self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("elf.agent.formats.describe", None)
         monkeypatch.setattr("elf.agent.commands.formats.describe", None)
         code, _, err = elf(capfd, "formats", "combined")
         assert code == 1
@@ -358,6 +357,38 @@ class TestRun:
             _, err = process.communicate(timeout=20)
         assert process.returncode == 130, err
         assert "40 lines" in err
+
+
+def test_a_signal_between_any_two_steps_of_waiting_is_heard() -> None:
+    """A child, since one that waits for itself would wait for ever: each line of `wait` in turn is interrupted by the signal."""
+    program = """
+import signal, sys, threading
+from elf.agent.commands.signals import stop_on_signals
+
+def raise_at(step):
+    def trace(frame, event, argument):
+        nonlocal step
+        step -= 1
+        if step == 0:
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+    return trace
+
+for step in range(1, 40):
+    with stop_on_signals() as stop:
+        sys.settrace(raise_at(step))
+        stop.event.wait(0.001)
+        sys.settrace(None)
+        heard = stop.event.is_set()
+        assert heard == (stop.exit_code == 143) == stop.event.wait(0), step
+        if not heard:
+            break
+assert 4 < step < 39, step
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], timeout=20, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def closed_pipe() -> int:

@@ -209,6 +209,20 @@ def test_converged_nodes_share_their_buckets() -> None:
     assert all(a is b for held in others for a, b in zip(held._buckets, first._buckets, strict=True))
 
 
+def test_a_bucket_with_other_signatures_is_another_one() -> None:
+    """Of two nodes of one process, one heard of a job from Ann, the other from Bob; then both hear of another of that bucket."""
+    few = msgspec.structs.replace(P, buckets=1)
+    by_ann, by_bob = (msgspec.structs.replace(spec().item(), signature=name) for name in (b"ann", b"bob"))
+    other = msgspec.structs.replace(spec(job="errors").item(), signature=b"bob")
+    one, two = directory(few, 1), directory(few, 2)
+    for held, first in ((one, by_bob), (two, by_ann)):
+        held.put(first, 0)
+        held.put(other, 0)
+        held.check()
+    assert one.digest == two.digest
+    assert [held.get("job", by_ann.name) for held in (one, two)] == [by_bob, by_ann]
+
+
 def test_a_warm_start_shares_another_nodes_content() -> None:
     held, other = directory(), directory()
     held.put(advert(1), 0)

@@ -5,15 +5,42 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
+
+
+class SignalEvent(threading.Event):
+    """An event that a signal handler may set.
+
+    A plain one has a lock that is not reentrant: a signal that came between two steps of `wait`, in the same thread, would
+    have its handler wait for that lock for ever. Putting into a `SimpleQueue` may interrupt anything.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_set = False
+        self._news: SimpleQueue[None] = SimpleQueue()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        self._news.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._is_set:
+            with suppress(Empty):
+                self._news.get(timeout=timeout)
+        return self._is_set
 
 
 class Stop:
     """Whether a signal asked to stop. `exit_code` is 130 after SIGINT, 143 after SIGTERM, else 0."""
 
     def __init__(self) -> None:
-        self.event = threading.Event()
+        self.event = SignalEvent()
         self.exit_code = 0
 
     def ask(self, number: int, frame: FrameType | None) -> None:
