@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from elf.agent.commands.signals import Stop
+from elf.agent.commands.watch import _windows
 from elf.agent.mesh.control import Control
 from elf.agent.mesh.words import JobWatch, Told, Versions
 from elf.srt.ids import job_id
@@ -241,6 +243,22 @@ class TestWatch:
         watch.join(10)
         assert not watch.is_alive()
         assert "job hits was stopped" in capsys.readouterr().err
+
+    def test_a_signal_is_heard_where_there_is_always_more(self) -> None:
+        class Endless:
+            has_more = True
+            told = 0
+
+            def ask(self, request: JobWatch) -> Iterator[Versions]:
+                while self.told < 1_000:
+                    self.told += 1
+                    if self.told == 3:
+                        stop.event.set()
+                    yield Versions({})
+
+        stop, control = Stop(), Endless()
+        assert list(_windows(cast(Control, control), "hits", stop)) == []
+        assert control.told == 3
 
     def test_who_hangs_up_is_forgotten(self, mesh: Mesh) -> None:
         agent = str(mesh.socket(2))

@@ -82,9 +82,11 @@ def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str |
             return
         if not control.has_more:
             yield None
-            while not control.has_more and not select.select([control], [], [], WAKE_S)[0]:
-                if stop.event.is_set():
-                    return
+            while not (stop.event.is_set() or control.has_more):
+                if select.select([control], [], [], WAKE_S)[0]:
+                    break
+        if stop.event.is_set():  # also where there is always more
+            return
 
 
 def _put(told: w.Told) -> Put:
