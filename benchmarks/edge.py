@@ -133,6 +133,7 @@ class End:
         self.keys = keys
         self.peer: NodeId = b""
         self.address = ""
+        self.is_over = False
         self._take = deliver
         self.transport = Transport(
             keys.id,
@@ -149,7 +150,8 @@ class End:
         self.transport.start()
 
     def _notice(self, notice: Notice) -> None:
-        print(notice.text, file=sys.stderr)
+        if not self.is_over:  # the other end goes first
+            print(notice.text, file=sys.stderr)
 
     def _deliver(self, source: NodeId, message: Message) -> None:
         self.peer = source
@@ -183,6 +185,7 @@ async def receive(count: int, size: int, linked: bool) -> None:
     end = End("receiver", take)
     print(end.transport.address, flush=True)
     await done.wait()
+    end.is_over = True
     print(seen.ended_s - seen.begun_s, flush=True)
     while True:  # the last acknowledgement, until the other side is done with us
         await asyncio.sleep(0.05)
