@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from elf.jobmaster.entries import Add, Forget, Gone, Left
+from elf.jobmaster.entries import Add, Forget, Gone, Left, Proven
 from elf.jobmaster.job_spec import AgentAdvert
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.proposals import Proposals
@@ -51,6 +51,8 @@ class Attendance:
         self._asked: dict[NodeId, Hello] = {}  # the last one of each worker that waits for the log
         self._banned: set[NodeId] = set()  # whose lines that are still on their way make it expected no more
         self._to_forget: set[NodeId] = set()  # of these; not proposed yet
+        self._vouched = 0  # how often the log was told that more than half have reported
+        self._looked = 0  # how many had, when that was counted last
 
     # ---- who is there ----
 
@@ -116,6 +118,21 @@ class Attendance:
         active = [worker for worker, member in members.items() if member.until_us == AFTER_ALL]
         heard = sum(1 for worker in active if worker in self._reported)
         return 2 * heard > len(active)
+
+    def vouch(self) -> None:
+        """Rule 7*: the log says that more than half have reported under this ballot, and again when that is in it."""
+        if self._vouched == 2 or not self._log.has_room:
+            return
+        if self._state.stands[1] == self.ballot if self._vouched else self._is_vouched_for():
+            self._vouched += 1
+            self._log.enter(Proven(self.ballot))
+
+    def _is_vouched_for(self) -> bool:
+        """Whoever is expected and not yet on the roster counts as silent. O(roster), when more have reported."""
+        if len(self._reported) == self._looked or self._wanted:
+            return False
+        self._looked = len(self._reported)
+        return self.has_majority()
 
     # ---- who comes and goes ----
 

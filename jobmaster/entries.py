@@ -38,6 +38,13 @@ class Serve(Entry, frozen=True, array_like=True, tag="serve"):
     ballot: Ballot
 
 
+class Proven(Entry, frozen=True, array_like=True, tag="proven"):
+    """More than half of the roster has reported to the master of this log under `ballot`. Said twice: once more when the first is
+    committed, so that whoever holds the second knows that."""
+
+    ballot: Ballot
+
+
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     """A bundle, each contribution at the committed place: rows are merged and positions move, in one step.
 
@@ -117,4 +124,4 @@ class Retire(Entry, frozen=True, array_like=True, tag="retire"):
     before_us: Micros
 
 
-AnyEntry = Begin | Serve | Accept | Add | Left | Gone | Forget | ControlEntry | Final | Retire
+AnyEntry = Begin | Serve | Proven | Accept | Add | Left | Gone | Forget | ControlEntry | Final | Retire

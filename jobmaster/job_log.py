@@ -3,8 +3,16 @@
 The state is applied up to the last entry that is known to be committed; the tail are the entries after that. Both belong to
 one ballot, `held`: within a ballot one node decides, so two logs of one ballot are prefixes of one another. `last` is the last
 ballot under which a node *served* with this log: a log on its way to the replicas of a node that is about to serve has been
-raised to its ballot already, but proves nothing yet. Logs with equal (last, index) are equal, and of two different ones the
-higher has what the lower has committed, or has won over it. Entries and states are opaque here.
+raised to its ballot already, but proves nothing yet. `proven` is the last ballot under which more than half of the agents had
+reported, as the log's own entries say. Logs with equal (last, index) are equal, and of two different ones the higher by
+(proven, last, index) has what the lower has committed, or has won over it. Entries and states are opaque here.
+
+Why `proven` comes first: a few nodes that meet without the log begin a new one, under a ballot higher than that of the log which
+all others go on with. Why it takes nothing from a log that is rightly the successor's: `Proven(b)` counts in a log only where it
+is known to be committed, that is when it is there twice or the log was served under a ballot after b. Say that it does
+not count in a log with last ballot c, but in another one whose last ballot is below c. Then b < c, and `Proven(b)` was committed
+before c served; so whoever began under c with all that was committed holds it too, and served under c > b: it counts there as
+well. A log that lacks it began without what was committed: it is of another side, or begun anew.
 
 On disk, under the key ("log", job), the same log is one `Base` (which replaces what was before) and the `More` records behind
 it; under ("ballot", job) lies the highest `Promise`. Methods return the record that makes a change durable.
@@ -21,6 +29,11 @@ import msgspec
 
 from elf.srt.messages import NO_BALLOT, Ballot
 
+Standing = tuple[Ballot, Ballot]
+"""The last ballot that a log calls proven twice, and the last one that it calls so at all."""
+Rank = tuple[Ballot, Ballot, int]
+"""(proven, last, index) of a log; see `rank`."""
+
 
 class State(Protocol):
     """What a log's entries add up to."""
@@ -30,6 +43,9 @@ class State(Protocol):
 
     def snapshot(self) -> Any:
         """All of it as a value that later `apply`s do not change."""
+
+    def standing(self, tail: Sequence[Any]) -> Standing:
+        """What its entries say, and those of `tail` behind them."""
 
 
 NewState = Callable[[Any | None], State]
@@ -85,8 +101,13 @@ class JobLog:
         return self.applied + len(self.tail)
 
     @property
-    def rank(self) -> tuple[Ballot, int]:
-        return rank(self.last, self.index)
+    def proven(self) -> Ballot:
+        """The last ballot under which more than half had reported. O(tail)."""
+        return NO_BALLOT if self.state is None else counts(self.state.standing(self.tail), self.last)
+
+    @property
+    def rank(self) -> Rank:
+        return rank(self.proven, self.last, self.index)
 
     def begin(self, ballot: Ballot) -> Base:
         """An empty log."""
@@ -166,6 +187,19 @@ class JobLog:
         assert self._image is None or self._image[0] == self.applied
 
 
-def rank(last: Ballot, index: int) -> tuple[Ballot, int]:
-    """Orders logs by how much they hold. A log without an entry has committed nothing, whatever its ballot: it ranks lowest."""
-    return (last, index) if index else (NO_BALLOT, 0)
+def proved(standing: Standing, ballot: Ballot) -> Standing:
+    """After one more entry that says so of `ballot`. Who served under a later ballot had committed what was said before."""
+    _, claimed = standing
+    return (min(claimed, ballot), max(claimed, ballot)) if ballot >= claimed else standing
+
+
+def counts(standing: Standing, last: Ballot) -> Ballot:
+    """Rule 7*: what a log says of its standing counts where it is known to be committed."""
+    proven, claimed = standing
+    return claimed if claimed < last else proven
+
+
+def rank(proven: Ballot, last: Ballot, index: int) -> Rank:
+    """Orders logs: by who stood behind them, then by how much they hold. A log without an entry has committed nothing, whatever
+    its ballot: it ranks lowest."""
+    return (proven, last, index) if index else (NO_BALLOT, NO_BALLOT, 0)

@@ -7,6 +7,7 @@ node, whatever happened there before.
 |---|---|
 | Begin | the schedule, and since when the job counts |
 | Serve | nothing: what it is waited for is that replicas hold it |
+| Proven | more than half of the roster has reported under that ballot |
 | Accept | rows into panes (late ones are only counted), positions, watermarks, gaps: all in one step |
 | Add, Left, Forget | the roster |
 | ControlEntry | panes at or past the lane of every version that the lane touches are given up; the lane opens; windows which
@@ -37,9 +38,11 @@ from elf.jobmaster.entries import (
     Forget,
     Gone,
     Left,
+    Proven,
     Retire,
     SpecRank,
 )
+from elf.jobmaster.job_log import Standing, proved
 from elf.jobmaster.lanes import LINE_OPS, lane_count
 from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
@@ -81,6 +84,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     finals: dict[WindowKey, Published]
     touched: dict[str, dict[Micros, int]]
     panes: dict[str, tuple[tuple[bytes, ...], ...]]
+    stands: Standing = (NO_BALLOT, NO_BALLOT)
 
     @property
     def nbytes(self) -> int:
@@ -104,6 +108,7 @@ class JobState:
     def _clear(self) -> None:
         self.index = 0
         self.ballot: Ballot = NO_BALLOT
+        self.stands: Standing = (NO_BALLOT, NO_BALLOT)
         self.spec: SpecRank = (-1, b"")
         self.front_us: Micros = (
             BEFORE_ALL  # the highest watermark of a whole bundle: about "now" in event time
@@ -174,6 +179,8 @@ class JobState:
                 self._note_gap(worker, entry.lane_us, until_us)
         if isinstance(entry, Begin):
             self.ballot, self.spec = entry.ballot, entry.spec
+        elif isinstance(entry, Proven):
+            self.stands = proved(self.stands, entry.ballot)
         elif isinstance(entry, Final) and entry.version in self.panes:
             self.finals[entry.version, entry.start] = Published(
                 entry.revision, entry.digest, entry.passed, entry.expected, entry.at, entry.covers
@@ -181,6 +188,14 @@ class JobState:
         elif isinstance(entry, Retire):
             self._retire()
         self._open_versions()
+
+    def standing(self, tail: Sequence[AnyEntry]) -> Standing:
+        """Which ballots the log calls proven, with those entries of it that are not applied yet."""
+        stands = self.stands
+        for entry in tail:
+            if isinstance(entry, Proven):
+                stands = proved(stands, entry.ballot)
+        return stands
 
     def _withdraw(self, shapes: Mapping[str, Shape]) -> None:
         """Final windows of which the schedule knows nothing any more."""
@@ -325,13 +340,14 @@ class JobState:
             dict(self.finals),
             {version: dict(touched) for version, touched in self.touched.items()},
             {version: _frames(panes) for version, panes in self.panes.items()},
+            self.stands,
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:
         """Be what the snapshot is, whatever this was before. Raises PeerError for frames that are none."""
         self.close()
         self._clear()
-        self.index, self.ballot = snapshot.index, snapshot.ballot
+        self.index, self.ballot, self.stands = snapshot.index, snapshot.ballot, snapshot.stands
         self.spec, self.front_us = snapshot.spec, snapshot.front_us
         self.positions = Positions.of(snapshot.positions)
         self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)

@@ -184,6 +184,7 @@ class Master:
     def _take_up(self, now: int) -> None:
         """What had no room in the log, or waited for an entry."""
         self.attendance.add_wanted()
+        self.attendance.vouch()
         self.amendments.go_on(now)
         self._retry_parked(now)
         self._look_again(now)

@@ -59,14 +59,19 @@ class Replica:
         return message.previous == log.last != NO_BALLOT and message.first == log.index + 1
 
     def has_more(self, message: Append | Install) -> bool:
-        """Whether a log that is offered by a node which does not serve yet holds less than this one."""
-        if isinstance(message, Install):
-            if message.previous == message.ballot:
-                return False
-            return self.log.rank > rank(message.previous, message.index + len(message.tail))
-        if message.previous == NO_BALLOT:
-            return False
-        return self.log.rank > rank(message.previous, message.first + len(message.entries) - 1)
+        """Whether a log that is offered by a node which does not serve yet holds less than this one, or more than half have stood
+        behind this one, and not behind that of a node that does."""
+        log = self.log
+        if isinstance(message, Append):  # of any other log than the same one its `Install` says more
+            end = message.first + len(message.entries)
+            return message.previous == log.last != NO_BALLOT and log.index >= end
+        if message.previous == message.ballot:
+            return self.stands_above(message.proven)
+        return log.rank > rank(message.proven, message.previous, message.index + len(message.tail))
+
+    def stands_above(self, proven: Ballot) -> bool:
+        """Rule 7*: between two logs that do not go on from one another the one wins that most agents have reported to."""
+        return self.log.proven > proven
 
     def append(self, source: NodeId, message: Append) -> list[Effect]:
         """Take entries of the promised ballot, or say from where on they are missing."""
@@ -117,7 +122,7 @@ class Replica:
     def told(self, asked: Ballot, serving: bool = False) -> StateTell:
         """What is held and promised."""
         log = self.log
-        return StateTell(self.job, asked, self.highest, log.last, log.index, serving)
+        return StateTell(self.job, asked, self.highest, log.last, log.index, serving, log.proven)
 
     def fetch(self, source: NodeId, message: Fetch) -> list[Effect]:
         """All that is held, once for each ballot of the asker: a link loses nothing."""
@@ -127,8 +132,8 @@ class Replica:
         if self.answered == (source, message.ballot):
             return []
         self.answered = (source, message.ballot)
-        tail = tuple(log.tail)
-        return [Post(source, Install(self.job, message.ballot, log.applied, log.image(), log.last, tail))]
+        whole = log.applied, log.image(), log.last, tuple(log.tail), log.proven
+        return [Post(source, Install(self.job, message.ballot, *whole))]
 
     def link_reset(self, peer: NodeId) -> None:
         if self.answered and self.answered[0] == peer:

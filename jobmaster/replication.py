@@ -18,7 +18,7 @@ from elf.errors import InternalError
 from elf.jobmaster.replica import Replica
 from elf.srt.effects import Effect, Notice, Post
 from elf.srt.ids import NodeId, short
-from elf.srt.messages import Append, Ballot, Held, Install
+from elf.srt.messages import NO_BALLOT, Append, Ballot, Held, Install
 
 
 class Alarm:
@@ -49,11 +49,13 @@ class Alarm:
 
 class Peer:
     """A present replica. held: last entry that it acknowledged under this ballot, -1 none; sent: last one posted, -1 none;
-    told: the committed index that it was told; expects: a log with this index is on its way, lower answers are older."""
+    told: the committed index that it was told; expects: a log with this index is on its way, lower answers are older; proven:
+    that log's."""
 
-    __slots__ = ("expects", "held", "sent", "told")
+    __slots__ = ("expects", "held", "proven", "sent", "told")
 
     def __init__(self) -> None:
+        self.proven: Ballot = NO_BALLOT
         self.held = self.sent = self.told = self.expects = -1
 
 
@@ -168,13 +170,16 @@ class Replication:
         if log.applied <= known <= log.index:
             rest = log.after(known)
             return [Post(node, Append(self.replica.job, self.ballot, known + 1, rest, log.applied, log.last))]
-        peer.expects = log.index
-        return [
-            Post(
-                node,
-                Install(self.replica.job, self.ballot, log.applied, log.image(), log.last, tuple(log.tail)),
-            )
-        ]
+        peer.expects, peer.proven = log.index, log.proven
+        whole = log.applied, log.image(), log.last, tuple(log.tail), log.proven
+        return [Post(node, Install(self.replica.job, self.ballot, *whole))]
+
+    def refused(self, node: NodeId, proven: Ballot) -> list[Effect]:
+        """A replica kept a log of its own since that was proven, and this one was not when it was sent; by now it is."""
+        peer = self.peers.get(node)
+        if peer is None or peer.held >= 0 or not peer.proven < proven <= self.replica.log.proven:
+            return []
+        return self._begin(node, peer)
 
     def held(self, source: NodeId, index: int) -> list[Effect]:
         """An acknowledgement under this ballot, or word of a replica that has less than it was thought to have."""

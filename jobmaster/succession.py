@@ -8,13 +8,15 @@ log onto its replicas, and only then serves; a closer node that joins gets the l
 | REST    | not closest; follows a master, or idle    | closest -> QUERY                                            |
 | QUERY   | asks all neighbours, without a promise    | one serves -> WAIT; all told, or `2 ask_us` -> PROMISE      |
 | WAIT    | a node that serves will hand over         | Handover -> INSTALL; it serves no more -> QUERY;            |
-|         |                                           | `transfer_us_max` -> PROMISE                                |
+|         |                                           | more stood behind another log, or `transfer_us_max`         |
+|         |                                           | -> PROMISE                                                  |
 | PROMISE | asks all under a new ballot; they promise | all told, or `ask_us_max`: another has more -> FETCH,       |
 |         | it and tell what they hold                | none has -> INSTALL; one had promised more -> QUERY         |
 | FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went -> FETCH of the next    |
 | INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE; one turns out to have more -> PROMISE |
 |         | disks of all present replicas             |                                                             |
 | SERVE   | entries are proposed and committed        | not closest, the closest has all that is committed -> DRAIN |
+|         |                                           | a log that more stood behind is found -> PROMISE            |
 | DRAIN   | no room for more; the rest is committed   | all is -> Handover, REST; closest again -> SERVE            |
 
 From every phase: a higher ballot is promised, and whoever asked, served or drained under a lower one starts anew (QUERY, after
@@ -24,12 +26,18 @@ Invariants
 - Under one ballot at most one node serves: a ballot carries its node's id, and is on that node's disk before anybody hears of it.
 - Logs of one ballot are prefixes of one another, once it served: only its node makes entries, and a log gets it as a whole.
 - An entry is committed when the own disk and all present replicas hold it and everything before it. So the highest log
-  (`job_log.rank`: by the last ballot that served with it, then by index) among those that a new master reaches has every entry
-  that was committed under that ballot; it keeps also those that may have been, and commits them before it serves. Those that
-  it asked have promised, and take nothing more under lower ballots.
+  (`job_log.rank`: by the last ballot under which more than half of the agents had reported, then by the last that served with
+  it, then by index) among those that a new master reaches has every entry that was committed under that ballot; it keeps also
+  those that may have been, and commits them before it serves. Those that it asked have promised, and take nothing more under
+  lower ballots.
+- That most agents stood behind a log is an entry of it, which counts where it is known to be committed: no log has it that lacks
+  what was committed before it, and its rightful successors have it too (`job_log`). So it decides only between logs of which
+  neither goes on from the other: of two sides of a partition, and between a log and one begun anew by those who did not reach it.
+  The higher one is not given up to a node that serves the lower one, and the lower one is not waited for: who holds the higher
+  one, or hears of it, takes a higher ballot.
 - Until a node serves it proves nothing: the logs it installed keep their rank, and a replica that turns out to hold more says so
   instead of giving it up. A node that dies while it takes over hides nothing.
-- Not promised: what was committed on a side of a partition that the next master did not reach, or whose ballot is lower.
+- Not promised: what was committed on a side of a partition that the next master did not reach, or whose log is lower.
 - A log without an entry has committed nothing. Whoever begins with such a one (`Serve.fresh`) rebuilds, and should make the start
   of that its first entry, since that is what lets a successor see more than nothing.
 
@@ -50,7 +58,7 @@ from typing import Any
 import msgspec
 
 from elf.errors import InternalError
-from elf.jobmaster.job_log import Base, LogRecord, More, NewState, State, rank
+from elf.jobmaster.job_log import Base, LogRecord, More, NewState, Rank, State, rank
 from elf.jobmaster.replica import Replica
 from elf.jobmaster.replication import Alarm, Replication
 from elf.srt.effects import Effect, Post, Send
@@ -134,6 +142,7 @@ class Succession:
         "_losses",
         "_lost",
         "_paused",
+        "_proven",
         "_server",
         "_strikes",
         "_stuck",
@@ -158,8 +167,9 @@ class Succession:
         """Under which this node asks or serves; NO_BALLOT when it does neither."""
         self.is_closest = False
         self.neighbours: tuple[NodeId, ...] = ()
-        self._told: dict[NodeId, tuple[Ballot, int]] = {}
+        self._told: dict[NodeId, Rank] = {}
         self._server: NodeId = b""
+        self._proven: Ballot = NO_BALLOT  # of the log that is waited for
         self._paused = False
         self._again, self._bound = Alarm(), Alarm()
         self._look = Alarm()
@@ -256,7 +266,7 @@ class Succession:
 
     def heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
         """A ballot told by the directory, the tree or a sink's fence."""
-        return self._bow(ballot, now)
+        return self._yield(ballot, now)
 
     def resign(self) -> list[Effect]:
         """Nothing can be written here: others are to serve and to hold the log, until `closest` is told. What is held is kept."""
@@ -304,6 +314,13 @@ class Succession:
         out: list[Effect] = [self.replica.promise(ballot)]
         return out + self._stop(now) if self.phase in _UNDER_OWN_BALLOT else out
 
+    def _yield(self, ballot: Ballot, now: int) -> list[Effect]:
+        """As `_bow`, and whoever serves under that ballot is told what is held here: it may not have asked."""
+        out = self._bow(ballot, now)
+        if not out or ballot[1] not in self.neighbours or self.replica.log.proven == NO_BALLOT:
+            return out
+        return [*out, Post(ballot[1], self.replica.told(ballot))]
+
     def _stop(self, now: int) -> list[Effect]:
         """Serve and ask no more under this ballot; the closest node begins anew a little later, so that two do not race."""
         return self._rest() + (self._query(now, pause=True) if self.is_closest else [])
@@ -312,7 +329,7 @@ class Succession:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
             self._changes.append(StepDown(self.ballot, handed_on))
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
-        self._told, self._server, self._paused = {}, b"", False
+        self._told, self._server, self._paused, self._proven = {}, b"", False, NO_BALLOT
         self._behind, self._stuck, self._strikes = {}, {}, {}
         self._lost, self._losses = set(), 0
         self._look.stop()
@@ -370,18 +387,39 @@ class Succession:
         if message.asked != self.ballot or source not in self.neighbours or self._paused:
             return out
         if self.phase is Phase.WAIT:
-            return out + (self._query(now) if source == self._server and not message.serving else [])
+            return out + self._told_while_waiting(source, message, now)
         if self.phase in (Phase.QUERY, Phase.PROMISE, Phase.FETCH):
-            if message.serving:
-                return out + self._wait(source, now)
-            self._told[source] = (message.held, message.index)
+            if message.serving and not self._knows_better(message.proven):
+                return out + self._wait(source, now, message.proven)
+            self._told[source] = _rank_told(message)
             return out + (self._choose(now) if self.phase is Phase.FETCH else self._heard_all(now))
-        late = self.phase is Phase.INSTALL and rank(message.held, message.index) > self.replica.log.rank
-        return out + (self._promise(now) if late else [])
+        return out + self._told_of_more(source, message, now)
 
-    def _wait(self, server: NodeId, now: int) -> list[Effect]:
+    def _knows_better(self, proven: Ballot) -> bool:
+        """Whether more agents stood behind another log than behind the one that is served: that is not to be waited for."""
+        told = (known[0] for known in self._told.values())
+        return self.replica.stands_above(proven) or max(told, default=NO_BALLOT) > proven
+
+    def _told_while_waiting(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+        if source == self._server:
+            if not message.serving:
+                return self._query(now)
+            self._proven = max(self._proven, message.proven)
+        better = message.index > 0 and message.proven > self._proven
+        return self._promise(now) if better or self.replica.stands_above(self._proven) else []
+
+    def _told_of_more(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+        """While this node takes over, somebody holds more; or while it serves, what more agents stood behind."""
+        if self.replication is None:
+            return []
+        told, own = _rank_told(message), self.replica.log.rank
+        if told > own if self.phase is Phase.INSTALL else told[0] > own[0]:
+            return self._promise(now) if self.is_closest else self._rest()
+        return self.replication.refused(source, told[0])
+
+    def _wait(self, server: NodeId, now: int, proven: Ballot) -> list[Effect]:
         self._rest()
-        self.phase, self._server = Phase.WAIT, server
+        self.phase, self._server, self._proven = Phase.WAIT, server, proven
         self._again.set(now, self.parameters.ask_us)
         self._bound.set(now, self.parameters.transfer_us_max)
         return []
@@ -389,8 +427,8 @@ class Succession:
     # Taking over.
 
     def best(self) -> NodeId:
-        """Rule 7*: the highest (ballot, index) among all that were reached; this node where it is as high as any."""
-        ranks = {node: rank(*told) for node, told in self._told.items()}
+        """Rule 7*: the highest (proven, ballot, index) among all that were reached; this node where it is as high as any."""
+        ranks = self._told
         found = max(ranks, key=lambda node: (ranks[node], node), default=self.me)
         return found if found != self.me and ranks[found] > self.replica.log.rank else self.me
 
@@ -407,7 +445,7 @@ class Succession:
 
     def _fetched(self, source: NodeId, message: Install, now: int) -> list[Effect]:
         """The log that was asked for; the holder may have restarted with less, then the next highest may be higher."""
-        self._told[source] = (message.previous, message.index + len(message.tail))
+        self._told[source] = rank(message.proven, message.previous, message.index + len(message.tail))
         if self.best() != source:
             return self._choose(now)
         log, last = self.replica.log, message.previous
@@ -421,7 +459,9 @@ class Succession:
     def _raise(self, record: Base | More, now: int) -> list[Effect]:
         """The log has become one of the own ballot; everybody gets it."""
         log = self.replica.log
-        known = {node: index for node, (last, index) in self._told.items() if log.index and last == log.last}
+        known = {
+            node: index for node, (_, last, index) in self._told.items() if log.index and last == log.last
+        }
         self._again.stop()
         self._bound.stop()
         self.phase, self._told = Phase.INSTALL, {}
@@ -506,7 +546,7 @@ class Succession:
 
     def _on_held(self, source: NodeId, message: Held, now: int) -> list[Effect]:
         if message.refused:
-            return self._bow(message.ballot, now)
+            return self._yield(message.ballot, now)
         if self.replication is None or message.ballot != self.ballot:
             return []
         return [*self.replication.held(source, message.index), *self._progress(now)]
@@ -524,8 +564,12 @@ class Succession:
             return replica.refuse(source)
         out = self._bow(message.ballot, now)
         news = isinstance(message, Install) or source != self._server
+        serves = isinstance(message, Install) and message.previous == message.ballot
+        if self.is_closest and serves and replica.has_more(message):
+            return out + self._promise(now)
         if self.is_closest and news:
-            out += self._wait(source, now)
+            proven = message.proven if isinstance(message, Install) else replica.log.proven
+            out += self._wait(source, now, proven)
         if isinstance(message, Install):
             return out + replica.install(source, message)
         return out + replica.append(source, message)
@@ -538,9 +582,7 @@ class Succession:
             return []
         self._rest()
         self.ballot = (min(message.ballot[0] + 1, COUNT_MAX), self.me)
-        self._told = dict.fromkeys(
-            self.neighbours, (log.last, log.index)
-        )  # most likely; they refuse otherwise
+        self._told = dict.fromkeys(self.neighbours, log.rank)  # most likely; they refuse otherwise
         return [self.replica.promise(self.ballot), *self._adopt(now)]
 
     def _on_ask(self, source: NodeId, message: StateAsk, now: int) -> list[Effect]:
@@ -567,6 +609,10 @@ class Succession:
         assert self.is_closest or self.phase in (Phase.REST, Phase.SERVE, Phase.DRAIN)
         if self.replication:
             self.replication.check()
+
+
+def _rank_told(message: StateTell) -> Rank:
+    return rank(message.proven, message.held, message.index)
 
 
 _STEPS: dict[type[Message], Callable[[Succession, NodeId, Any, int], list[Effect]]] = {

@@ -391,7 +391,8 @@ class Append(Message, frozen=True, array_like=True):
 class Install(Message, frozen=True, array_like=True):
     """The whole state after entry `index`, in place of whatever the replica holds; `previous`: under which ballot it was.
 
-    tail: the entries behind it, which are not in the state because they are not known to be committed.
+    tail: the entries behind it, which are not in the state because they are not known to be committed. proven: the log's, as in
+    `StateTell`.
     """
 
     job: JobId
@@ -400,6 +401,7 @@ class Install(Message, frozen=True, array_like=True):
     state: Any
     previous: Ballot = NO_BALLOT
     tail: tuple[Any, ...] = ()
+    proven: Ballot = NO_BALLOT
 
 
 class Held(Message, frozen=True, array_like=True, gc=False):
@@ -422,7 +424,8 @@ class StateAsk(Message, frozen=True, array_like=True, gc=False):
 
 
 class StateTell(Message, frozen=True, array_like=True, gc=False):
-    """What I hold: entries up to `index` under `held`; `highest`: ballot I have promised; `serving`: I am the master."""
+    """What I hold: entries up to `index` under `held`; `highest`: ballot I have promised; `serving`: I am the master; `proven`:
+    the last ballot under which more than half of the agents had reported to the master of this log."""
 
     job: JobId
     asked: Ballot
@@ -430,6 +433,7 @@ class StateTell(Message, frozen=True, array_like=True, gc=False):
     held: Ballot
     index: int
     serving: bool = False
+    proven: Ballot = NO_BALLOT
 
 
 class Fetch(Message, frozen=True, array_like=True, gc=False):

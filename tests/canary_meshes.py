@@ -236,5 +236,14 @@ def retention(seed: int) -> s.Scenario:
 
 
 def rebuilt_with_less(seed: int) -> s.Scenario:
-    """Who had the log are cut off with a sink, and it begins anew without them; an agent lost a file that the first log knew."""
-    return s.decode((Path(__file__).parent / "golden_simulator" / "third-9000352.json").read_bytes())
+    """As rebuilt, where an agent has lost its log files since the windows were told: it cannot give those lines again."""
+    rng = Random(seed)
+    at = rng.randint(7 * SECOND, 8 * SECOND)
+    lost = s.Crash(at_us=at, until_us=at + SECOND, target="circle", wipe=True)
+    gone = s.Lose(at_us=at - rng.randint(0, SECOND), host=rng.randrange(6), loss="all")
+    return mesh(seed, [gone, lost], trouble_us=at + 2 * SECOND)
+
+
+def begun_anew(seed: int) -> s.Scenario:
+    """Three agents restart together, see only each other, and begin the log anew that all others go on with."""
+    return s.decode((Path(__file__).parent / "golden_simulator" / "third-9000265.json").read_bytes())

@@ -7,11 +7,11 @@ may or may not have arrived. Links keep order and lose everything when reset. Da
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from elf.jobmaster.job_log import Base, LogRecord, Promise
+from elf.jobmaster.job_log import Base, LogRecord, Promise, Rank
 from elf.jobmaster.succession import Phase, Role, Serve, Succession
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.ids import NodeId, closeness
@@ -35,6 +35,23 @@ class ListState:
     def snapshot(self) -> tuple[str, ...]:
         return tuple(self.entries)
 
+    def standing(self, tail: Sequence[str]) -> tuple[Ballot, Ballot]:
+        return standing((*self.entries, *tail))
+
+
+def standing(entries: Sequence[str]) -> tuple[Ballot, Ballot]:
+    """An entry "7B!" says that more than half reported under 7B. (which was said twice, which once at least)."""
+    said = [
+        (int(entry[:-2]), _id("ABCDEFGHIJ".index(entry[-2]) + 1)) for entry in entries if entry[-1] == "!"
+    ]
+    last = max(said, default=NO_BALLOT)
+    before = max((ballot for ballot in said if ballot != last), default=NO_BALLOT)
+    return (last if said.count(last) > 1 else before), last
+
+
+def _id(number: int) -> NodeId:
+    return bytes(15) + bytes([number])
+
 
 class Log(NamedTuple):
     """What a node holds: the ballot it follows, the last one under which the log was served, and all entries."""
@@ -44,8 +61,14 @@ class Log(NamedTuple):
     entries: tuple[str, ...]
 
     @property
-    def rank(self) -> tuple[Ballot, int]:
-        return (self.last, len(self.entries)) if self.entries else (NO_BALLOT, 0)
+    def proven(self) -> Ballot:
+        """What a later ballot served with was committed."""
+        twice, once = standing(self.entries)
+        return once if once < self.last else twice
+
+    @property
+    def rank(self) -> Rank:
+        return (self.proven, self.last, len(self.entries)) if self.entries else (NO_BALLOT, NO_BALLOT, 0)
 
 
 def read_back(records: list[LogRecord]) -> Log:
@@ -62,7 +85,7 @@ def read_back(records: list[LogRecord]) -> Log:
 
 class Node:
     def __init__(self, number: int) -> None:
-        self.id: NodeId = bytes(15) + bytes([number])
+        self.id = _id(number)
         self.name = "ABCDEFGHIJ"[number - 1]
         self.life = 0
         self.alive = False
@@ -111,11 +134,11 @@ class World:
         self.logs: dict[Ballot, tuple[str, ...]] = {}
         self.servers: dict[Ballot, tuple[NodeId, int]] = {}
         self.tellers: dict[Ballot, dict[NodeId, tuple[int, Log]]] = {}
-        self.bases: dict[Ballot, tuple[Ballot, int]] = {}
+        self.bases: dict[Ballot, Rank] = {}
         self.handed: dict[Ballot, tuple[str, ...]] = {}
         self.committed: tuple[str, ...] = ()
         self.forked = False
-        self.commits = self.serves = self.fresh = self.transfers = self.count = 0
+        self.commits = self.serves = self.fresh = self.transfers = self.proofs = self.count = 0
 
     # Lives.
 
@@ -238,6 +261,19 @@ class World:
     def tick(self, node: Node) -> None:
         self.perform(node, node.core.tick(self.time(node)))
 
+    def prove(self, node: Node) -> None:
+        """The master on it has heard more than half: said once, and when that is committed once more."""
+        entry, log = f"{show_ballot(node.core.ballot)}!", node.log
+        if node.core.room <= 0 or node.core.replication is None:
+            return
+        said = [*log.entries, *node.core.replication.pending]
+        if entry not in said or (
+            said.count(entry) == 1 and said.index(entry) < node.core.replica.log.applied
+        ):
+            self.proofs += 1
+            node.core.propose(entry, self.time(node))
+            self.watch(node)
+
     def propose(self, node: Node) -> None:
         urgent = node.core.role is Role.HANDING_OVER and node.core.replication and node.core.replication.room
         if node.core.room > 0 or urgent:
@@ -310,7 +346,7 @@ class World:
     def lives(self, each: NodeId, life: int) -> bool:
         return self.by_id[each].alive and self.by_id[each].life == life
 
-    def nothing_lost(self, entries: tuple[str, ...], reached: list[Log], base: tuple[Ballot, int]) -> None:
+    def nothing_lost(self, entries: tuple[str, ...], reached: list[Log], base: Rank) -> None:
         """Once it is (all that held it are gone, or down), or a higher log was down, what comes back may be of either side."""
         whole, lost = self.committed, entries[: len(self.committed)] != self.committed
         if lost and not self.forked:
@@ -397,7 +433,7 @@ def show(message: Message) -> str:
 def _fields(message: Message) -> Iterator[str]:
     for name in message.__struct_fields__:
         value: Any = getattr(message, name)
-        if name in ("ballot", "held", "highest", "asked", "previous"):
+        if name in ("ballot", "held", "highest", "asked", "previous", "proven"):
             if value != NO_BALLOT or name in ("ballot", "asked"):
                 yield f"{name}={show_ballot(value)}"
         elif name in ("first", "index", "committed"):
@@ -442,6 +478,8 @@ class Explorer(World):
             for node in self.alive():
                 if node.core.role in (Role.SERVING, Role.HANDING_OVER):
                     self.propose(node)
+                    if self.rng.random() < 0.3:
+                        self.prove(node)
         elif pick < 0.97:
             self.some_look()
         else:

@@ -23,7 +23,8 @@ def opened(**fields: bool) -> Rig:
     """A rig with files of A and B at 100."""
     rig = Rig(**fields)  # type: ignore[arg-type]
     rig.bundle({file(A): (0, 100, FIRST), file(B): (0, 100, FIRST)})
-    rig.commit()
+    while rig.waiting:
+        rig.commit()
     rig.take(Commit)
     return rig
 

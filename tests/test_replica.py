@@ -134,7 +134,8 @@ def test_a_promise_survives_a_restart() -> None:
 
 
 def test_a_log_without_entries_ranks_lowest() -> None:
-    assert rank(THREE, 0) < rank(ONE, 1) < rank(ONE, 2) < rank(TWO, 1)
+    assert rank(THREE, THREE, 0) < rank(NO_BALLOT, ONE, 1) < rank(NO_BALLOT, ONE, 2) < rank(NO_BALLOT, TWO, 1)
+    assert rank(NO_BALLOT, THREE, 9) < rank(ONE, ONE, 1)
 
 
 def test_records_are_replaced_by_a_snapshot_when_they_are_many() -> None:

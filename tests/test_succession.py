@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from elf.errors import InternalError
+from elf.jobmaster import job_log
 from elf.jobmaster.job_log import Promise
 from elf.jobmaster.replica import Replica
 from elf.jobmaster.replication import Replication
@@ -39,9 +40,10 @@ def explore_many(count: int) -> None:
 
 @pytest.mark.parametrize("honest", [True, False])
 def test_random_histories_lose_nothing_and_come_to_rest(honest: bool) -> None:
-    worlds = [explore(seed, 1_200, honest=honest) for seed in range(70)]
+    worlds = [explore(seed, 1_200, honest=honest) for seed in range(80)]
     assert sum(world.commits for world in worlds) > 1_500
     assert sum(world.transfers for world in worlds) > 20
+    assert sum(world.proofs for world in worlds) > 200
     assert sum(world.serves - world.fresh for world in worlds) > 60
 
 
@@ -54,19 +56,20 @@ def promise_from_memory(self: Replica, ballot: Ballot) -> Write:
     return Write(("ballot", JOB), Promise(NO_BALLOT), replace=True)
 
 
-CANARIES: list[tuple[str, type, str, Any]] = [
+CANARIES: list[tuple[str, Any, str, Any]] = [
     ("6: acknowledges with a hole", Replica, "continues", lambda self, message: True),
     ("6: commits what only the own disk holds", Replication, "everywhere", lambda self: self.durable),
     ("7: keeps its promises in memory only", Replica, "promise", promise_from_memory),
     ("7: compares the epoch only", Replica, "outranks", staticmethod(outranks_by_epoch_only)),
     ("7: takes its own log instead of the highest", Succession, "best", lambda self: self.me),
+    ("7: a claim counts before it is committed", job_log, "counts", lambda standing, last: standing[1]),
 ]
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "broken"), [each[1:] for each in CANARIES], ids=[each[0] for each in CANARIES]
 )
-def test_a_broken_rule_is_found(kind: type, name: str, broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_rule_is_found(kind: Any, name: str, broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, name, broken)
     with pytest.raises(AssertionError):
         explore_many(150)
@@ -151,6 +154,72 @@ def test_a_disk_alone_is_enough_and_commits_only_what_it_has() -> None:
     assert world.commits == 0
     world.settle()
     assert world.commits == 1
+
+
+# Two lineages: one that more than half have reported to, and one that was begun by those who did not reach it.
+
+
+def two_sides(old: str, new: str, *, again: int = 0) -> World:
+    """Those of `old` serve a proven log with three entries. Those of `new` begin a longer one, restarted `again` times."""
+    world = World(0, 6, honest=False)
+    for node in world.nodes:
+        node.group = int(node.name in new)
+    for node in world.nodes:
+        world.start(node)
+    for node in world.nodes:
+        world.look(node)
+    world.settle()
+    one, other = (next(node for node in world.nodes if node.name == side[0]) for side in (old, new))
+    for _ in range(2):
+        world.prove(one)
+        world.settle()
+    for _ in range(3):
+        world.propose(one)
+    for turn in range(again + 1):
+        for node in (other,) if turn else ():
+            world.crash(node)
+            world.start(node)
+        for node in world.nodes:
+            world.look(node)
+        world.settle()
+        for _ in range(6):
+            world.propose(other)
+            world.settle()
+    return world
+
+
+def meet(world: World) -> World:
+    for node in world.nodes:
+        node.group = 0
+    for node in world.nodes:
+        if node.alive:
+            world.look(node)
+    world.settle()
+    world.check_rest()
+    return world
+
+
+@pytest.mark.parametrize("again", [0, 2])
+@pytest.mark.parametrize(("old", "new"), [("ABC", "DEF"), ("DEF", "ABC"), ("ACE", "BDF"), ("BCDEF", "A")])
+def test_a_log_that_most_have_reported_to_wins_over_one_begun_anew(old: str, new: str, again: int) -> None:
+    world = two_sides(old, new, again=again)
+    other = world.by_id[bytes(15) + bytes(["ABCDEF".index(new[0]) + 1])]
+    assert other.core.role is Role.SERVING
+    kept = next(node for node in world.nodes if node.name == old[0]).log.entries
+    assert len(kept) == 5
+    assert len(other.log.entries) > len(kept)
+    meet(world)
+    assert world.nodes[0].log.entries[:5] == kept
+
+
+def test_one_begun_anew_wins_when_most_have_reported_to_it_since() -> None:
+    world = two_sides("DEF", "ABC", again=1)
+    for _ in range(2):
+        world.prove(world.nodes[0])
+        world.settle()
+    kept = world.nodes[0].log.entries
+    meet(world)
+    assert world.nodes[0].log.entries[: len(kept)] == kept
 
 
 # One node by hand.

@@ -153,6 +153,7 @@ _ENTRIES: dict[type[e.Entry], str] = {
     e.Gone: "roster: gone, with another log",
     e.Forget: "roster: forgotten",
     e.ControlEntry: "change: logged",
+    e.Proven: "log: more than half have reported",
     e.Retire: "window: retired",
 }
 _SEEN: dict[type[m.Message], Any] = {

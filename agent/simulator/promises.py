@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.simulator.oracle import Violation
-from elf.jobmaster.entries import Accept, Add, Final
+from elf.jobmaster.entries import Accept, Add, Final, Forget, Gone, Left
 from elf.jobmaster.master import Master
 from elf.jobmaster.positions import Place
 from elf.jobmaster.schedule import AFTER_ALL, number_of
@@ -63,6 +63,7 @@ class Promises:
         self._unseen: set[tuple[JobId, Ballot]] = set()  # ballots of which some went by in states only
         """Workers that the log heard of under a ballot, and in which entry first."""
         self._added: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
+        self._gone: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
         """Raises Violation."""
@@ -132,7 +133,9 @@ class Promises:
         if master is None:
             return
         known, begun = master.state.finals.get(key), master.state.ballot
-        if (known is None or known.revision < put.revision) and not master.state.is_past(*key):
+        is_known = known is not None and known.revision >= put.revision
+        # It may have been on its way when the log withdrew it, or forgot it: the withdrawal follows.
+        if not (is_known or master.state.is_withdrawn(*key) or master.state.is_past(*key)):
             raise Violation(f"window {put.start} was published as {put.status}: the log does not say so")
         if final_under is not None and final_under < begun and put.agents_reporting < put.agents_expected:
             raise Violation(
@@ -157,6 +160,7 @@ class Promises:
         """What a master may log depends on whom it has heard."""
         under = message.job, message.ballot
         heard, added = self._heard.setdefault(under, {}), self._added.setdefault(under, {})
+        gone = self._gone.setdefault(under, {})
         self._last[under] = max(self._last.get(under, 0), message.first + len(message.entries) - 1)
         for index, entry in enumerate(message.entries, message.first):
             if isinstance(entry, Accept):
@@ -164,16 +168,23 @@ class Promises:
                     heard.setdefault(worker, index)
             elif isinstance(entry, Add):
                 added.update((worker, index) for worker in entry.workers)
+            elif isinstance(entry, Left | Gone | Forget):
+                gone.setdefault(entry.worker, index)
             elif (
                 isinstance(entry, Final)
                 and entry.passed < entry.expected
                 and entry.revision[:2] == message.ballot
                 and under not in self._unseen
             ):
-                self._check_majority(entry, master, heard, added)
+                self._check_majority(entry, master, heard, added, gone)
 
     def _check_majority(
-        self, final: Final, master: Master, heard: dict[NodeId, int], added: dict[NodeId, int]
+        self,
+        final: Final,
+        master: Master,
+        heard: dict[NodeId, int],
+        added: dict[NodeId, int],
+        gone: dict[NodeId, int],
     ) -> None:
         """By what the log held when the window was read."""
         if (final.version, final.start) in master.state.finals:
@@ -181,7 +192,8 @@ class Promises:
         members = [
             worker
             for worker, member in master.state.positions.roster.items()
-            if member.until_us == AFTER_ALL and added.get(worker, 0) <= final.at
+            if (member.until_us == AFTER_ALL or gone.get(worker, 0) > final.at)
+            and added.get(worker, 0) <= final.at
         ]
         reported = sum(heard.get(worker, final.at + 1) <= final.at for worker in members)
         if 2 * reported <= len(members):
