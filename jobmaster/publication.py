@@ -85,6 +85,8 @@ class Publication:
         self._better: set[WindowKey] = set()  # of these, whose first panes are not in this log
         self.is_told = True
         """Whether every durable sink has told its ledger."""
+        self._patience = parameters.transfer_us_max // parameters.emit_us
+        """In so many emit intervals from now on nothing is retired that a sink may lack."""
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
         """Nobody will tell of a window that ends before it, also where there was no line, or where the job has no windows."""
@@ -284,6 +286,7 @@ class Publication:
         """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
         `with_open` those that are open are not read: nobody wants them."""
         roster = self.settle()
+        self._patience -= 1
         self._contents.look()
         due: list[Ready] = []
         opened: list[Ready] = []
@@ -340,9 +343,10 @@ class Publication:
             if not self._is_due(key, roster, coverage, now, has_majority):
                 return None
             return self._read(key, "final", coverage)
-        if start not in self._changed[version] and not self._is_filled(key, covers, coverage, roster):
+        is_due = self._is_due(key, roster, coverage, now, has_majority)
+        if start not in self._changed[version] and not self._is_filled(key, coverage, is_due):
             return None
-        if self._is_worse(coverage, known) and not self._is_due(key, roster, coverage, now, has_majority):
+        if self._is_worse(coverage, known) and not is_due:
             return None
         ready = self._read(key, "revised", coverage)
         if not isinstance(ready, Ready):
@@ -362,23 +366,20 @@ class Publication:
         """Lines that a lane will bring again are waited for, as long as for a window that was not final yet."""
         return coverage.passed * known.expected < known.passed * coverage.expected
 
-    def _is_filled(
-        self, key: WindowKey, covers: tuple[Micros, Micros], coverage: Coverage, roster: Roster
-    ) -> bool:
-        """Whether all have come now, of those who still can, since the window was published with less."""
-        return (
-            key in self._partial
-            and coverage.passed > self.state.finals[key].passed
-            and (coverage.is_whole or roster.is_settled(*covers))
-        )
+    def _is_filled(self, key: WindowKey, coverage: Coverage, is_due: bool) -> bool:
+        """Whether more have come since the window was published with less, and nobody else for a while."""
+        return key in self._partial and coverage.passed > self.state.finals[key].passed and is_due
 
     def _is_due(
         self, key: WindowKey, roster: Roster, coverage: Coverage, now: int, has_majority: bool
     ) -> bool:
         if coverage.is_whole:
             return True
-        is_waited_for = not self.may_be_partial(key) and not roster.is_settled(*self.state.covers(*key))
-        if is_waited_for or self._may_be_older(key) or 2 * coverage.passed <= coverage.expected:
+        is_settled = roster.is_settled(*self.state.covers(*key))
+        is_waited_for = not is_settled and (
+            not self.may_be_partial(key) or 2 * coverage.passed <= coverage.expected
+        )
+        if is_waited_for or self._may_be_older(key):
             self._held_since.pop(key, None)
             return False
         since = self._held_since[key] = min(now, self._held_since.get(key, now))
@@ -550,6 +551,8 @@ class Publication:
             if starts and self.state.shape(version).pane_us:
                 bounds.append(min(starts))
         bounds += [start for _, start in self._pending]
+        if self._patience > 0:
+            bounds += [start for _, start in self._forced] if self.is_told else [BEFORE_ALL]
         if self.state.positions.lane is not None:
             bounds.append(max(self.state.positions.lane.from_us, done - 2 * self.keep_us))
         return min(bounds)

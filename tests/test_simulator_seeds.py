@@ -13,7 +13,20 @@ from elf.agent.simulator.run import simulate
 from elf.agent.simulator.scenario import Scenario, decode, random_scenario
 
 SEEDS, BATCH = 300, 10
-FAILED_ONCE: tuple[int, ...] = (1020, 2030)
+FAILED_ONCE: tuple[int, ...] = (
+    1020,
+    2030,
+    192793448415268,
+    192793448415443,
+    192793448415610,
+    192793448416249,
+    192793448416253,
+    192793448416302,
+    192793448416371,
+    192793448416511,
+    192793448416536,
+    192793448416545,
+)
 """Seeds beyond the first that failed once."""
 KEPT = sorted((Path(__file__).parent / "golden_simulator").glob("*.json"))
 """Scenarios that failed once, whatever the seeds mean today."""

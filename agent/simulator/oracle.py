@@ -109,6 +109,9 @@ class Oracle:
         """Files that are deleted, by their numbers."""
         self.gone: set[int] = set()
         """Numbers of servers whose agents have left for good."""
+        self.returned: set[int] = set()
+        """Of those whose agents were asked to leave, died over it, and came back: what changed in between was not read again
+        there, and windows say so."""
         self.last: dict[Window, Put] = {}
         self.were_away: set[NodeId] = set()
         """Sinks that may have been away for longer than windows are retained."""
@@ -132,7 +135,7 @@ class Oracle:
         """All lines in [low, high) of servers whose agents have not left, in files that were not deleted."""
         at = self._range(low, high)
         lost = np.isin(self._file[at], list(self._lossy))
-        return self._groups(at, ~np.isin(self._host[at], list(self.gone)) & ~lost)
+        return self._groups(at, ~np.isin(self._host[at], list(self.gone | self.returned)) & ~lost)
 
     def told(self, low: Micros, high: Micros, ends: Ends | None, due_us: Micros = ALWAYS) -> Groups:
         """All lines in [low, high) but those that no disk knows, and those of deleted files past `ends`, where they are closed
@@ -328,7 +331,7 @@ class Oracle:
     def _may_be_missing(self, put: Put) -> bool:
         """Whether so many agents have left for good, or lost lines."""
         lossy = {server.number for server, _ in self._lossy.values()}
-        return put.agents_expected - put.agents_reporting <= len(self.gone | lossy)
+        return put.agents_expected - put.agents_reporting <= len(self.gone | self.returned | lossy)
 
 
 def _speaks(schedule: Sequence[Stretch], version: str, start: Micros, end: Micros) -> bool:

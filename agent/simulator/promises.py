@@ -20,10 +20,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.simulator.oracle import Violation
-from elf.jobmaster.entries import Accept, Add, Final, Forget, Gone, Left
+from elf.jobmaster.entries import Accept, Add, ControlEntry, Final, Forget, Gone, Left
 from elf.jobmaster.master import Master
 from elf.jobmaster.positions import Place
-from elf.jobmaster.schedule import AFTER_ALL, number_of
+from elf.jobmaster.schedule import AFTER_ALL, number_of, speaks_for
 from elf.srt.ids import JobId, NodeId, short
 from elf.srt.messages import (
     CLOSED,
@@ -37,6 +37,7 @@ from elf.srt.messages import (
     Held,
     Install,
     Micros,
+    Schedule,
     StateAsk,
     StateTell,
 )
@@ -64,6 +65,7 @@ class Promises:
         """Workers that the log heard of under a ballot, and in which entry first."""
         self._added: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
         self._gone: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
+        self._schedules: dict[JobId, set[Schedule]] = {}  # that a change put an end to
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
         """Raises Violation."""
@@ -125,7 +127,7 @@ class Promises:
         if put.status == "open":
             return
         if put.status == WITHDRAWN:
-            if master is not None and not master.state.is_withdrawn(*key):
+            if master is not None and not self._was_withdrawn(master, *key):
                 raise Violation(f"window {put.start} was withdrawn: the log's schedule has it")
             return
         told = (sink, put.job, *key)
@@ -141,6 +143,17 @@ class Promises:
             raise Violation(
                 f"window {put.start} was final before the log began anew, and is told with less than all"
             )
+
+    def _was_withdrawn(self, master: Master, version: str, start: Micros) -> bool:
+        """It may have been on its way when another change brought the version back, or when the log forgot what was before."""
+        state = master.state
+        if start < max(state.schedule[0].from_us, state.positions.since_us):
+            return True
+        shape = state.positions.shapes.get(version)
+        return state.is_withdrawn(version, start) or any(
+            shape is not None and not speaks_for(schedule, version, start, start + shape.size_us)
+            for schedule in self._schedules.get(state.job, ())
+        )
 
     def _appended(self, who: Actor, source: NodeId, message: Append) -> None:
         self._remembered(who, source, message)
@@ -170,6 +183,8 @@ class Promises:
                 added.update((worker, index) for worker in entry.workers)
             elif isinstance(entry, Left | Gone | Forget):
                 gone.setdefault(entry.worker, index)
+            elif isinstance(entry, ControlEntry):
+                self._schedules.setdefault(message.job, set()).add(master.state.schedule)
             elif (
                 isinstance(entry, Final)
                 and entry.passed < entry.expected

@@ -110,6 +110,7 @@ class Run:
         self.hosts: list[Actor] = []
         self.specs: list[JobSpec] = []
         self.messages: Counter[str] = Counter()
+        self._leaving: set[NodeId] = set()
         self._trace = blake2b(digest_size=16)
         self._started: dict[NodeId, int] = {}
         self._down: set[NodeId] = set()  # of hosts that crashed and wait for their restart
@@ -283,6 +284,11 @@ class Run:
         elif what == "left":
             assert who is not None
             self.oracle.gone.add(self.hosts.index(who))
+        elif what == "leave":
+            assert who is not None
+            self._leaving.add(who.id)
+        elif what == "crash" and who is not None and who.id in self._leaving:
+            self.oracle.returned.add(self.hosts.index(who))
         elif what == "put":
             self._trace.update(repr((now_us, about.start, about.revision, about.digest)).encode())
             self.oracle.accepted(about, now_us, self.world.taking)
