@@ -53,7 +53,6 @@ from elf.jobmaster.parking import Parking
 from elf.jobmaster.positions import Fit, Place
 from elf.jobmaster.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.publication import Publication, Ready
-from elf.jobmaster.schedule import number_of
 from elf.jobmaster.told_schedule import ToldSchedule
 from elf.jobmaster.watchers import Watchers, without_panes
 from elf.sinks.result import Window
@@ -242,10 +241,9 @@ class Master:
         fit = self.ahead.judge(bundle.contributions)
         if fit in (Fit.BEHIND, Fit.MIXED) and not bundle.again:
             self._tell_places(bundle, now)
-        is_of_another_log = bundle.schedule > number_of(self.ahead.schedule)
-        if fit is Fit.BEHIND and not is_of_another_log:
+        if fit is Fit.BEHIND:
             self.log.after_log(self._commit, child, bundle.id)
-        elif fit is Fit.MIXED or is_of_another_log:
+        elif fit is Fit.MIXED:
             self._split(child, bundle, self.ahead.misfits(bundle.contributions))
         elif not (self._is_sound(child, bundle) and self._rows_count(bundle)):
             self._split(child, bundle, list(bundle.contributions)[:SPLIT_POSITIONS_MAX])

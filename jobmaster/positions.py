@@ -355,9 +355,10 @@ class Positions:
     def _retire(self, before_us: Micros) -> None:
         self.retained_us = max(self.retained_us, before_us)
         self._set_schedule(without_past(self.schedule, before_us))
-        for slot in [slot for slot, (_, until) in self.closed.items() if until <= before_us]:
+        past_us = self.reread_us  # whose lines lie before that has none in a pane that is retained
+        for slot in [slot for slot, (_, until) in self.closed.items() if until <= past_us]:
             self._drop(slot)
-        for worker in [worker for worker, member in self.roster.items() if member.keep_us <= before_us]:
+        for worker in [worker for worker, member in self.roster.items() if member.keep_us <= past_us]:
             for slot in list(self._files.get(worker, ())):
                 self._drop(slot)
             del self.roster[worker]

@@ -242,6 +242,21 @@ def test_retirement_takes_panes_tombstones_finals_versions_and_who_left() -> Non
     assert state.watermarks == {A: T0 + SIZE}
 
 
+def test_a_closed_file_is_known_while_a_pane_with_lines_of_it_is_retained() -> None:
+    """Seed 18432448200965: a longer pane than those in which its lines were first counted."""
+    state = new_state()
+    spans = {file(A): (0, 30, FIRST | CLOSED)}
+    add(state, Add((A,), T0), accept(state, spans, [(T0 + 1, 1, 1)], T0 + SIZE))
+    add(state, ControlEntry(line(2, T0, "60 seconds"), T0, (2, b"")))
+    shape = state.positions.shapes[state.schedule[-1].version]
+    pane = shape.floor(T0)
+    assert pane + shape.pane_us - 1 > T0 + SIZE + 2
+    add(state, Retire(pane + shape.pane_us - 1))
+    assert state.positions.position(file(A)) == Position(30, closed=True)
+    add(state, Retire(pane + shape.pane_us))
+    assert state.positions.position(file(A)) is None
+
+
 def test_the_roster_expects_from_until() -> None:
     state = new_state()
     add(state, Add((A,), T0), Add((B,), T0 + SIZE), Accept(1, {file(A): (0, 1, FIRST)}, T0 + SIZE, {}, {}))
