@@ -60,6 +60,7 @@ import msgspec
 from elf.errors import InternalError
 from elf.jobmaster.job_log import Base, LogRecord, More, NewState, Rank, State, rank
 from elf.jobmaster.replica import Replica
+from elf.jobmaster.replica_failures import ReplicaFailures
 from elf.jobmaster.replication import Alarm, Replication
 from elf.srt.effects import Effect, Post, Send
 from elf.srt.ids import JobId, NodeId
@@ -77,9 +78,6 @@ from elf.srt.messages import (
     StateTell,
 )
 from elf.srt.parameters import Parameters
-
-STUCK_LOOKS = 8
-"""A replica that wrote nothing is left out for so many times `transfer_us_max` at first: 48 s."""
 
 
 class Role(Enum):
@@ -134,18 +132,13 @@ class Succession:
 
     __slots__ = (
         "_again",
-        "_behind",
         "_bound",
         "_changes",
         "_committed",
-        "_look",
-        "_losses",
-        "_lost",
+        "_failures",
         "_paused",
         "_proven",
         "_server",
-        "_strikes",
-        "_stuck",
         "_told",
         "ballot",
         "is_closest",
@@ -172,14 +165,7 @@ class Succession:
         self._proven: Ballot = NO_BALLOT  # of the log that is waited for
         self._paused = False
         self._again, self._bound = Alarm(), Alarm()
-        self._look = Alarm()
-        self._behind: dict[
-            NodeId, int
-        ] = {}  # replicas that lacked something at the last look, and up to where
-        self._stuck: dict[NodeId, int] = {}  # who still did at the next one; for how many looks
-        self._strikes: dict[NodeId, int] = {}
-        self._lost: set[NodeId] = set()  # had the log, or served it, and are away: maybe beyond a partition
-        self._losses = 0
+        self._failures = ReplicaFailures(me, parameters.transfer_us_max)
         self._committed: list[tuple[int, Any]] = []
         self._changes: list[Change] = []
 
@@ -209,7 +195,7 @@ class Succession:
     @property
     def losses(self) -> int:
         """How often under this ballot somebody was lost who might serve another log; 0 while all of them are here."""
-        return self._losses if self._lost else 0
+        return self._failures.losses
 
     @property
     def deadline(self) -> int | None:
@@ -218,7 +204,7 @@ class Succession:
         alarms = [
             self._again.at,
             self._bound.at,
-            self._look.at,
+            self._failures.alarm.at,
             self.replication.alarm.at if self.replication else None,
         ]
         return min((at for at in alarms if at is not None), default=None)
@@ -249,7 +235,7 @@ class Succession:
         members of the leaf set without this node, ordered by that closeness."""
         self.is_closest, self.neighbours = is_closest, tuple(node for node in neighbours if node != self.me)
         self._told = {node: told for node, told in self._told.items() if node in self.neighbours}
-        self._stuck = {node: stuck for node, stuck in self._stuck.items() if node in self.neighbours}
+        self._failures.neighbours(self.neighbours)
         if self.phase in _REPLICATING:
             return self._present(now)
         if not is_closest:
@@ -300,8 +286,8 @@ class Succession:
             out += self._repeat(now)
         if self._bound.rings(now):
             out += self._give_up(now)
-        if self._look.rings(now):
-            out += self._look_for_stuck(now)
+        if self._failures.alarm.rings(now):
+            out += self._look(now)
         self._watch(now)
         return out
 
@@ -330,9 +316,7 @@ class Succession:
             self._changes.append(StepDown(self.ballot, handed_on))
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
         self._told, self._server, self._paused, self._proven = {}, b"", False, NO_BALLOT
-        self._behind, self._stuck, self._strikes = {}, {}, {}
-        self._lost, self._losses = set(), 0
-        self._look.stop()
+        self._failures = ReplicaFailures(self.me, self.parameters.transfer_us_max)
         self._again.stop()
         self._bound.stop()
         return []
@@ -477,40 +461,22 @@ class Succession:
         if self.phase is Phase.INSTALL and not self.is_closest:
             return self._rest()
         heir = () if self.is_closest else self.neighbours[:1]
-        able = [node for node in self.neighbours[len(heir) :] if node not in self._stuck]
+        able = self._failures.able(self.neighbours[len(heir) :])
         nodes = (*heir, *able)[: max(self.parameters.replicas, len(heir))]
-        self._note_lost(node for node in self.replication.peers if node not in nodes)
+        self._failures.note_lost(self.replication.peers.keys() - nodes, self.neighbours)
         out = self.replication.present(nodes)
         self._watch(now)
         return [*out, *self._progress(now)]
 
-    def _note_lost(self, nodes: Iterable[NodeId]) -> None:
-        """Of these, who is away has the log up to here, and may go on with it elsewhere. A replica that only made room for a
-        closer node is not lost."""
-        here = {node for node in self.neighbours if node not in self._stuck}
-        new = {node for node in nodes if node not in here} - self._lost - {self.me, b""}
-        self._losses += len(new)
-        self._lost = (self._lost | new) - here
-
     def _watch(self, now: int) -> None:
-        replication = self.replication
-        if self._look.at is not None or replication is None:
-            return
-        if self.phase is not Phase.INSTALL and (self._stuck or replication.lacking()):
-            self._look.set(now, self.parameters.transfer_us_max)
+        """Not while this node takes over: who does not answer then may hold more."""
+        if self.replication and self.phase is not Phase.INSTALL:
+            self._failures.watch(self.replication.lacking(), now)
 
-    def _look_for_stuck(self, now: int) -> list[Effect]:
-        """A replica that lives but writes nothing (its disk is full) is replaced like a dead one: commits wait for twice
-        `transfer_us_max` at most. It may be one again after some looks, twice as many each time. Not while this node takes over:
-        who does not answer then may hold more."""
-        replication = self.replication
-        assert replication is not None
-        held = {node: peer.held for node, peer in replication.peers.items()}
-        stuck = [node for node, index in self._behind.items() if held.get(node, index) < index]
-        self._stuck = {node: left - 1 for node, left in self._stuck.items() if left > 1}
-        for node in stuck:
-            self._stuck[node] = self._strikes[node] = 2 * self._strikes.get(node, STUCK_LOOKS // 2)
-        self._behind = dict.fromkeys(replication.lacking(), self.replica.log.index)
+    def _look(self, now: int) -> list[Effect]:
+        assert self.replication is not None
+        held = {node: peer.held for node, peer in self.replication.peers.items()}
+        self._failures.look(held, self.replica.log.index)
         return self._present(now)
 
     def _progress(self, now: int) -> list[Effect]:
@@ -523,7 +489,7 @@ class Succession:
         out = self.replica.cut() if done else []
         if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
             self.phase = Phase.SERVE
-            self._note_lost((log.last[1],))  # who served before
+            self._failures.note_lost((log.last[1],), self.neighbours)  # who served before
             out += replication.serve()
             assert log.state is not None
             self._changes.append(Serve(self.ballot, log.state, log.index, fresh=log.index == 0))
@@ -605,7 +571,7 @@ class Succession:
         assert not own or self.ballot == self.replica.highest
         assert (self.phase in _REPLICATING) == (self.replication is not None)
         assert len(self._told) <= len(self.neighbours)
-        assert self._stuck.keys() <= set(self.neighbours)
+        self._failures.check(self.neighbours)
         assert self.is_closest or self.phase in (Phase.REST, Phase.SERVE, Phase.DRAIN)
         if self.replication:
             self.replication.check()
