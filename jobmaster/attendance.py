@@ -102,7 +102,7 @@ class Attendance:
         return began if self.is_new else max(began, since_us)
 
     def reported(self, contributions: Iterable[Slot]) -> None:
-        """Workers of which the log has something under this ballot."""
+        """Workers of which the log has something that was cut under this ballot."""
         known = self._known
         if len(self._reported) < len(known):
             self._reported.update(slot[0] for slot in contributions if slot[0] in known)
@@ -128,11 +128,15 @@ class Attendance:
             self._log.enter(Proven(self.ballot))
 
     def _is_vouched_for(self) -> bool:
-        """Whoever is expected and not yet on the roster counts as silent. O(roster), when more have reported."""
+        """Whoever is expected and not yet on the roster counts as silent. O(roster), when more have reported or may have left."""
         if len(self._reported) == self._looked or self._wanted:
             return False
         self._looked = len(self._reported)
         return self.has_majority()
+
+    def look_again(self) -> None:
+        """Some may have left: of those who stay, more than half may have reported."""
+        self._looked = -1
 
     # ---- who comes and goes ----
 

@@ -123,6 +123,7 @@ class Master:
             budget,
             lateness_us=spec.lateness_us,
             keep_us=spec.keep_us,
+            emit_us=self._emit_us,
             stores_states=stores_states and bool(spec.sinks),
         )
         self.outbox = Outbox(
@@ -194,7 +195,8 @@ class Master:
         if isinstance(entry, Accept):
             self._out += self.unshared.keep(entry, self._losses(), now)
             self.publication.accepted(index, entry)
-            self.attendance.reported(entry.contributions)
+            if entry.promises:
+                self.attendance.reported(entry.contributions)
         elif isinstance(entry, Final):
             ready = self.publication.committed(entry)
             if ready is not None:
@@ -403,6 +405,7 @@ class Master:
 
     def _emit(self, now: int) -> None:
         self._emit_at = None
+        self.attendance.look_again()
         if not self.amendments.is_under_way and self.log.has_room:
             self.publication.is_told = self.outbox.is_told and not self._ledgers
             due, opened = self.publication.emit(
@@ -463,6 +466,7 @@ class Master:
 
     def _retire(self) -> None:
         """Retention in steps of a sixteenth: an entry for each pane would be as dear as the panes."""
+        self.publication.is_told = self.outbox.is_told and not self._ledgers
         before = self.publication.retire_at()
         if before is not None and before >= self.ahead.retained_us + self.spec.keep_us // 16 + 1:
             self.log.enter(Retire(before))

@@ -69,6 +69,7 @@ class Publication:
         *,
         lateness_us: Micros,
         keep_us: Micros,
+        emit_us: Micros | None = None,
         stores_states: bool = False,
     ) -> None:
         self.state, self.ballot, self.lateness_us, self.keep_us = state, ballot, lateness_us, keep_us
@@ -85,7 +86,7 @@ class Publication:
         self._better: set[WindowKey] = set()  # of these, whose first panes are not in this log
         self.is_told = True
         """Whether every durable sink has told its ledger."""
-        self._patience = parameters.transfer_us_max // parameters.emit_us
+        self._patience = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
         """In so many emit intervals from now on nothing is retired that a sink may lack."""
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL

@@ -12,7 +12,8 @@ log onto its replicas, and only then serves; a closer node that joins gets the l
 |         |                                           | -> PROMISE                                                  |
 | PROMISE | asks all under a new ballot; they promise | all told, or `ask_us_max`: another has more -> FETCH,       |
 |         | it and tell what they hold                | none has -> INSTALL; one had promised more -> QUERY         |
-| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went -> FETCH of the next    |
+| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went, or it has not come     |
+|         |                                           | after `FETCH_SPANS` -> FETCH of the next                    |
 | INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE; one turns out to have more -> PROMISE |
 |         | disks of all present replicas             |                                                             |
 | SERVE   | entries are proposed and committed        | not closest, the closest has all that is committed -> DRAIN |
@@ -51,7 +52,7 @@ Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012); Raft's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -78,6 +79,9 @@ from elf.srt.messages import (
     StateTell,
 )
 from elf.srt.parameters import Parameters
+
+FETCH_SPANS = 5
+"""A log is waited for so many times `transfer_us_max`, half a minute: then its holder does not hear this node."""
 
 
 class Role(Enum):
@@ -136,6 +140,7 @@ class Succession:
         "_changes",
         "_committed",
         "_failures",
+        "_heeded",
         "_paused",
         "_proven",
         "_server",
@@ -164,6 +169,7 @@ class Succession:
         self._server: NodeId = b""
         self._proven: Ballot = NO_BALLOT  # of the log that is waited for
         self._paused = False
+        self._heeded: dict[NodeId, Rank] = {}  # neighbours for whose log this node gave up its own already
         self._again, self._bound = Alarm(), Alarm()
         self._failures = ReplicaFailures(me, parameters.transfer_us_max)
         self._committed: list[tuple[int, Any]] = []
@@ -233,13 +239,15 @@ class Succession:
     def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
         """The overlay's view, at the start and when it changes: whether no live node is closer to the job's id, and the live
         members of the leaf set without this node, ordered by that closeness."""
+        before = set(self.neighbours)
         self.is_closest, self.neighbours = is_closest, tuple(node for node in neighbours if node != self.me)
         self._told = {node: told for node, told in self._told.items() if node in self.neighbours}
+        self._heeded = {node: told for node, told in self._heeded.items() if node in self.neighbours}
         self._failures.neighbours(self.neighbours)
         if self.phase in _REPLICATING:
             return self._present(now)
         if not is_closest:
-            return self._rest()
+            return [*self._rest(), *self._speak_up(set(self.neighbours) - before)]
         if self.phase is Phase.REST or (self.phase is Phase.WAIT and self._server not in self.neighbours):
             return self._query(now)
         if self.phase is Phase.FETCH and self._server not in self.neighbours:
@@ -266,7 +274,7 @@ class Succession:
             return self.replication.link_reset(peer)
         if self.phase is Phase.FETCH and peer == self._server:
             return [Send(peer, Fetch(self.job, self.ballot))]
-        return []
+        return self._speak_up({peer})
 
     def propose(self, entry: Any, now: int) -> int:
         """The entry's index, if it becomes committed. While handing over (`room` is 0 then) what must be said is still taken.
@@ -303,9 +311,14 @@ class Succession:
     def _yield(self, ballot: Ballot, now: int) -> list[Effect]:
         """As `_bow`, and whoever serves under that ballot is told what is held here: it may not have asked."""
         out = self._bow(ballot, now)
-        if not out or ballot[1] not in self.neighbours or self.replica.log.proven == NO_BALLOT:
-            return out
-        return [*out, Post(ballot[1], self.replica.told(ballot))]
+        return [*out, *self._speak_up(set(self.neighbours))] if out else []
+
+    def _speak_up(self, nodes: Collection[NodeId]) -> list[Effect]:
+        """Whoever asked or serves under the highest ballot, if it is one of these, hears what is held here besides."""
+        log, highest = self.replica.log, self.replica.highest
+        if highest[1] not in nodes or log.held == highest or log.proven == NO_BALLOT:
+            return []
+        return [self.replica.promise(highest), Post(highest[1], self.replica.told(highest))]
 
     def _stop(self, now: int) -> list[Effect]:
         """Serve and ask no more under this ballot; the closest node begins anew a little later, so that two do not race."""
@@ -357,7 +370,10 @@ class Succession:
 
     def _give_up(self, now: int) -> list[Effect]:
         """Who has not answered by now is not waited for."""
-        return self._choose(now) if self.phase is Phase.PROMISE else self._promise(now)
+        if self.phase is Phase.FETCH:
+            self._told.pop(self._server, None)
+            self._server = b""
+        return self._choose(now) if self.phase in (Phase.PROMISE, Phase.FETCH) else self._promise(now)
 
     def _heard_all(self, now: int) -> list[Effect]:
         if any(node not in self._told for node in self.neighbours):
@@ -367,7 +383,7 @@ class Succession:
         return self._choose(now) if self.phase is Phase.PROMISE else []
 
     def _on_tell(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
-        out = self._bow(message.highest, now)
+        out = self._yield(message.highest, now)
         if message.asked != self.ballot or source not in self.neighbours or self._paused:
             return out
         if self.phase is Phase.WAIT:
@@ -397,8 +413,15 @@ class Succession:
         if self.replication is None:
             return []
         told, own = _rank_told(message), self.replica.log.rank
-        if told > own if self.phase is Phase.INSTALL else told[0] > own[0]:
-            return self._promise(now) if self.is_closest else self._rest()
+        is_higher = told > own if self.phase is Phase.INSTALL else told[0] > own[0]
+        if is_higher and self._heeded.get(source) != told:
+            if not self.is_closest:
+                return self._rest()
+            # Once: whoever cannot give it, or takes too long, must not end each master anew.
+            self._heeded[source] = told
+            out = self._promise(now)
+            self._told[source] = told
+            return out
         return self.replication.refused(source, told[0])
 
     def _wait(self, server: NodeId, now: int, proven: Ballot) -> list[Effect]:
@@ -424,7 +447,7 @@ class Succession:
             return []
         self.phase, self._server = Phase.FETCH, best
         self._again.set(now, self.parameters.ask_us)
-        self._bound.stop()
+        self._bound.set(now, FETCH_SPANS * self.parameters.transfer_us_max)
         return [Send(best, Fetch(self.job, self.ballot))]
 
     def _fetched(self, source: NodeId, message: Install, now: int) -> list[Effect]:

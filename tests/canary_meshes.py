@@ -242,8 +242,3 @@ def rebuilt_with_less(seed: int) -> s.Scenario:
     lost = s.Crash(at_us=at, until_us=at + SECOND, target="circle", wipe=True)
     gone = s.Lose(at_us=at - rng.randint(0, SECOND), host=rng.randrange(6), loss="all")
     return mesh(seed, [gone, lost], trouble_us=at + 2 * SECOND)
-
-
-def begun_anew(seed: int) -> s.Scenario:
-    """Three agents restart together, see only each other, and begin the log anew that all others go on with."""
-    return s.decode((Path(__file__).parent / "golden_simulator" / "third-9000265.json").read_bytes())

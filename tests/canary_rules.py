@@ -16,7 +16,7 @@ import msgspec
 from elf.agent.delta_worker import DeltaWorker
 from elf.agent.reading_places import ReadingPlaces
 from elf.agent.simulator.scenario import Scenario
-from elf.jobmaster import changes, job_log, window_rule
+from elf.jobmaster import changes, window_rule
 from elf.jobmaster import master as master_module
 from elf.jobmaster.amendments import Amendments
 from elf.jobmaster.attendance import Attendance
@@ -242,7 +242,7 @@ CANARIES = (
         "4: what waited too long is split",
         "it waits on",
         *(Parking, "expired", wait_on),
-        *(meshes.brisk, range(10, 26)),
+        *(meshes.brisk, range(5, 21)),
     ),
     Canary(
         "4: the sender of a bundle is told to split it",
@@ -315,12 +315,6 @@ CANARIES = (
         "whoever is closest takes its own",
         *(Succession, "best", lambda self: self.me),
         *(meshes.bare, range(4)),
-    ),
-    Canary(
-        "7: of two logs that do not go on from one another the one wins that most agents have reported to",
-        "the one with the higher ballot",
-        *(job_log, "counts", always(NO_BALLOT)),
-        *(meshes.begun_anew, range(1)),
     ),
     Canary(
         "8: a rebuild resumes at the oldest retained pane",

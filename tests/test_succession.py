@@ -13,7 +13,7 @@ from elf.jobmaster import job_log
 from elf.jobmaster.job_log import Promise
 from elf.jobmaster.replica import Replica
 from elf.jobmaster.replication import Replication
-from elf.jobmaster.succession import Phase, Role, Serve, StepDown, Succession
+from elf.jobmaster.succession import FETCH_SPANS, Phase, Role, Serve, StepDown, Succession
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.ids import NodeId
 from elf.srt.messages import NO_BALLOT, Append, Ballot, Fetch, Held, Install, StateAsk, StateTell
@@ -222,6 +222,28 @@ def test_one_begun_anew_wins_when_most_have_reported_to_it_since() -> None:
     assert world.nodes[0].log.entries[: len(kept)] == kept
 
 
+@pytest.mark.parametrize("is_told_first", [True, False])
+@pytest.mark.parametrize(("old", "new"), [("DEF", "ABC"), ("ACE", "BDF")])
+def test_the_word_about_a_better_log_is_not_missed(old: str, new: str, is_told_first: bool) -> None:
+    """The ballot is heard before its node is a neighbour; or the links are reset while the word is on its way."""
+    world = two_sides(old, new, again=2)
+    holders = [node for node in world.nodes if node.name in old]
+    server = next(node for node in world.nodes if node.name == new[0])
+    kept, ballot = holders[0].log.entries, server.core.ballot
+    for node in world.nodes:
+        node.group = 0
+    for node in holders:
+        if not is_told_first:
+            world.look(node)
+        world.perform(node, node.core.heard_ballot(ballot, world.time(node)))
+    for node in () if is_told_first else holders:
+        while node.waiting:
+            world.sync(node)
+        world.reset(node, server)
+    meet(world)
+    assert world.nodes[0].log.entries[:5] == kept[:5]
+
+
 # One node by hand.
 
 
@@ -349,3 +371,26 @@ def test_other_nodes_words_under_a_ballot_do_not_count() -> None:
     me = alone()
     assert me.step(B, Append(JOB, (5, C), 1, ("x",), 0), 0) == []
     assert me.highest == NO_BALLOT
+
+
+def test_nobody_gives_up_its_log_twice_for_one_that_does_not_come() -> None:
+    """A neighbour whose words come, and which hears none: its log is waited for once."""
+    me = alone()
+    ballot = serve_with(me, B)
+
+    def tell() -> list[Effect]:
+        return me.step(B, StateTell(JOB, me.ballot, me.ballot, (3, B), 9, False, (2, B)), 0)
+
+    assert messages(tell(), StateAsk)
+    assert phase(me) is Phase.PROMISE
+    me.tick(PARAMETERS.ask_us_max)
+    assert phase(me) is Phase.FETCH
+    now = PARAMETERS.ask_us_max + FETCH_SPANS * PARAMETERS.transfer_us_max
+    me.tick(now)
+    assert phase(me) is Phase.INSTALL
+    assert me.ballot > ballot
+    me.step(me.me, Held(JOB, me.ballot, me.replica.log.index), now)
+    me.step(B, Held(JOB, me.ballot, me.replica.log.index), now)
+    assert me.role is Role.SERVING
+    assert messages(tell(), StateAsk) == []
+    assert me.role is Role.SERVING
