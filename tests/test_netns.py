@@ -105,9 +105,15 @@ def test_wires_are_as_slow_and_lossy_as_they_say(wire: Wire | None) -> None:
 def test_nothing_is_left_of_a_network() -> None:
     network = Network(names(2))
     with network:
-        left = subprocess.Popen([*network.enter("a0"), "sleep", "60"])
+        command = [*network.enter("a0"), "sh", "-c", "echo there; exec sleep 60"]
+        left = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert left.stdout is not None
+        assert (
+            left.stdout.readline() == "there\n"
+        )  # before it has entered, it is on no host and nobody's to end
         roots = [network.root(name) for name in network.names]
-    assert left.wait(10) < 0
+    with left:
+        assert left.wait(10) < 0
     assert not any(root.exists() for root in roots)
 
 

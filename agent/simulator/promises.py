@@ -177,8 +177,9 @@ class Promises:
         self._last[under] = max(self._last.get(under, 0), message.first + len(message.entries) - 1)
         for index, entry in enumerate(message.entries, message.first):
             if isinstance(entry, Accept):
-                for worker, _, _ in entry.contributions:
-                    heard.setdefault(worker, index)
+                if entry.promises:
+                    for worker, _, _ in entry.contributions:
+                        heard.setdefault(worker, index)
             elif isinstance(entry, Add):
                 added.update((worker, index) for worker in entry.workers)
             elif isinstance(entry, Left | Gone | Forget):
