@@ -123,11 +123,13 @@ class Scene:
             self.watcher.step(self.node, message, self.now)
 
     def check_order(self) -> None:
-        """Of each window revisions only rise, and a final one never becomes open again under its master."""
+        """Of each window revisions only rise, and a final one never becomes open again."""
         last: dict[int, Put] = {}
         for each in self.came:
             before = last.get(each.start)
-            assert before is None or before.revision < each.revision
+            if before is not None:
+                assert before.revision < each.revision
+                assert before.status == "open" or each.status != "open"
             last[each.start] = each
 
     def finals(self) -> dict[int, Revision]:
@@ -225,6 +227,37 @@ def test_a_final_window_that_is_told_again_differently_is_called_revised() -> No
     scene.publish(1, "final")
     scene.run(SECOND)
     assert [each.status for each in scene.came] == ["final", "revised"]
+
+
+@pytest.mark.parametrize("was_told", [True, False])
+def test_what_was_final_stays_so_where_a_log_without_it_was_followed_meanwhile(was_told: bool) -> None:
+    """A partition: on this side a master begins with an empty log, and gives way to the one whose log has the window."""
+    scene = Scene(11)
+    scene.run(SECOND)
+    if was_told:
+        scene.publish(1, "final")
+        scene.run(SECOND)
+    else:
+        scene.job.finals[1] = put(1, (1, MASTER, 1), "final")
+    others, scene.job.finals = scene.job.finals, {}
+    scene.take_over()
+    scene.run(SECOND)
+    scene.publish(1, "open")
+    scene.publish(2, "open")
+    scene.run(SECOND)
+    scene.job.finals = others
+    scene.take_over()
+    scene.run(2 * SECOND)
+    scene.publish(2, "final")
+    scene.publish(1, "final")
+    scene.run(SECOND)
+    scene.take_over()
+    scene.run(2 * SECOND)
+    scene.check_order()
+    told = [(each.start, each.status, each.revision[0]) for each in scene.came]
+    of_1 = [("final", 1)] if was_told else [("open", 2), ("final", 3)]
+    assert [each[1:] for each in told if each[0] == 1] == [*of_1, ("revised", 3)]
+    assert [each[1:] for each in told if each[0] == 2] == [("open", 2), ("final", 3)]
 
 
 def test_who_does_not_read_costs_a_bounded_amount_and_lacks_no_final_window() -> None:

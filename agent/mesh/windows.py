@@ -14,6 +14,10 @@ is taken if its revision is higher than what was taken of that window, and hande
     WatchTell that knows what is missing | they are not said again
     WatchTell: refused                   | `is_refused`
 
+Of a window that was final nothing is taken but what is final: on the smaller side of a partition a master begins with an empty
+log, and finds again, as open windows, what had been final. Its revisions are above those of the log that it gives way to; where
+they were taken, a final window of before is handed on with revision (ballot, 0), so that revisions only rise for who reads them.
+
 A master that takes over does not know who watches: the next Watch, which the routes lead to it, names the oldest window that is
 not final here and asks for some before, so that nothing final is left out. `seen` counts what was handed on, not what came:
 whoever does not read stops the flow at its master, which then tells final windows only, and later.
@@ -49,6 +53,7 @@ KNOWN_MAX = 4_000
 MISSING_MAX = 64
 SLACK = 4
 """So many windows handed on, or their bytes, are told at once instead of with the next period."""
+FINAL = ("final", "revised")
 
 PARTS_BYTES_MAX = 64 << 20
 """Of a window in parts, as they travel: what its master tells at most, were it not compressed."""
@@ -77,7 +82,7 @@ class Watcher:
         """The master has too many watchers."""
         self._me, self.period_us = me, parameters.emit_us
         self._due: int | None = None  # None: at once
-        self._known: dict[WindowKey, tuple[Revision, bool]] = {}  # and whether it is final
+        self._known: dict[WindowKey, tuple[Revision, str]] = {}  # and its status
         self._waiting: deque[tuple[int, Put, tuple[bytes, ...]]] = deque()
         self._parts: Parts | None = None
         self._highest = 0  # place that came
@@ -140,7 +145,7 @@ class Watcher:
         and how many before that. Where nothing was there to be told at first, all."""
         if self.ballot == NO_BALLOT:
             return NEVER, BACK
-        unfinal = [start for (_, start), (_, is_final) in self._known.items() if not is_final]
+        unfinal = [start for (_, start), (_, status) in self._known.items() if status == "open"]
         since = min(unfinal) if unfinal else max((start + 1 for _, start in self._known), default=ALWAYS)
         return since, min(AGAIN, sum(start < since for _, start in self._known))
 
@@ -204,14 +209,23 @@ class Watcher:
 
     def _take(self, place: int, put: Put, parts: tuple[bytes, ...] = ()) -> None:
         key = (put.version, put.start)
-        known, was_final = self._known.get(key, ((0, b"", 0), False))
-        if put.revision <= known or (put.status == WITHDRAWN and key not in self._known):
+        if put.status == WITHDRAWN and key not in self._known:
             return
-        if was_final and put.status == "final":
-            put = replace(put, status="revised")
-            parts = (squeeze(encode(put)), *parts[1:]) if parts else ()
-        self._known[key] = (put.revision, was_final or put.status != "open")
-        self._waiting.append((place, put, parts))
+        known, status = self._known.get(key, ((0, b"", 0), "open"))
+        told = put
+        if status in FINAL:
+            if put.status == "open":
+                return
+            if put.status == "final":
+                told = replace(told, status="revised")
+        elif put.status != "open" and put.revision <= known:
+            told = replace(told, revision=(*put.ballot, 0))
+        if told.revision <= known:
+            return
+        if told is not put and parts:
+            parts = (squeeze(encode(told)), *parts[1:])
+        self._known[key] = (told.revision, told.status)
+        self._waiting.append((place, told, parts))
         self._forget()
 
     def _miss(self, until: int) -> None:
