@@ -53,8 +53,6 @@ def soak(seconds: float, folder: Path, first: int) -> int:
                     failed.append(outcome.seed)
                     print(f"seed {outcome.seed}: {outcome.violation}", flush=True)
             print(_sum(done, failed, delivered, time.monotonic() - begun), flush=True)
-    print(_sum(done, failed, delivered, time.monotonic() - begun), flush=True)
-    print(_sum(done, failed, delivered, time.monotonic() - begun))
     for seed in failed:
         print(f"seed {seed}: kept as {keep(seed, folder)}", flush=True)
     return len(failed)
@@ -76,17 +74,21 @@ def _sum(done: int, failed: list[int], delivered: int, seconds: float) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code: 1 if a seed failed."""
-    if arguments[:1] == ["--again"]:
-        outcome, text = transcript(decode(Path(arguments[1]).read_bytes()))
-        print(text)
-        return int(not outcome.is_exact)
-    if arguments[:1] == ["--stats"]:
-        return stats(int(arguments[1]), int(arguments[2]))
-    seconds, folder = float(arguments[0]), Path(arguments[1])
-    first = int.from_bytes(os.urandom(4)) << 16
-    print(f"seeds from {first} on, for {seconds:.0f} s")
-    return int(soak(seconds, folder, first) > 0)
+    """Exit code: 1 if a seed failed, 2 if that is not how it is called."""
+    match arguments:
+        case ["--again", path]:
+            outcome, text = transcript(decode(Path(path).read_bytes()))
+            print(text)
+            return int(not outcome.is_exact)
+        case ["--stats", first, count]:
+            return int(stats(int(first), int(count)) > 0)
+        case [seconds, folder] if seconds.isdecimal():
+            base = int.from_bytes(os.urandom(4)) << 16
+            print(f"seeds from {base} on, for {seconds} s")
+            return int(soak(float(seconds), Path(folder), base) > 0)
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
 
 
 if __name__ == "__main__":
