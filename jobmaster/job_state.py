@@ -181,13 +181,18 @@ class JobState:
             self.ballot, self.spec = entry.ballot, entry.spec
         elif isinstance(entry, Proven):
             self.stands = proved(self.stands, entry.ballot)
-        elif isinstance(entry, Final) and entry.version in self.panes:
-            self.finals[entry.version, entry.start] = Published(
-                entry.revision, entry.digest, entry.passed, entry.expected, entry.at, entry.covers
-            )
+        elif isinstance(entry, Final):
+            self._note_final(entry)
         elif isinstance(entry, Retire):
             self._retire()
         self._open_versions()
+
+    def _note_final(self, entry: Final) -> None:
+        """Windows*: unless CONTROL or Retire came before it in the log. It was read before them, and is never told."""
+        if entry.version in self.panes and not self.is_past(entry.version, entry.start):
+            self.finals[entry.version, entry.start] = Published(
+                entry.revision, entry.digest, entry.passed, entry.expected, entry.at, entry.covers
+            )
 
     def standing(self, tail: Sequence[AnyEntry]) -> Standing:
         """Which ballots the log calls proven, with those entries of it that are not applied yet."""

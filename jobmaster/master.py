@@ -465,10 +465,15 @@ class Master:
         return out
 
     def _retire(self) -> None:
-        """Retention in steps of a sixteenth: an entry for each pane would be as dear as the panes."""
+        """Retention in steps of a sixteenth: an entry for each pane would be as dear as the panes. Lines that are on their way
+        into the log are published first: behind Retire they would be in no window, and not counted as late."""
         self.publication.is_told = self.outbox.is_told and not self._ledgers
-        before = self.publication.retire_at()
-        if before is not None and before >= self.ahead.retained_us + self.spec.keep_us // 16 + 1:
+        before, least = self.publication.retire_at(), self.ahead.retained_us + self.spec.keep_us // 16 + 1
+        if (
+            before is not None
+            and before >= least
+            and (before := min(before, self.log.first_start())) >= least
+        ):
             self.log.enter(Retire(before))
 
     # ---- those who watch ----

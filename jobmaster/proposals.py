@@ -12,8 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from elf.jobmaster.entries import AnyEntry
+from elf.jobmaster.entries import Accept, AnyEntry
 from elf.jobmaster.positions import Positions
+from elf.jobmaster.schedule import AFTER_ALL
+from elf.jobmaster.windows import starts_of
+from elf.srt.messages import Micros
 
 ROOM_KEPT = 16
 """Entries that bundles, windows and workers leave to changes of the job and to retention."""
@@ -42,7 +45,7 @@ class Proposals:
         self._propose, self._bytes_max = propose, bytes_max
         self._proposed = self._committed = index
         self._answers: deque[tuple[int, Answer, tuple[Any, ...]]] = deque()
-        self._sizes: deque[tuple[int, int]] = deque()  # (index, bytes)
+        self._weighed: deque[tuple[int, int, AnyEntry]] = deque()  # (index, bytes, what it is)
 
     @property
     def is_empty(self) -> bool:
@@ -59,9 +62,22 @@ class Proposals:
         self._proposed = self._propose(entry)
         self.ahead.apply(entry)
         if nbytes:
-            self._sizes.append((self._proposed, nbytes))
+            self._weighed.append((self._proposed, nbytes, entry))
             self.nbytes += nbytes
         return self._proposed
+
+    def first_start(self) -> Micros:
+        """Where the first window begins that lines on their way into the log are in; of windows that are retained. O(rows)."""
+        first = AFTER_ALL
+        for _, _, entry in self._weighed:
+            for version, part in entry.parts.items() if isinstance(entry, Accept) else ():
+                shape = self.ahead.shapes.get(version)
+                if shape is not None and shape.pane_us:
+                    panes = part.rows[1].pane
+                    panes = panes[panes + shape.pane_us > self.ahead.retained_us]
+                    if len(panes):
+                        first = min(first, *starts_of(int(panes[0]), shape.size_us, shape.slide_us))
+        return first
 
     def after_log(self, answer: Answer, *about: Any) -> None:
         """Rule 6*: nothing is acknowledged, multicast or published before all that is proposed by now is in the log."""
@@ -73,8 +89,8 @@ class Proposals:
     def committed(self, index: int) -> None:
         """The log has that entry, and it counts: what waited for it is said."""
         self._committed = index
-        while self._sizes and self._sizes[0][0] <= index:
-            self.nbytes -= self._sizes.popleft()[1]
+        while self._weighed and self._weighed[0][0] <= index:
+            self.nbytes -= self._weighed.popleft()[1]
         while self._answers and self._answers[0][0] <= index:
             _, answer, about = self._answers.popleft()
             answer(*about)
@@ -85,4 +101,4 @@ class Proposals:
         assert self._committed <= self._proposed
         indices = [index for index, _, _ in self._answers]
         assert indices == sorted(indices)
-        assert self.nbytes == sum(size for _, size in self._sizes)
+        assert self.nbytes == sum(nbytes for _, nbytes, _ in self._weighed)

@@ -107,6 +107,7 @@ class Publication:
             self._note_final(key, published)
             changed = self._changed.setdefault(key[0], set())
             (changed.add if self._changed_since(key, published) else changed.discard)(key[1])
+        self._leave_out_past()
 
     def _changed_since(self, key: WindowKey, published: Published) -> bool:
         version, start = key
@@ -215,18 +216,25 @@ class Publication:
         if reading is not None and self._is_over(reading.key):
             self._contents.reading = None
         self._leave_out_versions()
-        for sets in (self._changed, self._unfinal):
-            for version, starts in sets.items():
-                starts.difference_update([start for start in starts if self.state.is_past(version, start)])
-        for keys in (self._partial, self._forced, self._before, self._better):
-            keys.difference_update([key for key in keys if self.state.is_past(*key)])
-        for key in [key for key in self._held_since if self.state.is_past(*key)]:
-            del self._held_since[key]
+        self._leave_out_past()
         told: tuple[dict[WindowKey, Any], ...] = (self._counts, self._opened, self._withdrawn)
         for each in told:
             for key in [key for key in each if self._is_over(key)]:
                 del each[key]
         self._contents.keep_only(self.state.touched.keys())
+
+    def _leave_out_past(self) -> None:
+        """Also what was read and is behind Retire in the log: it counts no more there."""
+        is_past = self.state.is_past
+        for sets in (self._changed, self._unfinal):
+            for version, starts in sets.items():
+                starts.difference_update([start for start in starts if is_past(version, start)])
+        for keys in (self._partial, self._forced, self._before, self._better):
+            keys.difference_update([key for key in keys if is_past(*key)])
+        noted: tuple[dict[WindowKey, Any], ...] = (self._held_since, self._pending)
+        for each in noted:
+            for key in [key for key in each if is_past(*key)]:
+                del each[key]
 
     def _is_over(self, key: WindowKey) -> bool:
         """Whether nobody will tell of a window again: a version that went may come back, and its revisions go on."""
@@ -542,15 +550,16 @@ class Publication:
 
     def retire_at(self) -> Micros | None:
         """Up to where panes and positions may go: final for `keep_us` (where there are no windows, or none with lines: everyone
-        is past it for as long), and before all that is not final; and before all that is to be read again, unless somebody has
-        not done so for as long once more."""
+        is past it for as long), and before all that is not final, or has changed since; and before all that is to be read again,
+        unless somebody has not done so for as long once more."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None
         bounds = [done - self.keep_us]
-        for version, starts in self._unfinal.items():
-            if starts and self.state.shape(version).pane_us:
-                bounds.append(min(starts))
+        for sets in (self._unfinal, self._changed):
+            for version, starts in sets.items():
+                if starts and self.state.shape(version).pane_us:
+                    bounds.append(min(starts))
         bounds += [start for _, start in self._pending]
         if self._patience > 0:
             bounds += [start for _, start in self._forced] if self.is_told else [BEFORE_ALL]

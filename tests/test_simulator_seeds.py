@@ -27,6 +27,7 @@ FAILED_ONCE: tuple[int, ...] = (
     192793448416536,
     192793448416545,
     18432448200965,
+    57005746487491,
 )
 """Seeds beyond the first that failed once."""
 KEPT = sorted((Path(__file__).parent / "golden_simulator").glob("*.json"))

@@ -178,8 +178,8 @@ class Promises:
         for index, entry in enumerate(message.entries, message.first):
             if isinstance(entry, Accept):
                 if entry.promises:
-                    for worker, _, _ in entry.contributions:
-                        heard.setdefault(worker, index)
+                    for worker, _, _ in entry.contributions:  # an Append that was lost comes behind later ones
+                        heard[worker] = min(index, heard.get(worker, index))
             elif isinstance(entry, Add):
                 added.update((worker, index) for worker in entry.workers)
             elif isinstance(entry, Left | Gone | Forget):
