@@ -47,6 +47,8 @@ from elf.srt.effects import Effect, Notice, Read, Route
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import (
+    CLOSED,
+    FIRST,
     GAP,
     NO_BALLOT,
     NO_WATERMARK,
@@ -209,7 +211,7 @@ class DeltaWorker:
         )
         if lane == 0:
             self._watermark = cut.watermark_us
-        self._places.move(cut.spans)
+        self._places.move(cut.spans, now)
         self._keep(cut, lane, now)
         if self.kept_bytes > self._p.kept_bytes_max and len(self._kept) > 1:
             return effects + self._forget_sent(now)
@@ -328,7 +330,7 @@ class DeltaWorker:
         # Who has lost lines is told apart too: how far its gap reaches is its own watermark, not the lowest of a merged bundle.
         covered = self._places.covered(cut.spans)
         if not lane:
-            covered = self._with_gap(cut, covered, now)
+            self._mark_gap(covered)
         has_gap = any(span[2] & GAP for span in covered.values())
         lagging = has_gap or now - self._watermark > self._p.lagging_us
         bundle = Bundle(
@@ -348,16 +350,17 @@ class DeltaWorker:
         self.kept_bytes += bundle_bytes(bundle)
         self._out.append(bundle)
 
-    def _with_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> dict[Slot, Span]:
-        """Lost lines may be as late as the clock when that is seen, so all is a gap until the watermark has passed that."""
-        if cut.gaps:
-            self._gap_until = max(self._gap_until, now)
-        live = next((slot for slot in covered if not slot[2]), None)
-        if live is not None and self._gap_told < self._gap_until:
-            start, end, flags = covered[live]
+    def _mark_gap(self, covered: dict[Slot, Span]) -> None:
+        """Lost lines may be as late as the clock when that was seen, so all is a gap until the watermark has passed that."""
+        lost_until = self._places.lost_until(covered)
+        if lost_until > self._watermark:
+            self._gap_until = max(self._gap_until, lost_until)
+        if self._gap_told < self._gap_until:
+            opened = (slot for slot, span in covered.items() if not (slot[2] or span[2] & CLOSED))
+            live = next(opened, (self._me, 0, 0))  # of a file that is known to be closed it is said once
+            start, end, flags = covered.get(live, (0, 0, FIRST))
             covered[live] = start, end, flags | GAP
         self._gap_told = self._watermark
-        return covered
 
     # Answers.
 

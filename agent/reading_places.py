@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from elf.srt.ids import NodeId
-from elf.srt.messages import CLOSED, FIRST, Bundle, Micros, Position, Slot, Span, Welcome
+from elf.srt.messages import CLOSED, FIRST, GAP, Bundle, Micros, Position, Slot, Span, Welcome
 
 CLOSED_FILES_MAX = 10_000
 """Closed files whose end is remembered, so that a source which still has them does not begin anew: a year of hourly rotation."""
@@ -32,15 +32,16 @@ class Lane(msgspec.Struct):
 
 class ReadingPlaces:
     """at: where reading of each file goes on. lanes: those that are open, by number. closing: closed files whose end is not
-    committed."""
+    committed. lost: those that were closed before their end, and when that was seen: whoever is told of them hears that too."""
 
-    __slots__ = ("_me", "at", "closing", "lanes")
+    __slots__ = ("_me", "at", "closing", "lanes", "lost")
 
     def __init__(self, me: NodeId) -> None:
         self._me = me
         self.at: dict[Slot, Position] = {}
         self.lanes: dict[int, Lane] = {}
         self.closing: set[Slot] = set()
+        self.lost: dict[Slot, Micros] = {}
 
     # What moves them.
 
@@ -66,13 +67,17 @@ class ReadingPlaces:
             if slot[0] == self._me and slot[2] in self.lanes and slot[2] not in known:
                 self.at[slot] = position
 
-    def move(self, spans: Mapping[Slot, Span]) -> None:
+    def move(self, spans: Mapping[Slot, Span], now: Micros) -> None:
         """Reading goes on where this cut ends."""
         for slot, (_, end, flags) in spans.items():
             closed = bool(flags & CLOSED)
             self.at[slot] = Position(end, closed)
             if closed:
                 self.closing.add(slot)
+                if flags & GAP:
+                    self.lost = {each: seen for each, seen in self.lost.items() if each in self.at} | {
+                        slot: now
+                    }
         if len(self.at) > CLOSED_FILES_MAX:
             over = [slot for slot, at in self.at.items() if at.closed and slot not in self.closing]
             for slot in over[: len(self.at) - CLOSED_FILES_MAX]:
@@ -113,11 +118,19 @@ class ReadingPlaces:
         for slot, position in self.at.items():
             if slot in covered or (position.closed and slot not in self.closing):
                 continue
-            if slot[2] == 0 or position.closed:
-                covered[slot] = (position.offset, position.offset, CLOSED if position.closed else 0)
+            if position.closed:
+                flags = CLOSED | GAP if slot in self.lost else CLOSED
+                covered[slot] = (position.offset, position.offset, flags)
+            elif slot[2] == 0:
+                covered[slot] = (position.offset, position.offset, 0)
         if not covered:
             covered[self._me, 0, 0] = (0, 0, FIRST)
         return covered
+
+    def lost_until(self, covered: Mapping[Slot, Span]) -> Micros:
+        """No lost line of these files is later; 0 where none is lost."""
+        gone = (self.lost[slot] for slot, span in covered.items() if span[2] & GAP and slot in self.lost)
+        return max(gone, default=0)
 
     def next_lane(self) -> int | None:
         """One that is not read to its ends."""

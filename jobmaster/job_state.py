@@ -49,7 +49,7 @@ from elf.jobmaster.plan import Plan
 from elf.jobmaster.positions import Positions, PositionsState
 from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule
+from elf.srt.messages import CLOSED, GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule, Slot
 from elf.srt.partial import Part
 from elf.srt.sizes import CONTRIBUTION_BYTES
 
@@ -229,17 +229,24 @@ class JobState:
         marks, low, lagging = self.watermarks, entry.watermark, entry.lagging
         if entry.promises and self.front_us < low < NO_WATERMARK:
             self.front_us = low
-        for (worker, _, lane), span in entry.contributions.items():
-            if lane:
-                if span[2] & GAP:
-                    self._note_lost_lane(worker)
-                continue
-            mark = lagging.get(worker, low) if lagging else low
-            known = marks.get(worker)
+        for slot, span in entry.contributions.items():
             if span[2] & GAP:
-                self._note_gap(worker, BEFORE_ALL if known is None else known, mark)
-            if entry.promises and (known is None or mark > known) and mark < NO_WATERMARK:
+                self._note_lost(slot, span[2], lagging.get(slot[0], low))
+        for worker, _, lane in entry.contributions if entry.promises else ():
+            mark, known = lagging.get(worker, low), marks.get(worker)
+            if not lane and (known is None or mark > known) and mark < NO_WATERMARK:
                 marks[worker] = mark
+
+    def _note_lost(self, slot: Slot, flags: int, mark: Micros) -> None:
+        """Between what its worker had promised and promises now. That a closed file's end is lost is said to each master, and
+        known to a log that has its end."""
+        if flags & CLOSED and slot in self.positions.closed:
+            return
+        worker, _, lane = slot
+        if lane:
+            self._note_lost_lane(worker)
+        else:
+            self._note_gap(worker, self.watermarks.get(worker, BEFORE_ALL), mark)
 
     def _note_gap(self, worker: NodeId, from_us: Micros, to_us: Micros) -> None:
         before = self.gaps.get(worker)

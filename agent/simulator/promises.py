@@ -17,10 +17,22 @@ log knows would be seen only by chance. So it is not left to chance.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.simulator.oracle import Violation
-from elf.jobmaster.entries import Accept, Add, ControlEntry, Final, Forget, Gone, Left
+from elf.jobmaster.entries import (
+    Accept,
+    Add,
+    AnyEntry,
+    Begin,
+    ControlEntry,
+    Final,
+    Forget,
+    Gone,
+    Left,
+    Serve,
+)
 from elf.jobmaster.master import Master
 from elf.jobmaster.positions import Place
 from elf.jobmaster.schedule import AFTER_ALL, number_of, speaks_for
@@ -50,6 +62,40 @@ if TYPE_CHECKING:
 DONE = (Place.BEHIND, Place.IDLE)
 
 
+class Told:
+    """The log of one ballot as its replicas are told it, in its order: an entry that comes early waits for those that were lost
+    before it. What they get in a state only they are never told, nor what follows that."""
+
+    def __init__(self, ballot: Ballot) -> None:
+        self._ballot = ballot
+        self.heard: dict[NodeId, int] = {}
+        """Workers whose word counts, and in which entry first."""
+        self.added: dict[NodeId, int] = {}
+        self.gone: dict[NodeId, int] = {}
+        self._next: int | None = None
+        self._early: dict[int, AnyEntry] = {}
+
+    def take(self, first: int, entries: Sequence[AnyEntry]) -> Iterator[tuple[int, AnyEntry]]:
+        """Each entry once, from Begin or Serve on: what is before it was logged under other ballots."""
+        for index, entry in enumerate(entries, first):
+            if self._next is None and isinstance(entry, Begin | Serve) and entry.ballot == self._ballot:
+                self._next = index
+            if self._next is None or index >= self._next:
+                self._early[index] = entry
+        while self._next is not None and self._next in self._early:
+            yield self._next, self._early.pop(self._next)
+            self._next += 1
+
+    def note(self, index: int, entry: AnyEntry) -> None:
+        if isinstance(entry, Accept) and entry.promises:
+            for worker, _, _ in entry.contributions:
+                self.heard.setdefault(worker, index)
+        elif isinstance(entry, Add):
+            self.added.update((worker, index) for worker in entry.workers)
+        elif isinstance(entry, Left | Gone | Forget):
+            self.gone.setdefault(entry.worker, index)
+
+
 class Promises:
     """An observer of a world. O(contributions) for each Commit, O(1) for other messages."""
 
@@ -59,12 +105,7 @@ class Promises:
         self._finals: dict[
             tuple[NodeId, JobId, str, Micros], Ballot
         ] = {}  # under which ballot a window was told last, to each sink
-        self._heard: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
-        self._last: dict[tuple[JobId, Ballot], int] = {}  # the highest entry that went by
-        self._unseen: set[tuple[JobId, Ballot]] = set()  # ballots of which some went by in states only
-        """Workers that the log heard of under a ballot, and in which entry first."""
-        self._added: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
-        self._gone: dict[tuple[JobId, Ballot], dict[NodeId, int]] = {}
+        self._logs: dict[tuple[JobId, Ballot], Told] = {}
         self._schedules: dict[JobId, set[Schedule]] = {}  # that a change put an end to
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
@@ -171,47 +212,27 @@ class Promises:
 
     def _check_entries(self, message: Append, master: Master) -> None:
         """What a master may log depends on whom it has heard."""
-        under = message.job, message.ballot
-        heard, added = self._heard.setdefault(under, {}), self._added.setdefault(under, {})
-        gone = self._gone.setdefault(under, {})
-        self._last[under] = max(self._last.get(under, 0), message.first + len(message.entries) - 1)
-        for index, entry in enumerate(message.entries, message.first):
-            if isinstance(entry, Accept):
-                if entry.promises:
-                    for worker, _, _ in entry.contributions:  # an Append that was lost comes behind later ones
-                        heard[worker] = min(index, heard.get(worker, index))
-            elif isinstance(entry, Add):
-                added.update((worker, index) for worker in entry.workers)
-            elif isinstance(entry, Left | Gone | Forget):
-                gone.setdefault(entry.worker, index)
-            elif isinstance(entry, ControlEntry):
-                self._schedules.setdefault(message.job, set()).add(master.state.schedule)
-            elif (
-                isinstance(entry, Final)
-                and entry.passed < entry.expected
-                and entry.revision[:2] == message.ballot
-                and under not in self._unseen
-            ):
-                self._check_majority(entry, master, heard, added, gone)
+        if any(isinstance(entry, ControlEntry) for entry in message.entries):
+            self._schedules.setdefault(message.job, set()).add(master.state.schedule)
+        told = self._logs.setdefault((message.job, message.ballot), Told(message.ballot))
+        for index, entry in told.take(message.first, message.entries):
+            if isinstance(entry, Final) and entry.revision[:2] == message.ballot:
+                self._check_majority(entry, master, told)
+            else:
+                told.note(index, entry)
 
-    def _check_majority(
-        self,
-        final: Final,
-        master: Master,
-        heard: dict[NodeId, int],
-        added: dict[NodeId, int],
-        gone: dict[NodeId, int],
-    ) -> None:
-        """By what the log held when the window was read."""
-        if (final.version, final.start) in master.state.finals:
+    def _check_majority(self, final: Final, master: Master, told: Told) -> None:
+        """By what the log held when the window was read; one that was final before may be told again by anybody."""
+        state, key = master.state, (final.version, final.start)
+        if final.passed == final.expected or key in state.finals or state.is_past(*key):
             return
         members = [
             worker
-            for worker, member in master.state.positions.roster.items()
-            if (member.until_us == AFTER_ALL or gone.get(worker, 0) > final.at)
-            and added.get(worker, 0) <= final.at
+            for worker, member in state.positions.roster.items()
+            if (member.until_us == AFTER_ALL or told.gone.get(worker, 0) > final.at)
+            and told.added.get(worker, 0) <= final.at
         ]
-        reported = sum(heard.get(worker, final.at + 1) <= final.at for worker in members)
+        reported = sum(told.heard.get(worker, final.at + 1) <= final.at for worker in members)
         if 2 * reported <= len(members):
             raise Violation(
                 f"window {final.start} is final with {final.passed} of {final.expected} agents, by a master to which "
@@ -236,13 +257,6 @@ class Promises:
         if seat is not None and seat.succession.highest >= ballot:
             self._promised[key] = max(ballot, self._promised.get(key, ballot))
 
-    def _installed(self, who: Actor, source: NodeId, message: Install) -> None:
-        """What a master logs while it has no replica is told to nobody, but as a part of the next one's state."""
-        self._remembered(who, source, message)
-        under, index = (message.job, message.ballot), message.index + len(message.tail)
-        if self._master(*under) is not None and index > self._last.get(under, 0):
-            self._unseen.add(under)
-
     def _remembered(self, who: Actor, source: NodeId, message: Append | Fetch | Install | StateAsk) -> None:
         seat, promised = self._seat(who.id, message.job), self._promised.get((who.id, message.job))
         if seat is not None and promised is not None and seat.succession.highest < promised:
@@ -257,7 +271,7 @@ _CHECKS: dict[type, Any] = {
     Control: Promises._announced,
     Fetch: Promises._remembered,
     Held: Promises._held,
-    Install: Promises._installed,
+    Install: Promises._remembered,
     StateAsk: Promises._remembered,
     StateTell: Promises._told,
 }
