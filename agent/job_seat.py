@@ -26,6 +26,7 @@ from elf.jobmaster.job_log import Promise
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_item, ballot_of, decode_agent, decode_job
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.master import Master
+from elf.jobmaster.schedule import AFTER_ALL
 from elf.jobmaster.succession import Role, Serve, StepDown, Succession
 from elf.jobmaster.told_schedule import ToldSchedule, decode_schedule, schedule_item
 from elf.srt import messages as m
@@ -184,6 +185,17 @@ class JobSeat:
     def has_ended(self) -> bool:
         """Whether this node's worker has nothing more to say, and nothing is on its way that only this node has."""
         return self.offering.is_empty and (self.worker is None or self.worker.state is State.ENDED)
+
+    @property
+    def holds_alone(self) -> bool:
+        """Whether nobody else has what this node's master has accepted, though others are expected to report to it: most likely
+        it is alone on its side of a partition, and what goes with it is lost."""
+        if self.master is None:
+            return False
+        replication, roster = self.succession.replication, self.master.state.positions.roster
+        if replication is not None and any(peer.held >= 0 for peer in replication.peers.values()):
+            return False
+        return any(worker != self.me and member.until_us == AFTER_ALL for worker, member in roster.items())
 
     def directory_changed(self, now: int) -> list[Effect]:
         """The spec, the adverts or the highest ballot may be other ones now."""

@@ -405,8 +405,10 @@ class MeshNode(LinkedNode):
         return out
 
     def _depart(self, departure: Departure, now: int, out: list[Outer]) -> None:
-        """When the last worker is done: withdraw the advert, give it time to spread, and say goodbye to the neighbours."""
-        if departure.deadline is None and all(seat.has_ended for seat in self.seats.values()):
+        """When the last worker is done, and no log is here alone: withdraw the advert, give it time to spread, and say goodbye to
+        the neighbours."""
+        is_done = all(seat.has_ended and not seat.holds_alone for seat in self.seats.values())
+        if departure.deadline is None and is_done:
             departure.begin(now)
             self._timers.watch(departure)
             until = max((now, *(seat.until_us for seat in self.seats.values())))

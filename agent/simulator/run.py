@@ -34,6 +34,8 @@ SETTLE_US = 2_000_000
 """What is found exact must still be so after this."""
 KNOWING_US = 4_000_000
 """Who runs for so long has heard of everything by gossip."""
+WAITS_US = 500_000
+"""Where nobody can be asked to change a job, an operator tries again after this."""
 SINK_NAME = "lake"
 EVERY = 100
 """All cores of a node are checked at every so manyth event: a tenth of the time of a run."""
@@ -325,12 +327,14 @@ class Run:
         self.world.start(actor, seeds)
 
     def _submit(self, host: int, spec: JobSpec) -> None:
-        """At that host, or the next one that runs."""
+        """At that host, or the next one that runs; who changes a job does so where it is known, so perhaps later."""
         for step in range(len(self.hosts)):
             actor = self.hosts[(host + step) % len(self.hosts)]
-            if actor.node is not None and not actor.is_paused:
+            node = actor.node
+            if node is not None and not actor.is_paused and (spec.number == 1 or spec.id in node.seats):
                 self.world.start_job(actor, spec)
                 return
+        self.world.at(self.world.now_us + WAITS_US, partial(self._submit, host, spec))
 
     def _heal(self) -> None:
         """All trouble is over."""
