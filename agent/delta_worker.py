@@ -330,7 +330,7 @@ class DeltaWorker:
         # Who has lost lines is told apart too: how far its gap reaches is its own watermark, not the lowest of a merged bundle.
         covered = self._places.covered(cut.spans)
         if not lane:
-            self._mark_gap(covered)
+            self._mark_gap(cut, covered, now)
         has_gap = any(span[2] & GAP for span in covered.values())
         lagging = has_gap or now - self._watermark > self._p.lagging_us
         bundle = Bundle(
@@ -350,9 +350,9 @@ class DeltaWorker:
         self.kept_bytes += bundle_bytes(bundle)
         self._out.append(bundle)
 
-    def _mark_gap(self, covered: dict[Slot, Span]) -> None:
+    def _mark_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> None:
         """Lost lines may be as late as the clock when that was seen, so all is a gap until the watermark has passed that."""
-        lost_until = self._places.lost_until(covered)
+        lost_until = max(self._places.lost_until(covered), now if cut.gaps else 0)
         if lost_until > self._watermark:
             self._gap_until = max(self._gap_until, lost_until)
         if self._gap_told < self._gap_until:

@@ -19,7 +19,7 @@ from elf.srt.coded_links import CodedLinks
 from elf.srt.effects import Effect, Notice, Post, Read, Route, Send, Write
 from elf.srt.ids import NodeId, short
 from elf.srt.link import Link
-from elf.srt.messages import Contact, Message
+from elf.srt.messages import Contact, Held, Message, StateTell
 from elf.srt.parameters import Parameters
 from elf.srt.wire import LogForm
 
@@ -33,6 +33,13 @@ class Standing(Enum):
     IN = "in"
     OUT = "out"
     BACK = "back"
+
+
+def _is_for_disk(effect: Effect) -> bool:
+    """Whether it is a write, or says what only somebody may say who has written it down."""
+    return type(effect) is Write or (
+        isinstance(effect, Send | Post) and type(effect.message) in (Held, StateTell)
+    )
 
 
 class LinkedNode:
@@ -109,11 +116,11 @@ class LinkedNode:
             return
         held = self._held
         waiting = held.last.get(owner) if held.last and owner is not None else None
+        if self.standing is Standing.OUT and isinstance(owner, JobSeat | Directory):
+            effects = [effect for effect in effects if not _is_for_disk(effect)]
         for effect in effects:
             kind = type(effect)
             if kind is Write:
-                if self.standing is Standing.OUT and isinstance(owner, JobSeat | Directory):
-                    continue
                 out.append(effect)  # type: ignore[arg-type]
                 waiting = held.begin(owner, now)
                 if held.begun - held.done == 1:

@@ -328,6 +328,8 @@ class MeshNode(LinkedNode):
             if seat is None:
                 self._early.append((source, message))  # a link delivers once: it waits for the directory
                 continue
+            if self.is_aside and type(message) in _OF_LOGS:
+                continue
             if seat.is_stopped:
                 self._dropped.setdefault(seat.job, set()).add(source)
             self._do(seat.step(source, message, now), now, out, seat)

@@ -11,6 +11,7 @@ from elf.srt.events import Cut
 from elf.srt.messages import (
     CLOSED,
     FIRST,
+    GAP,
     NO_WATERMARK,
     Bundle,
     Commit,
@@ -30,6 +31,7 @@ from elf.srt.messages import (
     Welcome,
 )
 from elf.srt.parameters import Parameters
+from tests.mesh_lines import SECOND
 from tests.tree_rig import JOB, SCHEDULE, ModelMaster, ModelSource, node_name, rows_of
 
 ME = node_name(1)
@@ -182,6 +184,45 @@ def test_rule_2_closed_files_are_named_again_under_a_new_ballot() -> None:
     bench.step(Split(JOB, (2, b""), again.id, SCHEDULE, ((F, Position(50)),)))
     assert bench.read is not None
     assert bench.read.positions == {F: Position(50), G: Position(5)}
+
+
+def gaps_of(bundle: Bundle) -> set[Slot]:
+    return {slot for slot, span in bundle.contributions.items() if span[2] & GAP}
+
+
+def test_rule_2_lost_lines_are_told_to_each_master_until_its_watermark_has_passed_them() -> None:
+    """A file is gone before its end: its lines may be as late as the moment when that was seen."""
+    bench, first = following()
+    assert bench.worker.deadline is not None
+    now = bench.worker.deadline
+    bench.tick(now)
+    lost = bench.cut({F: (50, 50, CLOSED | GAP), G: (0, 5, FIRST)}, now, now - SECOND)
+    assert gaps_of(lost) == {F, G}
+    assert lost.lagging == {ME: now - SECOND}
+    passed = bench.flush({G: (5, 6, 0)})
+    assert passed.contributions == {F: (50, 50, CLOSED | GAP), G: (5, 6, GAP)}
+    bench.step(Commit(JOB, (1, b""), (first.id, lost.id, passed.id)))
+    after = bench.flush({G: (6, 7, 0)})
+    assert after.contributions == {G: (6, 7, 0)}
+    # the next master's log may lack the file's end, and stand before what was lost
+    bench.step(Split(JOB, (2, b""), after.id, SCHEDULE, ((G, Position(3)),)))
+    assert bench.read is not None
+    early = bench.cut({G: (3, 4, 0)}, now + SECOND, now - SECOND)
+    assert early.contributions == {F: (50, 50, CLOSED | GAP), G: (3, 4, GAP)}
+    bench.tick(now + 2 * SECOND)
+    late = bench.cut({G: (4, 9, 0)}, now + 2 * SECOND)
+    assert late.contributions == {F: (50, 50, CLOSED | GAP), G: (4, 9, GAP)}
+    bench.step(Commit(JOB, (2, b""), (early.id, late.id)))
+    assert bench.flush({G: (9, 10, 0)}).contributions == {G: (9, 10, 0)}
+
+
+def test_rule_2_where_all_files_are_closed_lost_lines_are_told_for_none() -> None:
+    bench, _ = following()
+    assert bench.worker.deadline is not None
+    now = bench.worker.deadline
+    bench.tick(now)
+    lost = bench.cut({F: (50, 50, CLOSED | GAP)}, now, now - SECOND)
+    assert lost.contributions == {F: (50, 50, CLOSED | GAP), (ME, 0, 0): (0, 0, FIRST | GAP)}
 
 
 def overtaken() -> int:

@@ -18,6 +18,7 @@ from elf.agent.simulator.world import Actor
 from elf.jobmaster.job_log import Promise
 from elf.srt.effects import Notice
 from elf.srt.ids import JobId
+from elf.srt.messages import Frame, Held, Message, StateTell
 from elf.srt.results import Put
 
 SECOND = 1_000_000
@@ -43,6 +44,8 @@ class Story:
         self.full: list[Actor] = []
         self.notices: list[tuple[int, str, str]] = []
         self.finals: list[tuple[int, Put]] = []
+        self.promised: list[tuple[str, Message]] = []
+        """What came from somebody who cannot write it down."""
         self.run: Run
 
     def tell(self, *looks: tuple[float, Callable[[], object]]) -> str:
@@ -77,6 +80,13 @@ class Story:
             self.notices.append((now_us, who.name, about.text))
         elif what == "put" and about.status == "final":
             self.finals.append((now_us, about))
+        elif what == "deliver":
+            source, message = about
+            message = message.message if isinstance(message, Frame) else message
+            sender = self.run.world.actors.get(source)
+            node = sender.node if sender is not None else None
+            if isinstance(message, Held | StateTell) and node is not None and node.standing is Standing.OUT:
+                self.promised.append((node.name, message))
 
     @property
     def job(self) -> JobId:
@@ -130,6 +140,15 @@ def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
     names = [name for _, name, _ in story.notices]
     assert story.full[0].name in names
     assert all(names.count(name) == 2 for name in names), "everybody is back"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_cannot_write_promises_nothing(seed: int) -> None:
+    """A replica whose disk is full, and whose master's too: it is asked what it holds, and sent the log, on links and besides."""
+    story = Story(seed, hosts=5, victims=3, full_s=30)
+    assert story.tell() == ""
+    assert len(story.notices) == 6
+    assert story.promised == []
 
 
 def test_room_for_a_moment_and_a_disk_that_is_full_again() -> None:

@@ -212,6 +212,20 @@ def test_who_leaves_with_lines_to_read_again_leaves_a_gap() -> None:
     assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 2)
 
 
+def test_lost_lines_are_a_gap_from_what_was_promised_before_and_once_for_each_closed_file() -> None:
+    state = new_state()
+    add(state, Add((A,), T0), accept(state, {file(A): (0, 10, FIRST)}, [(T0, 1, 1)], T0 + SECOND))
+    spans = {file(A, 2): (0, 10, FIRST), file(A): (10, 10, CLOSED | GAP)}
+    add(state, accept(state, spans, [(T0 + 1, 1, 1)], T0 + 3 * SECOND))
+    assert state.gaps == {A: (T0 + SECOND, T0 + 3 * SECOND)}
+    # said again, as to every new master
+    spans = {file(A, 2): (10, 20, 0), file(A): (10, 10, CLOSED | GAP)}
+    add(state, accept(state, spans, [(T0 + 2, 1, 1)], T0 + 9 * SECOND))
+    assert state.gaps == {A: (T0 + SECOND, T0 + 3 * SECOND)}
+    add(state, accept(state, {file(A, 2): (20, 30, GAP)}, [(T0 + 3, 1, 1)], T0 + 12 * SECOND))
+    assert state.gaps == {A: (T0 + SECOND, T0 + 12 * SECOND)}
+
+
 def test_a_version_that_never_came_into_force_is_gone() -> None:
     state = new_state()
     second, third = line(2, T0 + 50 * SECOND, "7 seconds"), line(3, T0 + 20 * SECOND, "4 seconds")

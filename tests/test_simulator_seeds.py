@@ -28,6 +28,11 @@ FAILED_ONCE: tuple[int, ...] = (
     192793448416545,
     18432448200965,
     57005746487491,
+    266589354918088,
+    266589354918725,
+    266589354919207,
+    266589354919372,
+    266589354919509,
 )
 """Seeds beyond the first that failed once."""
 KEPT = sorted((Path(__file__).parent / "golden_simulator").glob("*.json"))
