@@ -430,7 +430,7 @@ class JobSeat:
         changes = self.tree.take_changes()
         self.reducer.levels = self.tree.height - 1
         if changes is not None:
-            self.reducer.children_changed(self.tree.children)
+            effects += self.reducer.children_changed(self.tree.children)
             if changes.parent and self.master is None:
                 effects += self.reducer.parent_changed(self.tree.parent, False, now)
 

@@ -139,11 +139,13 @@ class JobState:
         return max(start, min(low, start + size)), max(start, min(until, start + size))
 
     def is_past(self, version: str, start: Micros) -> bool:
-        """Whether lines that a window speaks for are given up: it stays as it was told last."""
+        """Whether lines that a window speaks for are given up: it stays as it was told last. So does one of a schedule's line
+        that is retained no more, though its version has come back: it speaks for nothing any longer."""
         shape = self.positions.shapes.get(version)
-        return shape is None or shape.is_before(
-            shape.floor(self.covers(version, start)[0]), self.positions.retained_us
-        )
+        if shape is None:
+            return True
+        low, until = self.covers(version, start)
+        return shape.is_before(shape.floor(low if low < until else start), self.positions.retained_us)
 
     def is_withdrawn(self, version: str, start: Micros) -> bool:
         """Exactly one version per result: whether a window that was told once is none of the schedule's. Of what was before
@@ -188,7 +190,7 @@ class JobState:
         self._open_versions()
 
     def _note_final(self, entry: Final) -> None:
-        """Windows*: unless CONTROL or Retire came before it in the log. It was read before them, and is never told."""
+        """Windows*: unless CONTROL or Retire came before it in the log: then nobody could read it again."""
         if entry.version in self.panes and not self.is_past(entry.version, entry.start):
             self.finals[entry.version, entry.start] = Published(
                 entry.revision, entry.digest, entry.passed, entry.expected, entry.at, entry.covers
@@ -274,9 +276,14 @@ class JobState:
     def _in_time(self, version: str, part: Part) -> tuple[Sequence[Rows], Rows | None]:
         """Rows of panes that are retained, and the line counters of those that are not."""
         shape, lines = self.shape(version), part.rows[1]
-        if not shape.pane_us or not shape.is_before(int(lines.pane[0]), self.positions.retained_us):
+        if not shape.pane_us:
             return part.rows, None
-        stop = self.positions.retained_us - self.positions.retained_us % shape.pane_us
+        first = self.positions.retained_us - self.positions.retained_us % shape.pane_us
+        stop = (
+            first + -first % shape.slide_us
+        )  # the newest window of a pane before that begins before what is retained
+        if int(lines.pane[0]) >= stop:
+            return part.rows, None
         cut = [rows.lower_bound(stop) for rows in part.rows]
         kept = [rows.slice(at, len(rows)).copy() for rows, at in zip(part.rows, cut, strict=True)]
         return kept, lines.slice(0, cut[1])

@@ -563,7 +563,7 @@ class Master:
             self._forget_at = now + self.attendance.silence.look_us
             self.attendance.forget_silent(now)
             self.publication.settle()
-            if self.log.room() > 0:
+            if self.log.room() > 0 and not self.amendments.is_under_way:
                 self._retire()  # also where no line comes, so that no window is looked at
         self.attendance.add_wanted()
         return self._end(now)

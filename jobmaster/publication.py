@@ -88,6 +88,7 @@ class Publication:
         """Whether every durable sink has told its ledger."""
         self._patience = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
         """In so many emit intervals from now on nothing is retired that a sink may lack."""
+        self._emitted_at = 0
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
         """Nobody will tell of a window that ends before it, also where there was no line, or where the job has no windows."""
@@ -224,17 +225,15 @@ class Publication:
         self._contents.keep_only(self.state.touched.keys())
 
     def _leave_out_past(self) -> None:
-        """Also what was read and is behind Retire in the log: it counts no more there."""
+        """Windows that nobody can read any more."""
         is_past = self.state.is_past
         for sets in (self._changed, self._unfinal):
             for version, starts in sets.items():
                 starts.difference_update([start for start in starts if is_past(version, start)])
         for keys in (self._partial, self._forced, self._before, self._better):
             keys.difference_update([key for key in keys if is_past(*key)])
-        noted: tuple[dict[WindowKey, Any], ...] = (self._held_since, self._pending)
-        for each in noted:
-            for key in [key for key in each if is_past(*key)]:
-                del each[key]
+        for key in [key for key in self._held_since if is_past(*key)]:
+            del self._held_since[key]
 
     def _is_over(self, key: WindowKey) -> bool:
         """Whether nobody will tell of a window again: a version that went may come back, and its revisions go on."""
@@ -295,7 +294,11 @@ class Publication:
         """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
         `with_open` those that are open are not read: nobody wants them."""
         roster = self.settle()
-        self._patience -= 1
+        if (
+            self.state.index != self._emitted_at
+        ):  # a log that stands still keeps the ledgers waiting that are behind it
+            self._emitted_at = self.state.index
+            self._patience -= 1
         self._contents.look()
         due: list[Ready] = []
         opened: list[Ready] = []
@@ -460,14 +463,13 @@ class Publication:
     def committed(self, entry: Final) -> Ready | None:
         """FINAL is in the log: the rows that were read for it may be published now."""
         key = (entry.version, entry.start)
-        if key not in self.state.finals:
-            return None  # CONTROL came before it: that version never was in force
-        self._note_final(key, self.state.finals[key])
+        if key in self.state.finals:
+            self._note_final(key, self.state.finals[key])
         ready = self._pending.get(key)
         if ready is None or ready.revision != entry.revision:
             return None
         del self._pending[key]
-        return ready
+        return ready if entry.version in self.state.touched else None  # CONTROL, or its end, came before it
 
     def again(self, key: WindowKey, status: str) -> Ready | Literal["later"] | None:
         """A window that is final, read once more as the log has it; `LATER` while it is being read; None if its panes have
@@ -550,16 +552,18 @@ class Publication:
 
     def retire_at(self) -> Micros | None:
         """Up to where panes and positions may go: final for `keep_us` (where there are no windows, or none with lines: everyone
-        is past it for as long), and before all that is not final, or has changed since; and before all that is to be read again,
-        unless somebody has not done so for as long once more."""
+        is past it for as long), and before all that is not final; and before what has changed since, or is to be read again,
+        unless that has not been done for as long once more."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None
         bounds = [done - self.keep_us]
-        for sets in (self._unfinal, self._changed):
-            for version, starts in sets.items():
-                if starts and self.state.shape(version).pane_us:
-                    bounds.append(min(starts))
+        for version, starts in self._unfinal.items():
+            if starts and self.state.shape(version).pane_us:
+                bounds.append(min(starts))
+        for version, starts in self._changed.items():
+            if starts and self.state.shape(version).pane_us:
+                bounds.append(max(min(starts), done - 2 * self.keep_us))
         bounds += [start for _, start in self._pending]
         if self._patience > 0:
             bounds += [start for _, start in self._forced] if self.is_told else [BEFORE_ALL]

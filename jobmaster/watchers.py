@@ -111,8 +111,8 @@ class _Watcher(msgspec.Struct):
             self.nbytes -= told.nbytes
             if told.at >= 0:
                 self._part_heard(told.at, told.place in lost)
-            elif told.place in lost and told.status != "open":
-                self.owe(told.key, told.status)
+            elif told.place in lost and told.status != "open" and told.key not in self.owed:
+                self.owe(told.key, told.status)  # else what is owed is newer
 
     def _part_heard(self, at: int, is_lost: bool) -> None:
         assert self.sending is not None

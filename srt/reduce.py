@@ -166,12 +166,15 @@ class Reducer:
         """This life had a reducer of the job before: its numbers are not used again."""
         self._count = former._count
 
-    def children_changed(self, children: Iterable[NodeId]) -> None:
-        """These nodes are the children now."""
+    def children_changed(self, children: Iterable[NodeId]) -> list[Effect]:
+        """These nodes are the children now. Who was one need not hold any more: it may still take this for its parent, and be a
+        child again before it has heard otherwise."""
         self._children = frozenset(children)
         for child in [child for child in self._missed if child not in self._children and child != self._me]:
             del self._missed[child]
+        gone = sorted(self._holding - self._children)
         self._holding &= self._children
+        return [Post(child, Hold(self._job, False)) for child in gone]
 
     def take_for_master(self) -> list[tuple[NodeId, Bundle]]:
         """At the root: what came since the last time, from which child."""

@@ -246,6 +246,16 @@ def test_rule_4_another_schedule_goes_down_to_all() -> None:
     assert [type(m) for m in r.take_for_worker()] == [Split]
 
 
+def test_who_was_told_to_hold_and_is_no_child_any_more_is_let_go() -> None:
+    """Y has heard nothing of that, and will be a child again before it does: it must not hold for ever."""
+    r = reducer(Parameters(kept_bytes_max=500))
+    r.offer(X, bundle_of(X, 1, {(X, 1, 0): (0, 5, FIRST)}), 0)
+    assert Hold(JOB, True) in posted(fill(r, 5, 0) + r.tick(P.combine_us_max), Y)
+    assert r.children_changed([X, Y]) == []
+    assert posted(r.children_changed([X]), Y) == [Hold(JOB, False)]
+    assert r.children_changed([X, Y]) == []
+
+
 def test_a_full_reducer_holds_its_children_until_there_is_room() -> None:
     r = reducer(Parameters(kept_bytes_max=500))
     r.offer(X, bundle_of(X, 1, {(X, 1, 0): (0, 5, FIRST)}), 0)

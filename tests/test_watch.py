@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from elf.agent.commands.signals import Stop
+from elf.agent.commands.watch import _windows
+from elf.agent.mesh import words
 from elf.agent.mesh.windows import BACK, NEVER, Watcher
 from elf.jobmaster import watchers as w
+from elf.jobmaster.parcels import PAYLOAD_BYTES_MAX
+from elf.jobmaster.plan import encode as encode_plan
 from elf.jobmaster.watchers import Watchers
+from elf.sinks.result import Window
 from elf.srt.effects import Effect, Route, Send
 from elf.srt.messages import Ballot, Message, Revision
 from elf.srt.parameters import Parameters
-from elf.srt.results import Put, Shown, Watch, WatchTell
+from elf.srt.results import WITHDRAWN, Put, Shown, Watch, WatchTell
+from elf.srt.squeeze import unsqueeze
+from elf.srt.wire import encode
+from tests.mesh_lines import plan_of
 
 JOB, ME, MASTER, NEXT = b"J" * 16, b"W" * 16, b"M" * 16, b"N" * 16
 PARAMETERS = Parameters()
@@ -258,6 +269,52 @@ def test_what_was_final_stays_so_where_a_log_without_it_was_followed_meanwhile(w
     of_1 = [("final", 1)] if was_told else [("open", 2), ("final", 3)]
     assert [each[1:] for each in told if each[0] == 1] == [*of_1, ("revised", 3)]
     assert [each[1:] for each in told if each[0] == 2] == [("open", 2), ("final", 3)]
+
+
+def test_a_withdrawal_that_was_lost_does_not_take_the_place_of_the_window_that_came_back() -> None:
+    scene = Scene(12)
+
+    def again(key: tuple[str, int], status: str) -> Put | None:
+        return None if status == WITHDRAWN else scene.job.again(key, status)
+
+    scene.master._again = again
+    scene.run(SECOND)
+    scene.publish(1, "final")
+    scene.run(SECOND)
+    scene.loss = 1.0
+    scene.publish(1, WITHDRAWN, rows=0)
+    scene.loss = 0.0
+    scene.publish(2, "open", rows=PARAMETERS.frame_bytes_max // 40)  # in parts: what follows is owed
+    scene.publish(1, "final")
+    scene.run(10 * SECOND)
+    assert scene.finals()[1][2] == 3
+
+
+def test_a_large_window_is_told_to_people_as_its_first_part_says() -> None:
+    """By `elf job watch`: the status and the revision that the watcher gave it are in the first part only."""
+    scene = Scene(13)
+    scene.reads = False
+    scene.run(SECOND)
+    scene.publish(1, "final")
+    scene.run(SECOND)
+    scene.take_over()
+    scene.publish(1, "final", rows=PARAMETERS.frame_bytes_max // 40)
+    taken: list[tuple[Put, tuple[bytes, ...]]] = []
+    for _ in range(500):
+        scene.run(STEP_US)
+        taken += scene.watcher.take_parts()
+    assert [len(parts) > 2 for _, parts in taken] == [False, True]
+
+    def answers() -> Iterator[words.Answer]:
+        yield words.Versions({"v1": encode_plan(plan_of())})
+        for put, parts in taken:
+            told = [unsqueeze(part, PAYLOAD_BYTES_MAX) for part in parts] or [encode(put)]
+            for number, each in enumerate(told, 1):
+                yield words.Told(each, more=number < len(told))
+
+    control: Any = SimpleNamespace(ask=lambda request: answers(), has_more=True)
+    windows = [each for each in _windows(control, "hits", Stop()) if isinstance(each, Window)]
+    assert [(window.status, window.revision[0]) for window in windows] == [("final", 1), ("revised", 2)]
 
 
 def test_who_does_not_read_costs_a_bounded_amount_and_lacks_no_final_window() -> None:

@@ -66,17 +66,19 @@ def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | Non
 def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
     """Windows; None when no more has come yet; at the end of the job, what is to be said."""
     plans: dict[str, Plan] = {}
-    rows: list[tuple[Any, ...]] = []  # of a window of which more comes
+    first: Put | None = None  # part of a window: it says what holds for all
+    rows: list[tuple[Any, ...]] = []
     answers = control.ask(w.JobWatch(name))
     for answer in answers:
         if isinstance(answer, w.Versions):
             plans.update((version, decode(plan)) for version, plan in answer.plans.items())
         elif isinstance(answer, w.Told):
             put = _put(answer)
+            first = first or put
             rows += put.rows
             if not answer.more:
-                yield _window(name, replace(put, rows=rows), plans)
-                rows = []
+                yield _window(name, replace(first, rows=rows), plans)
+                first, rows = None, []
         elif isinstance(answer, w.Done):
             yield answer.text
             return
