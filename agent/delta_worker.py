@@ -103,7 +103,6 @@ class DeltaWorker:
         "_count",
         "_cut_at",
         "_forgot_at",
-        "_gap_told",
         "_gap_until",
         "_heard_at",
         "_incarnation",
@@ -118,6 +117,7 @@ class DeltaWorker:
         "_out",
         "_p",
         "_places",
+        "_promised",
         "_proven",
         "_read_all",
         "_reading",
@@ -167,7 +167,7 @@ class DeltaWorker:
         self._asks = 0
         self._forgot_at = 0
         self._gap_until: Micros = 0  # lines are lost of which none is later
-        self._gap_told: Micros = 0  # watermark of the last live cut since anything was forgotten
+        self._promised: Micros = 0  # watermark of the last live cut since anything was forgotten
         self._heard_at = 0  # when the last Commit came, or the first bundle after all was committed was cut
 
     # What goes in.
@@ -209,9 +209,11 @@ class DeltaWorker:
         effects: list[Effect] = (
             [Notice("gap", f"lines of {len(cut.gaps)} files are lost", self._me)] if cut.gaps else []
         )
+        self._places.move(cut.spans, now)
         if lane == 0:
             self._watermark = cut.watermark_us
-        self._places.move(cut.spans, now)
+            if self._places.tell_lost(cut.watermark_us, now, self._p.lagging_us + self._p.idle_grace_us):
+                self._watermark = min(cut.watermark_us, self._promised)
         self._keep(cut, lane, now)
         if self.kept_bytes > self._p.kept_bytes_max and len(self._kept) > 1:
             return effects + self._forget_sent(now)
@@ -298,7 +300,7 @@ class DeltaWorker:
     def _after_live(self, cut: Cut, now: int) -> None:
         self._cut_at = self._next_flush(now) if cut.caught_up else now + self._p.combine_us_max
         has_lanes = self._lanes_wanted or self._places.next_lane() is not None
-        if self._leaving and cut.caught_up and not has_lanes:
+        if self._leaving and cut.caught_up and not has_lanes and not self._places.untold:
             self._read_all = True
             self.until_us = max(now, cut.watermark_us) + 1
 
@@ -351,16 +353,17 @@ class DeltaWorker:
         self._out.append(bundle)
 
     def _mark_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> None:
-        """Lost lines may be as late as the clock when that was seen, so all is a gap until the watermark has passed that."""
-        lost_until = max(self._places.lost_until(covered), now if cut.gaps else 0)
+        """Where lost lines are told before the watermark has passed them, all is a gap until it has."""
+        is_open = any(not self._places.at[slot].closed for slot in cut.gaps)
+        lost_until = max(self._places.lost_until(covered), now if is_open else 0)
         if lost_until > self._watermark:
             self._gap_until = max(self._gap_until, lost_until)
-        if self._gap_told < self._gap_until:
+        if self._promised < self._gap_until:
             opened = (slot for slot, span in covered.items() if not (slot[2] or span[2] & CLOSED))
             live = next(opened, (self._me, 0, 0))  # of a file that is known to be closed it is said once
             start, end, flags = covered.get(live, (0, 0, FIRST))
             covered[live] = start, end, flags | GAP
-        self._gap_told = self._watermark
+        self._promised = self._watermark
 
     # Answers.
 
@@ -448,7 +451,7 @@ class DeltaWorker:
         self._request += 1
         self._reading = None
         self._read_all = False
-        self._gap_told = 0
+        self._promised = 0
         self._forgot_at = self._clock
 
     # The master, directly.
@@ -533,6 +536,8 @@ class DeltaWorker:
         if ballot > self._ballot:
             self._ballot = ballot
             self._places.name_ends_again()
+            if self._places.untold:
+                self._watermark = self._promised = 0
 
     def _follow(self, now: int) -> None:
         self.state = State.FOLLOWING

@@ -8,6 +8,7 @@ rewind            as told, or where what is kept began    those that are still c
 take_lanes        lanes that are over: gone; new: as told without those of lanes that are over
 ends_committed                                            without the files that this bundle closed
 name_ends_again                                           all that are closed: another master may not have heard
+tell_lost         of those whose end is lost, which may be named yet
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class Lane(msgspec.Struct):
 
 class ReadingPlaces:
     """at: where reading of each file goes on. lanes: those that are open, by number. closing: closed files whose end is not
-    committed. lost: those that were closed before their end, and when that was seen: whoever is told of them hears that too."""
+    committed. lost: those that were closed before their end, and when that was seen: whoever is told of them hears that too.
+    untold: of these, live files that nobody is to hear of yet."""
 
-    __slots__ = ("_me", "at", "closing", "lanes", "lost")
+    __slots__ = ("_me", "at", "closing", "lanes", "lost", "untold")
 
     def __init__(self, me: NodeId) -> None:
         self._me = me
@@ -42,12 +44,14 @@ class ReadingPlaces:
         self.lanes: dict[int, Lane] = {}
         self.closing: set[Slot] = set()
         self.lost: dict[Slot, Micros] = {}
+        self.untold: set[Slot] = set()
 
     # What moves them.
 
     def begin(self, welcome: Welcome) -> None:
         """All that was known is forgotten: these are the places."""
         self.closing.clear()
+        self.untold.clear()
         self.at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
         self.lanes = {}
         self.take_lanes(welcome)
@@ -74,10 +78,11 @@ class ReadingPlaces:
             self.at[slot] = Position(end, closed)
             if closed:
                 self.closing.add(slot)
-                if flags & GAP:
-                    self.lost = {each: seen for each, seen in self.lost.items() if each in self.at} | {
-                        slot: now
-                    }
+            if closed and flags & GAP:
+                self.lost = {each: seen for each, seen in self.lost.items() if each in self.at}
+                self.lost[slot] = now
+                if not slot[2]:
+                    self.untold.add(slot)
         if len(self.at) > CLOSED_FILES_MAX:
             over = [slot for slot, at in self.at.items() if at.closed and slot not in self.closing]
             for slot in over[: len(self.at) - CLOSED_FILES_MAX]:
@@ -98,14 +103,28 @@ class ReadingPlaces:
         self.closing = {
             slot for slot in self.closing if slot in self.at and self.at[slot].closed
         } - positions.keys()
+        self.untold &= self.closing
 
     def ends_committed(self, spans: Mapping[Slot, Span]) -> None:
         """Files that these spans closed are over."""
         self.closing -= {slot for slot, span in spans.items() if span[2] & CLOSED}
+        self.untold &= self.closing
 
     def name_ends_again(self) -> None:
         """Another master may not know the end of a file that its predecessor committed."""
         self.closing.update(slot for slot, at in self.at.items() if at.closed)
+        self.untold.update(slot for slot in self.closing & self.lost.keys() if not slot[2])
+
+    def tell_lost(self, watermark: Micros, now: Micros, patience_us: Micros) -> bool:
+        """Lost lines may be as late as the clock when that was seen. So their file's end is told with a watermark that has passed
+        this, all of the gap at once: were it told in two, and this host crashed between them, nobody would know the rest. Who
+        logs times of long ago is waited for no longer than `patience_us`. Whether there is still something to tell."""
+        self.untold = {
+            slot
+            for slot in self.untold
+            if watermark < self.lost[slot] and 0 <= now - self.lost[slot] < patience_us
+        }
+        return bool(self.untold)
 
     # What they say.
 
@@ -115,8 +134,11 @@ class ReadingPlaces:
         In a lane's bundle too; a source without any file stands at offset 0 of file 0. O(files).
         """
         covered = dict(spans)
+        for slot in self.untold & spans.keys():
+            start, end, flags = spans[slot]
+            covered[slot] = start, end, flags & ~(CLOSED | GAP)
         for slot, position in self.at.items():
-            if slot in covered or (position.closed and slot not in self.closing):
+            if slot in covered or slot in self.untold or (position.closed and slot not in self.closing):
                 continue
             if position.closed:
                 flags = CLOSED | GAP if slot in self.lost else CLOSED
@@ -151,3 +173,4 @@ class ReadingPlaces:
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(files)."""
         assert all(self.at[slot].closed for slot in self.closing)
+        assert self.untold <= self.closing & self.lost.keys()

@@ -38,6 +38,7 @@ ME = node_name(1)
 P = Parameters()
 F, G = (ME, 1, 0), (ME, 2, 0)
 T = 1_000_000
+SPAN = 100_000
 NEWER: Schedule = (*SCHEDULE, Line(2, "v2", 50, b""))
 Positions = tuple[tuple[Slot, Position], ...]
 
@@ -186,43 +187,69 @@ def test_rule_2_closed_files_are_named_again_under_a_new_ballot() -> None:
     assert bench.read.positions == {F: Position(50), G: Position(5)}
 
 
-def gaps_of(bundle: Bundle) -> set[Slot]:
-    return {slot for slot, span in bundle.contributions.items() if span[2] & GAP}
-
-
-def test_rule_2_lost_lines_are_told_to_each_master_until_its_watermark_has_passed_them() -> None:
-    """A file is gone before its end: its lines may be as late as the moment when that was seen."""
+def test_rule_2_lost_lines_are_told_when_the_watermark_has_passed_them() -> None:
+    """A file is gone before its end: its lines may be as late as the moment when that was seen. Were the gap told in two, and
+    the host crashed between them, nobody would know the rest."""
     bench, first = following()
     assert bench.worker.deadline is not None
     now = bench.worker.deadline
     bench.tick(now)
-    lost = bench.cut({F: (50, 50, CLOSED | GAP), G: (0, 5, FIRST)}, now, now - SECOND)
-    assert gaps_of(lost) == {F, G}
-    assert lost.lagging == {ME: now - SECOND}
-    passed = bench.flush({G: (5, 6, 0)})
-    assert passed.contributions == {F: (50, 50, CLOSED | GAP), G: (5, 6, GAP)}
-    bench.step(Commit(JOB, (1, b""), (first.id, lost.id, passed.id)))
-    after = bench.flush({G: (6, 7, 0)})
-    assert after.contributions == {G: (6, 7, 0)}
+    before = bench.cut({F: (50, 50, 0)}, now, now - 2 * SPAN)
+    bench.tick(seen := now + P.flush_us)
+    lost = bench.cut({F: (50, 52, CLOSED | GAP), G: (0, 5, FIRST)}, seen, seen - SPAN)
+    assert lost.contributions == {F: (50, 52, 0), G: (0, 5, FIRST)}
+    assert lost.watermark == before.watermark == now - 2 * SPAN
+    bench.tick(seen + P.flush_us)
+    waits = bench.cut({G: (5, 6, 0)}, seen + P.flush_us, seen - 1)
+    assert waits.contributions == {G: (5, 6, 0)}
+    assert waits.watermark == now - 2 * SPAN
+    bench.tick(seen + 2 * P.flush_us)
+    passed = bench.cut({G: (6, 7, 0)}, seen + 2 * P.flush_us, seen)
+    assert passed.contributions == {G: (6, 7, 0), F: (52, 52, CLOSED | GAP)}
+    assert passed.lagging == {ME: seen}
+    bench.step(Commit(JOB, (1, b""), (first.id, before.id, lost.id, waits.id, passed.id)))
+    after = bench.flush({G: (7, 8, 0)})
+    assert after.contributions == {G: (7, 8, 0)}
     # the next master's log may lack the file's end, and stand before what was lost
     bench.step(Split(JOB, (2, b""), after.id, SCHEDULE, ((G, Position(3)),)))
     assert bench.read is not None
-    early = bench.cut({G: (3, 4, 0)}, now + SECOND, now - SECOND)
-    assert early.contributions == {F: (50, 50, CLOSED | GAP), G: (3, 4, GAP)}
-    bench.tick(now + 2 * SECOND)
-    late = bench.cut({G: (4, 9, 0)}, now + 2 * SECOND)
-    assert late.contributions == {F: (50, 50, CLOSED | GAP), G: (4, 9, GAP)}
-    bench.step(Commit(JOB, (2, b""), (early.id, late.id)))
-    assert bench.flush({G: (9, 10, 0)}).contributions == {G: (9, 10, 0)}
+    early = bench.cut({G: (3, 4, 0)}, seen + 3 * P.flush_us, seen - SPAN)
+    assert (early.contributions, early.lagging) == ({G: (3, 4, 0)}, {})
+    assert early.watermark == 0
+    bench.tick(seen + 4 * P.flush_us)
+    again = bench.cut({G: (4, 9, 0)}, seen + 4 * P.flush_us)
+    assert again.contributions == {G: (4, 9, 0), F: (52, 52, CLOSED | GAP)}
 
 
-def test_rule_2_where_all_files_are_closed_lost_lines_are_told_for_none() -> None:
-    bench, _ = following()
+def test_rule_2_lost_lines_of_who_logs_times_of_long_ago_are_told_in_time() -> None:
+    """And until the watermark has passed them, all is a gap."""
+    bench, first = following()
     assert bench.worker.deadline is not None
-    now = bench.worker.deadline
+    now = seen = bench.worker.deadline
     bench.tick(now)
-    lost = bench.cut({F: (50, 50, CLOSED | GAP)}, now, now - SECOND)
-    assert lost.contributions == {F: (50, 50, CLOSED | GAP), (ME, 0, 0): (0, 0, FIRST | GAP)}
+    told = bench.cut({F: (50, 50, CLOSED | GAP)}, now, 5)
+    assert told.contributions == {F: (50, 50, 0)}
+    bench.step(Commit(JOB, (1, b""), (first.id,)))
+    while told.contributions.get(F, (50, 50, 0))[2] == 0:
+        bench.step(Commit(JOB, (1, b""), (told.id,)))
+        now += SECOND
+        bench.tick(now)
+        told = bench.cut({}, now, 6)
+    assert now - seen == P.lagging_us + P.idle_grace_us
+    assert told.contributions == {F: (50, 50, CLOSED | GAP), (ME, 0, 0): (0, 0, FIRST | GAP)}
+    bench.step(Commit(JOB, (1, b""), (told.id,)))
+    now += SECOND
+    bench.tick(now)
+    late = bench.cut({G: (0, 5, FIRST)}, now, seen - 1)
+    assert late.contributions == {G: (0, 5, FIRST | GAP)}
+    now += SECOND
+    bench.tick(now)
+    passed = bench.cut({G: (5, 6, 0)}, now, seen)
+    assert passed.contributions == {G: (5, 6, GAP)}
+    bench.step(Commit(JOB, (1, b""), (late.id, passed.id)))
+    now += SECOND
+    bench.tick(now)
+    assert bench.cut({G: (6, 7, 0)}, now, seen + 1).contributions == {G: (6, 7, 0)}
 
 
 def overtaken() -> int:
