@@ -279,9 +279,8 @@ class JobState:
         if not shape.pane_us:
             return part.rows, None
         first = self.positions.retained_us - self.positions.retained_us % shape.pane_us
-        stop = (
-            first + -first % shape.slide_us
-        )  # the newest window of a pane before that begins before what is retained
+        # Of a pane before that even the newest window begins before what is retained.
+        stop = first + -first % shape.slide_us
         if int(lines.pane[0]) >= stop:
             return part.rows, None
         cut = [rows.lower_bound(stop) for rows in part.rows]

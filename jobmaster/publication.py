@@ -88,7 +88,7 @@ class Publication:
         """Whether every durable sink has told its ledger."""
         self._patience = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
         """In so many emit intervals from now on nothing is retired that a sink may lack."""
-        self._emitted_at = 0
+        self._emitted_at = 0  # how far the log was then
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
         """Nobody will tell of a window that ends before it, also where there was no line, or where the job has no windows."""
@@ -294,9 +294,8 @@ class Publication:
         """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
         `with_open` those that are open are not read: nobody wants them."""
         roster = self.settle()
-        if (
-            self.state.index != self._emitted_at
-        ):  # a log that stands still keeps the ledgers waiting that are behind it
+        # A log that stands still keeps ledgers waiting that are behind it.
+        if self.state.index != self._emitted_at:
             self._emitted_at = self.state.index
             self._patience -= 1
         self._contents.look()

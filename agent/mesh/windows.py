@@ -54,7 +54,6 @@ MISSING_MAX = 64
 SLACK = 4
 """So many windows handed on, or their bytes, are told at once instead of with the next period."""
 FINAL = ("final", "revised")
-
 PARTS_BYTES_MAX = 64 << 20
 """Of a window in parts, as they travel: what its master tells at most, were it not compressed."""
 
