@@ -274,18 +274,23 @@ class JobState:
                     self._count_late(late)
 
     def _in_time(self, version: str, part: Part) -> tuple[Sequence[Rows], Rows | None]:
-        """Rows of panes that are retained, and the line counters of those that are not."""
+        """Rows of panes that are retained, and the line counters of those that are so no more.
+
+        Lines before `since_us` are no part of this log, and workers that read for it leave them out. Who read for an earlier one
+        may bring them, and sinks may have them from there: nobody can say whether they are late.
+        """
         shape, lines = self.shape(version), part.rows[1]
         if not shape.pane_us:
             return part.rows, None
-        first = self.positions.retained_us - self.positions.retained_us % shape.pane_us
+        first = shape.floor(self.positions.retained_us)
         # Of a pane before that even the newest window begins before what is retained.
         stop = first + -first % shape.slide_us
         if int(lines.pane[0]) >= stop:
             return part.rows, None
         cut = [rows.lower_bound(stop) for rows in part.rows]
         kept = [rows.slice(at, len(rows)).copy() for rows, at in zip(part.rows, cut, strict=True)]
-        return kept, lines.slice(0, cut[1])
+        late = lines.slice(lines.lower_bound(shape.floor(self.positions.since_us)), cut[1])
+        return kept, late if len(late) else None
 
     def _count_late(self, late: Rows) -> None:
         """Lines past retention are in no window; they are told as late in the one that is current."""

@@ -171,6 +171,20 @@ def test_a_line_all_of_whose_windows_are_past_is_late_where_sizes_are_no_multipl
     assert story.rig.state.late == late + 1
 
 
+def test_lines_before_the_log_began_are_left_out_and_not_counted_as_late() -> None:
+    """A worker that read for an earlier log, which began with older lines, brings what sinks may have from there."""
+    rig = Rig()
+    assert rig.state.positions.since_us == T0
+    before, first = (T0 - 2 * SIZE, 9, 1), (T0 + 1, 1, 1)
+    rig.bundle({file(A): (0, 20, FIRST)}, [before, first], watermark=T0 + 60 * SECOND)
+    until_final(rig, T0)
+    (window,) = [each for each in rig.windows() if each.status == "final"]
+    assert (window.start, window.lines.read, window.lines.late) == (T0, 1, 0)
+    assert told(window.rows) == {"/page/1": (1, 1)}
+    assert rig.state.late == 0
+    assert rig.state.positions.at[file(A)] == 20
+
+
 def test_what_has_changed_and_may_not_be_told_holds_retention_for_as_long_once_more() -> None:
     """A log was begun anew, so a window that a sink holds is told again by all only; and an agent that is new says nothing."""
     spec = spec_of(plan_of(), keep_us=100 * SECOND)

@@ -15,7 +15,7 @@ from elf.agent.simulator import scenario as s
 from elf.agent.simulator.census import name_of, table
 from elf.agent.simulator.network import Network, Weather
 from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, groups_of
-from elf.agent.simulator.run import Run, simulate
+from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import Job, Scenario, decode, random_scenario
 from elf.agent.simulator.shrink import shrink, without_host, without_job
 from elf.agent.simulator.sources import Traffic, VirtualSource
@@ -25,7 +25,7 @@ from elf.jobmaster import master
 from elf.jobmaster.job_state import JobState
 from elf.srt import messages as m
 from elf.srt import results as r
-from elf.srt.ids import node_id
+from elf.srt.ids import job_id, node_id, short
 
 SECOND = 1_000_000
 JOB = Job(start_us=2 * SECOND, windows=("2 seconds", "3 seconds"), lateness_us=2 * SECOND)
@@ -345,7 +345,7 @@ def test_without_a_job_its_changes_go_too() -> None:
 
 
 def test_messages_in_a_few_words() -> None:
-    teller = Teller(b"j" * 16, lambda node: node[:1].decode())
+    teller = Teller(lambda node: node[:1].decode())
     a, b = b"a" * 16, b"b" * 16
     job = b"j" * 16
     bundle = m.Bundle(
@@ -393,6 +393,21 @@ def test_a_transcript_tells_faults_takeover_and_windows_and_is_always_the_same()
     assert min(places) >= 0, dict(zip(words, places, strict=True))
     assert text.endswith("every window is exact\n")
     assert "Ping" not in text
+
+
+def test_a_transcript_follows_the_job_that_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = msgspec.structs.replace(CALM, jobs=(JOB, msgspec.structs.replace(JOB, start_us=3 * SECOND)))
+    first = transcript(scenario)[1]
+    later = f"job {short(job_id('job1'))} window 7: wrong"
+
+    def wrong(*about: Any, **more: Any) -> Outcome:
+        return msgspec.structs.replace(simulate(*about, **more), violation=later)
+
+    monkeypatch.setattr("elf.agent.simulator.transcript.simulate", wrong)
+    text = transcript(scenario)[1]
+    assert text.endswith(f"{later}\n")
+    begun = [next(line for line in told.splitlines() if "sink takes" in line) for told in (first, text)]
+    assert float(begun[0].split()[0]) < 3 < float(begun[1].split()[0])
 
 
 def test_observers_may_be_added_before_anything_happens() -> None:

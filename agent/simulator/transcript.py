@@ -1,7 +1,7 @@
 """What happened, for people: virtual time, who, and what, with messages in a few words.
 
-Faults, lives and publications always; of the messages those of one job that say something (no signs of life, no
-acknowledgements).
+Faults and lives always; of messages and publications those of one job that say something (no signs of life, no
+acknowledgements): of the job that went wrong.
 """
 
 from __future__ import annotations
@@ -38,60 +38,64 @@ _DULL = (
 )
 
 
-def transcript(scenario: Scenario, job: int = 0, lines_max: int = LINES_MAX) -> tuple[Outcome, str]:
-    """Run it, and tell the last part of what happened to that job. The same scenario gives the same text."""
-    lines: deque[str] = deque(maxlen=lines_max)
-    watched = job_id(f"job{job}")
+def transcript(scenario: Scenario, lines_max: int = LINES_MAX) -> tuple[Outcome, str]:
+    """Run it, and tell the last part of what happened to the job that the violation names, or else to the first one. The same
+    scenario gives the same text."""
+    lines = {job_id(f"job{at}"): deque[str](maxlen=lines_max) for at in range(max(1, len(scenario.jobs)))}
 
     def prepare(run: Run) -> None:
         names = {actor.id: actor.name for actor in run.hosts} | dict.fromkeys(run.sinks, "sink")
-        teller = Teller(watched, lambda node: names.get(node, short(node)))
+        teller = Teller(lambda node: names.get(node, short(node)))
 
         def observe(now_us: int, what: str, who: Actor | None, about: Any) -> None:
-            text = teller.line(what, about)
-            if text:
-                lines.append(f"{now_us / 1e6:10.4f}  {who.name if who else '':6} {text}")
+            job, text = teller.line(what, about)
+            for each in (job,) if job is not None else lines:
+                if text and each in lines:
+                    lines[each].append(f"{now_us / 1e6:10.4f}  {who.name if who else '':6} {text}")
 
         run.world.observers.append(observe)
 
     outcome = simulate(scenario, prepare=prepare)
+    named = [job for job in lines if short(job) in outcome.violation]
+    told = lines[(named or list(lines))[0]]
     verdict = outcome.violation or "every window is exact"
-    lines.append(f"{outcome.at_us / 1e6:10.4f}  {verdict}")
-    return outcome, "\n".join(lines) + "\n"
+    told.append(f"{outcome.at_us / 1e6:10.4f}  {verdict}")
+    return outcome, "\n".join(told) + "\n"
 
 
 class Teller:
-    """Puts one job's events into words. name: of a node."""
+    """Puts events into words. name: of a node."""
 
-    def __init__(self, job: JobId, name: Callable[[NodeId], str]) -> None:
-        self._job, self._name = job, name
+    def __init__(self, name: Callable[[NodeId], str]) -> None:
+        self._name = name
 
-    def line(self, what: str, about: Any) -> str:
-        """ "" for what is not worth a line."""
+    def line(self, what: str, about: Any) -> tuple[JobId | None, str]:
+        """(the job that it is about, None for all; the words, "" for what is not worth a line)."""
         if what == "deliver":
             source, message = about
             return self._delivered(source, message)
         if what == "put":
             assert isinstance(about, r.Put)
-            return f"sink takes {self.words(about)}" if about.job == self._job else ""
+            return about.job, f"sink takes {self.words(about)}"
         if isinstance(about, Notice):
-            return f"notice {about.kind}: {about.text}"
+            return None, f"notice {about.kind}: {about.text}"
         if what == "job":
-            return f"job {about.name} number {about.number}, {about.mode}"
+            return None, f"job {about.name} number {about.number}, {about.mode}"
         if isinstance(about, msgspec.Struct):
-            return f"{what} {about}"
-        return what if about is None else f"{what} {about}"
+            return None, f"{what} {about}"
+        return None, what if about is None else f"{what} {about}"
 
-    def _delivered(self, source: NodeId, message: m.Message) -> str:
+    def _delivered(self, source: NodeId, message: m.Message) -> tuple[JobId | None, str]:
         inner: Any = message
         if isinstance(inner, m.Frame):
             inner = inner.message
         if isinstance(inner, m.Routed):
             inner = inner.message
-        if inner is None or isinstance(inner, _DULL) or getattr(inner, "job", None) != self._job:
-            return ""
+        job: JobId | None = getattr(inner, "job", None)
+        if job is None or isinstance(inner, _DULL):
+            return None, ""
         repeated = f" #{message.sequence}" if isinstance(message, m.Frame) else ""
-        return f"<- {self._name(source)}{repeated} {self.words(inner)}"
+        return job, f"<- {self._name(source)}{repeated} {self.words(inner)}"
 
     def words(self, message: Any) -> str:
         """A message in a few words."""
