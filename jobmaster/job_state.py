@@ -50,7 +50,6 @@ from elf.jobmaster.positions import Positions, PositionsState
 from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import CLOSED, GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule, Slot
-from elf.srt.partial import Part
 from elf.srt.sizes import CONTRIBUTION_BYTES
 
 FRAME_ROWS = 1 << 16
@@ -265,35 +264,23 @@ class JobState:
     def _merge(self, entry: Accept) -> None:
         for version, part in entry.parts.items():
             if len(part.rows[1]) or any(len(rows) for rows in part.rows):
-                rows, late = self._in_time(version, part)
+                kept = part.since(self.shape(version).first_in_time(self.positions.retained_us))
                 touched = self.touched[version]
-                for pane in rows[1].pane.tolist():
+                for pane in kept.rows[1].pane.tolist():
                     touched[pane] = self.index
-                self.panes[version].merge(rows)
-                if late is not None:
-                    self._count_late(late)
+                self.panes[version].merge(kept.rows)
+                if kept is not part:
+                    self._count_late(version, part.rows[1].slice(0, len(part.rows[1]) - len(kept.rows[1])))
 
-    def _in_time(self, version: str, part: Part) -> tuple[Sequence[Rows], Rows | None]:
-        """Rows of panes that are retained, and the line counters of those that are so no more.
+    def _count_late(self, version: str, past: Rows) -> None:
+        """Lines past retention are in no window; they are told as late in the one that is current.
 
         Lines before `since_us` are no part of this log, and workers that read for it leave them out. Who read for an earlier one
         may bring them, and sinks may have them from there: nobody can say whether they are late.
         """
-        shape, lines = self.shape(version), part.rows[1]
-        if not shape.pane_us:
-            return part.rows, None
-        first = shape.floor(self.positions.retained_us)
-        # Of a pane before that even the newest window begins before what is retained.
-        stop = first + -first % shape.slide_us
-        if int(lines.pane[0]) >= stop:
-            return part.rows, None
-        cut = [rows.lower_bound(stop) for rows in part.rows]
-        kept = [rows.slice(at, len(rows)).copy() for rows, at in zip(part.rows, cut, strict=True)]
-        late = lines.slice(lines.lower_bound(shape.floor(self.positions.since_us)), cut[1])
-        return kept, late if len(late) else None
-
-    def _count_late(self, late: Rows) -> None:
-        """Lines past retention are in no window; they are told as late in the one that is current."""
+        late = past.slice(past.lower_bound(self.shape(version).floor(self.positions.since_us)), len(past))
+        if not len(late):
+            return
         now_us = max(self.front_us, self.positions.retained_us)
         version = in_force(self.schedule, now_us).version
         row = late.slice(0, 1).copy()

@@ -59,6 +59,7 @@ from elf.sinks.result import Window
 from elf.srt.effects import Effect, Notice, Post, Send
 from elf.srt.ids import NodeId, short
 from elf.srt.messages import (
+    FIRST,
     Ballot,
     Bundle,
     BundleId,
@@ -74,6 +75,7 @@ from elf.srt.messages import (
     Split,
 )
 from elf.srt.parameters import Parameters
+from elf.srt.partial import Parts
 from elf.srt.results import WITHDRAWN, LedgerTell, PartTell, Put, PutTell, Watch
 from elf.srt.sizes import bundle_bytes
 
@@ -306,7 +308,8 @@ class Master:
 
     def _accept(self, child: NodeId, bundle: Bundle) -> None:
         self.attendance.expect(bundle.contributions)
-        parts = {version: part for version, part in bundle.parts.items() if len(part.rows[1])}
+        parts = self._parts_in_time(bundle) if self._may_be_forgotten(bundle) else bundle.parts
+        parts = {version: part for version, part in parts.items() if len(part.rows[1])}
         entry = Accept(
             bundle.schedule,
             bundle.contributions,
@@ -318,6 +321,20 @@ class Master:
         )
         self.log.enter(entry, bundle_bytes(bundle))
         self.log.after_log(self._commit, child, bundle.id)
+
+    def _may_be_forgotten(self, bundle: Bundle) -> bool:
+        """Whether this log may have had it: it remembers nothing of files that ended before what is retained, and what comes
+        again, or from under another master, may be all of one."""
+        is_fresh = not bundle.again and self.promises(bundle)
+        return not is_fresh and any(flags & FIRST for _, _, flags in bundle.contributions.values())
+
+    def _parts_in_time(self, bundle: Bundle) -> Parts:
+        """Its rows that are in time; others would be counted as late, and may be in windows."""
+        retained, shapes = self.ahead.retained_us, self.ahead.shapes
+        return {
+            version: part.since(shapes[version].first_in_time(retained))
+            for version, part in bundle.parts.items()
+        }
 
     def promises(self, bundle: Bundle) -> bool:
         """Rule 2*: a watermark counts only inside a contribution that names every file of the worker which this master may lack:

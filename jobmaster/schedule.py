@@ -41,6 +41,13 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         """Whether the whole pane lies before that time."""
         return bool(self.pane_us) and pane + self.pane_us <= time_us
 
+    def first_in_time(self, retained_us: Micros) -> Micros:
+        """The first pane that a window reads of which all is retained; rows before it are in no window any more."""
+        if not self.pane_us:
+            return BEFORE_ALL
+        first = self.floor(retained_us)
+        return first + -first % self.slide_us
+
 
 def number_of(schedule: Schedule) -> int:
     return schedule[-1].number if schedule else 0

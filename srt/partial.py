@@ -25,6 +25,14 @@ class Part(msgspec.Struct, frozen=True, dict=True):
         """Of the rows in memory: asked for at each hop."""
         return sum(rows.nbytes for rows in self.rows)
 
+    def since(self, pane: int) -> Part:
+        """Without the rows of panes before that one. O(log rows); itself, where it has none."""
+        cut = [rows.lower_bound(pane) for rows in self.rows]
+        if not any(cut):
+            return self
+        kept = (rows.slice(at, len(rows)).copy() for rows, at in zip(self.rows, cut, strict=True))
+        return Part(self.ops, tuple(kept))
+
 
 Parts = Mapping[str, Part]
 """Version digest -> its rows. Rows of different versions never meet."""

@@ -125,6 +125,7 @@ class Rig:
         lagging: dict[NodeId, int] | None = None,
         child: NodeId = CHILD,
         ballot: Ballot | None = None,
+        again: bool = False,
     ) -> Bundle:
         """Give the master a bundle; returns it."""
         self.bundles += 1
@@ -138,6 +139,7 @@ class Rig:
             lagging or {},
             parts_of(schedule, lines),
             ballot=self.master.ballot if ballot is None else ballot,
+            again=again,
         )
         self.give(made, child)
         return made

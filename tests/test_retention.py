@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from msgspec.structs import replace
 
 from elf.jobmaster.entries import Final, Retire
 from elf.jobmaster.job_spec import JobSpec, Version
-from elf.srt.messages import FIRST, Hello
+from elf.srt.messages import CLOSED, FIRST, Hello
 from tests.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, LogLine, plan_of, told, version_of
 
@@ -183,6 +184,25 @@ def test_lines_before_the_log_began_are_left_out_and_not_counted_as_late() -> No
     assert told(window.rows) == {"/page/1": (1, 1)}
     assert rig.state.late == 0
     assert rig.state.positions.at[file(A)] == 20
+
+
+@pytest.mark.parametrize("comes", ["again", "from under another master", "as new"])
+def test_lines_of_a_file_that_the_log_has_forgotten_are_late_only_where_they_come_as_new(comes: str) -> None:
+    rig = Rig()
+    lines = [(T0, 1, 1), (T0 + 1, 2, 1)]
+    rig.bundle({file(A): (0, 20, FIRST | CLOSED)}, lines, watermark=T0 + 60 * SECOND)
+    until_final(rig, T0)
+    rig.bundle({file(A, 2): (0, 10, FIRST)}, [(LATER, 1, 1)], watermark=LATER + 60 * SECOND)
+    rig.run(2 * SECOND)
+    rig.bundle({file(A, 2): (10, 20, 0)}, [(LATER + 1, 1, 1)], watermark=LATER + 60 * SECOND)
+    rig.run(2 * SECOND)
+    assert not rig.state.positions.closed
+    ballot = (0, b"F" * 16) if comes == "from under another master" else None
+    rig.bundle(
+        {file(A): (0, 20, FIRST | CLOSED)}, lines, watermark=LATER, ballot=ballot, again=comes == "again"
+    )
+    assert rig.state.positions.closed
+    assert rig.state.late == (2 if comes == "as new" else 0)
 
 
 def test_what_has_changed_and_may_not_be_told_holds_retention_for_as_long_once_more() -> None:
