@@ -399,27 +399,24 @@ class JobSeat:
         if self.is_stirred:
             self._settle_place(now, effects)
         worker, reducer, master = self.worker, self.reducer, self.master
-        if not self.offering.is_empty:
-            self._settle_offering(now, effects)
+        offering = None if self.offering.is_empty else self.offering
+        if offering is not None:
+            for bundle in offering.take_bundles():  # before anything that this node's worker adds
+                effects += reducer.offer(self.me, bundle, now)
         if worker is not None:
             for bundle in worker.take_bundles():
                 effects += reducer.offer(self.me, bundle, now)
         for answer in reducer.take_for_worker():
             if worker is not None:
                 effects += worker.step(answer, now)
-            if not self.offering.is_empty:
-                effects += self.offering.step(answer, now)
+            if offering is not None:
+                effects += offering.step(answer, now)
         if master is not None:
             for child, bundle in reducer.take_for_master():
                 effects += master.bundle(child, bundle, now)
             for word in master.take_multicast():
                 effects += self._on_control(self.me, word, now)
         return effects
-
-    def _settle_offering(self, now: int, effects: list[Effect]) -> None:
-        """What this node's master had accepted alone, before anything that its worker adds."""
-        for bundle in self.offering.take_bundles():
-            effects += self.reducer.offer(self.me, bundle, now)
 
     def _settle_place(self, now: int, effects: list[Effect]) -> None:
         """Who serves, and where in the tree this node is."""

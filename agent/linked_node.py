@@ -50,17 +50,17 @@ class LinkedNode:
     ) -> None:
         self.id, self.life, self.parameters = me.id, me.incarnation, parameters
         self.links: dict[NodeId, Link] = {}
-        self.standing = Standing.IN
+        self._stand(Standing.IN)
         self._coded = None if coded is None else CodedLinks(parameters.frame_bytes_max, coded)
         self._has_room = has_room
         self._timers = Timers()
         self._held = HeldBack(parameters.disk_us_max)
         self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
 
-    @property
-    def is_aside(self) -> bool:
+    def _stand(self, standing: Standing) -> None:
+        self.standing = standing
+        self.is_aside = standing is not Standing.IN
         """Whether others serve in this node's place, because it cannot write."""
-        return self.standing is not Standing.IN
 
     @abstractmethod
     def _route(

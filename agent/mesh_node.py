@@ -196,11 +196,11 @@ class MeshNode(LinkedNode):
         if not due:
             return out
         for core, owner in due:
-            if isinstance(core, Overlay) and (core is not self.overlay or self.is_aside):
-                continue
-            if isinstance(owner, JobSeat):
+            if type(owner) is JobSeat:
                 self._do(owner.tick(core, now), now, out, owner)
                 self._seat_changed(owner, now, out)
+                continue
+            if isinstance(core, Overlay) and (core is not self.overlay or self.is_aside):
                 continue
             if core is self.directory:
                 self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, core)
@@ -313,7 +313,7 @@ class MeshNode(LinkedNode):
         return self.describe(roles_of(self.seats.values(), number, now))
 
     def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
-        link = self._link(source, now)
+        link = self.links.get(source) or self._link(source, now)
         restarts = link.restarts
         messages, effects = link.step(frame, now)
         if effects:
@@ -426,7 +426,7 @@ class MeshNode(LinkedNode):
         """Nothing is durable for too long: others take this node's places, and its workers go on under them."""
         freed = self._held.let_go()
         self._do(self.overlay.left(now), now, out)
-        self.standing = Standing.OUT
+        self._stand(Standing.OUT)
         self._do([effect for effect in freed if isinstance(effect, Read | Notice)], now, out)
         for seat in self.seats.values():
             self._do(seat.resign(now), now, out, seat)
@@ -441,7 +441,7 @@ class MeshNode(LinkedNode):
 
     def _write_anew(self, now: int, out: list[Outer]) -> None:
         """The disk works: what was left out meanwhile goes there first."""
-        self.standing = Standing.BACK
+        self._stand(Standing.BACK)
         self.directory.write_anew()
         self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
         self._timers.watch(self.directory)
@@ -451,7 +451,8 @@ class MeshNode(LinkedNode):
 
     def _come_back(self, now: int, out: list[Outer]) -> None:
         """Into the ring again."""
-        self.standing, self._joined = Standing.IN, False
+        self._stand(Standing.IN)
+        self._joined = False
         self.overlay, seeds = self.overlay.anew(self.parameters, self._rng)
         self._stepping |= dict.fromkeys(_OVERLAY, self.overlay)
         for parent in self._watched.values():
@@ -464,8 +465,10 @@ class MeshNode(LinkedNode):
     # What follows from a change.
 
     def _overlay_changed(self, now: int, out: list[Outer]) -> None:
-        changes = self.overlay.take_changes() if not self.is_aside else []
-        if self.is_aside or (not changes and self._joined == self.overlay.joined):
+        if self.is_aside:
+            return
+        changes = self.overlay.take_changes()
+        if not changes and self._joined == self.overlay.joined:
             return
         self._joined = self.overlay.joined
         for what, contact in changes:

@@ -29,11 +29,21 @@ class Network:
     """
 
     def __init__(self, rng: Random, weather: Weather) -> None:
-        self.weather = weather
         self.sent = self.lost = 0
-        self._rng = rng
+        self._random = rng.random
         self._cuts: dict[int, tuple[frozenset[NodeId], frozenset[NodeId]]] = {}
         self._slow: dict[NodeId, int] = {}
+        self.weather = weather
+
+    @property
+    def weather(self) -> Weather:
+        """May change at any time."""
+        return self._weather
+
+    @weather.setter
+    def weather(self, weather: Weather) -> None:
+        self._weather = weather
+        self._is_fair = not (weather.loss or weather.straggle or weather.duplicate)
 
     def cut(self, name: int, senders: frozenset[NodeId], receivers: frozenset[NodeId]) -> None:
         """From now on nothing that `senders` send reaches `receivers`. Both ways need two cuts."""
@@ -59,7 +69,9 @@ class Network:
     def delays(self, source: NodeId, to: NodeId) -> tuple[int, ...]:
         """The travel time of each copy that arrives: none, one or two."""
         self.sent += 1
-        weather, random = self.weather, self._rng.random
+        weather, random = self._weather, self._random
+        if self._is_fair and not (self._cuts or self._slow):
+            return (weather.delay_us + int(random() * weather.jitter_us),)
         if (self._cuts and self.separates(source, to)) or (weather.loss and random() < weather.loss):
             self.lost += 1
             return ()

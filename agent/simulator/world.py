@@ -287,7 +287,7 @@ class World:
             self._perform(actor, actor.node.durable(self.now_us + actor.clock_us))
 
     def _perform(self, actor: Actor, effects: Sequence[Outer]) -> None:
-        reads: list[Read] = []
+        reads: list[Read] | None = None
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -296,11 +296,11 @@ class World:
                 actor.disk.write(effect.key, effect.record, effect.replace)  # type: ignore[union-attr]
                 self._push(self.now_us + DISK_US, self._sync, actor, actor.life)
             elif kind is Read:
-                reads.append(effect)  # type: ignore[arg-type]
+                reads = [*(reads or ()), effect]  # type: ignore[list-item]
             else:
                 assert isinstance(effect, Notice)
                 self.tell("notice", actor, effect)
-        for read in reads:
+        for read in reads or ():
             self._cut(actor, (actor.life, read))
         node = actor.node
         if node is None:
@@ -313,10 +313,12 @@ class World:
             return
         deadline = node.deadline
         if deadline is not None:
-            wake = max(self.now_us, deadline - actor.clock_us)
+            wake = deadline - actor.clock_us
             if actor.wake_us is None or wake < actor.wake_us:
-                actor.wake_us = wake
-                self._push(wake, self._wake, actor, wake)
+                wake = max(self.now_us, wake)
+                if wake != actor.wake_us:
+                    actor.wake_us = wake
+                    self._push(wake, self._wake, actor, wake)
 
     def _transmit(self, source: NodeId, to: NodeId, message: Message) -> None:
         sent = message if self._coded is None else encode(message, self._coded)
