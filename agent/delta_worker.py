@@ -42,7 +42,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from elf.agent.reading_places import ReadingPlaces
-from elf.srt.bundles import again, in_log
+from elf.srt.bundles import again, in_log, wrongly_cut
 from elf.srt.effects import Effect, Notice, Read, Route
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
@@ -395,7 +395,7 @@ class DeltaWorker:
         effects = self._moved(split)
         # Its log may retain more than the one for which was read so far.
         self._since_us = min(self._since_us, split.since_us)
-        if in_log(bundle.contributions, positions):
+        if in_log(bundle.contributions, positions) and not wrongly_cut(bundle, split):
             return effects + self._committed((split.id,), now, split.ballot)
         if not positions and bundle.schedule == _number(self.schedule):
             return effects + self._ask(now)

@@ -22,6 +22,7 @@ from elf.srt.messages import (
     Position,
     Slot,
     Span,
+    Split,
 )
 from elf.srt.partial import Part, Parts, merge_parts
 from elf.srt.sizes import bundle_bytes
@@ -156,6 +157,13 @@ class OpenBundle:
     def check(self) -> None:
         """Raise AssertionError unless spans are made of the feeders'."""
         check_union(self._contributions, self.feeders)
+
+
+def wrongly_cut(bundle: Bundle, split: Split) -> bool:
+    """Whether the master that splits it wants rows of another schedule, or those of earlier times too: then a worker that has no
+    new lines must hear that as well, though the log has all that its span covers, or its promises never count."""
+    is_other = bool(split.schedule) and split.schedule[-1].number != bundle.schedule
+    return is_other or bundle.since_us > split.since_us
 
 
 def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position]) -> bool:

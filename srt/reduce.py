@@ -53,7 +53,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from elf.srt.bundles import Feeder, OpenBundle, again, check_union, in_log
+from elf.srt.bundles import Feeder, OpenBundle, again, check_union, in_log, wrongly_cut
 from elf.srt.effects import Effect, Post
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import Ballot, Bundle, BundleId, Commit, Hold, Position, Resend, Slot, Split
@@ -227,12 +227,12 @@ class Reducer:
             return []
         self._drop(kept)
         positions = dict(split.positions)
-        other = bool(split.schedule) and split.schedule[-1].number != kept.bundle.schedule
+        is_cut_wrong = wrongly_cut(kept.bundle, split)
         alone = len(kept.feeders) == 1
         apart: dict[NodeId, list[BundleId]] = {}
         effects: list[Effect] = []
         for feeder in kept.feeders:
-            verdict = self._verdict(feeder, positions, alone or other)
+            verdict = Split if is_cut_wrong else self._verdict(feeder, positions, alone)
             if verdict is Resend:
                 apart.setdefault(feeder.child, []).append(feeder.id)
             elif verdict is Commit:

@@ -22,6 +22,7 @@ from elf.jobmaster.amendments import Amendments
 from elf.jobmaster.attendance import Attendance
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.entries import Begin
+from elf.jobmaster.intake import Intake
 from elf.jobmaster.job_log import Promise
 from elf.jobmaster.job_spec import JobSpec
 from elf.jobmaster.job_state import JobState
@@ -95,10 +96,10 @@ def only_what_was_read(self: ReadingPlaces, spans: dict[Slot, Span]) -> dict[Slo
     return told or {(self._me, 0, 0): (0, 0, FIRST)}
 
 
-_judge = Master._judge
+_judge = Intake._judge
 
 
-def watermarks_of_all(self: Master, child: NodeId, bundle: Bundle, now: int) -> bool:
+def watermarks_of_all(self: Intake, child: NodeId, bundle: Bundle, now: int) -> bool:
     marks = self.state.watermarks
     for worker, _, _ in bundle.contributions:
         mark = bundle.lagging.get(worker, bundle.watermark)
@@ -217,7 +218,7 @@ CANARIES = (
     Canary(
         "2: watermarks count only inside accepted contributions",
         "those of bundles that were not accepted count, too",
-        *(Master, "_judge", watermarks_of_all),
+        *(Intake, "_judge", watermarks_of_all),
         *(meshes.takeovers, range(6)),
     ),
     Canary(
@@ -247,7 +248,7 @@ CANARIES = (
     Canary(
         "4: the sender of a bundle is told to split it",
         "nobody is told",
-        *(Master, "_tell_split", nothing),
+        *(Intake, "_tell_split", nothing),
         *(meshes.brisk, range(8)),
     ),
     Canary(
@@ -332,7 +333,7 @@ CANARIES = (
         "8: who may still come is waited for, with what was final before a rebuild",
         "only as long as for other windows",
         *(Roster, "is_settled", always(True)),
-        *(meshes.retention, range(1)),
+        *(meshes.retention, range(1, 2)),
     ),
     Canary(
         "Windows: the roster starts from the directory",
@@ -409,7 +410,7 @@ CANARIES = (
     Canary(
         "8: a log that retains more takes nothing that leaves its lines out",
         "it takes that",
-        *(Master, "has_all_rows", always(True)),
+        *(Intake, "has_all_rows", always(True)),
         *(meshes.retention, range(1)),
     ),
     Canary(

@@ -324,6 +324,19 @@ def test_rule_4_what_is_in_the_log_already_is_not_read_again() -> None:
     assert [bundle.id for bundle in bench.worker.take_bundles()] == [second.id]
 
 
+@pytest.mark.parametrize(("number", "since_us"), [(2, 0), (1, -1)])
+def test_rule_4_what_is_in_the_log_but_cut_for_another_one_is_cut_again(number: int, since_us: int) -> None:
+    """An idle worker that comes from a log which gave way."""
+    bench, _ = following()
+    idle = bench.flush({F: (50, 50, 0)})
+    schedule = (Line(number, "v", 0, b""),)
+    bench.step(Split(JOB, (2, b""), idle.id, schedule, ((F, Position(50)),), since_us))
+    assert bench.read is not None
+    assert (bench.read.schedule, bench.read.since_us) == (number, since_us)
+    assert bench.read.positions == {F: Position(50)}
+    assert bench.worker.kept_bytes == 0
+
+
 def test_rule_4_no_position_told_means_hello() -> None:
     bench, first = following()
     bench.step(Split(JOB, (1, b""), first.id, SCHEDULE, ()))

@@ -74,7 +74,7 @@ def test_rule_4_a_bundle_ahead_waits_for_what_is_missing() -> None:
     first = rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 1)])
     assert rig.committed() == [first.id, second.id, third.id]
     assert told_total(rig) == 3
-    assert not len(rig.master.parking)
+    assert not len(rig.master.intake.parking)
 
 
 def test_rule_4_what_waited_too_long_is_split() -> None:

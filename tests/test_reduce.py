@@ -246,6 +246,19 @@ def test_rule_4_another_schedule_goes_down_to_all() -> None:
     assert [type(m) for m in r.take_for_worker()] == [Split]
 
 
+@pytest.mark.parametrize(("number", "since_us", "kind"), [(1, 0, Commit), (2, 0, Split), (1, -1, Split)])
+def test_rule_4_who_has_no_new_lines_hears_all_the_same_of_another_schedule_or_an_earlier_beginning(
+    number: int, since_us: int, kind: type
+) -> None:
+    """Else it would be told for ever that its empty deltas are in the log, and none of its promises would count there."""
+    r = reducer()
+    (bundle,) = bundles(r.offer(ME, bundle_of(ME, 5, {(ME, 1, 0): (30, 30, 0)}), 0))
+    schedule = (*SCHEDULE[:-1], Line(number, "v", 0, b""))
+    told = (((ME, 1, 0), Position(30)),)
+    r.split(Split(JOB, (1, UP), bundle.id, schedule, told, since_us), 0)
+    assert [type(answer) for answer in r.take_for_worker()] == [kind]
+
+
 def test_who_was_told_to_hold_and_is_no_child_any_more_is_let_go() -> None:
     """Y has heard nothing of that, and will be a child again before it does: it must not hold for ever."""
     r = reducer(Parameters(kept_bytes_max=500))

@@ -21,7 +21,7 @@ from elf.agent.simulator.shrink import shrink, without_host, without_job
 from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.transcript import Teller, seconds, transcript
 from elf.agent.simulator.world import EPOCH_US, PATHS
-from elf.jobmaster import master
+from elf.jobmaster.intake import Intake
 from elf.jobmaster.job_state import JobState
 from elf.srt import messages as m
 from elf.srt import results as r
@@ -266,7 +266,7 @@ def test_a_window_that_was_never_told_is_told() -> None:
 def test_a_master_that_counts_a_bundle_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way: a planted mistake in a core becomes a violation with its place."""
     monkeypatch.setattr(
-        master.Master, "_accept", lambda self, child, bundle, real=master.Master._accept: (
+        Intake, "_accept", lambda self, child, bundle, real=Intake._accept: (
             real(self, child, bundle), real(self, child, bundle),
         ),
     )  # fmt: skip

@@ -39,6 +39,7 @@ FAILED_ONCE: tuple[int, ...] = (
     266589354919207,
     266589354919372,
     266589354919509,
+    269244690334087,
 )
 """Seeds beyond the first that failed once."""
 KEPT = sorted((Path(__file__).parent / "golden_simulator").glob("*.json"))
