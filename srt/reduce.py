@@ -367,6 +367,7 @@ class Reducer:
             kept = self._kept.get(id)
             if kept is None or id in waiting:
                 continue
+            waiting.add(id)  # a parent may name one twice
             if kept.sent and not kept.bundle.again:
                 kept.bundle = again(kept.bundle, id)
             self._outbox.append(id)

@@ -211,6 +211,18 @@ def test_rule_3_a_new_parent_gets_what_is_kept_in_order_before_anything_new() ->
     assert [b.again for b in bundles(r.tick(P.combine_us_max))] == [False]
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_rule_3_a_bundle_that_is_asked_for_twice_in_one_message_is_sent_once(held: bool) -> None:
+    r = reducer()
+    warm(r)
+    (kept,) = bundles(fill(r, 5, 0))
+    r.hold(Hold(JOB, held), 0)
+    effects = r.resend(Resend(JOB, (kept.id, kept.id)), 0)
+    r.check()
+    effects += r.hold(Hold(JOB, False), 0)
+    assert [(b.id, b.again) for b in bundles(effects)] == [(kept.id, True)]
+
+
 def test_rule_3_what_was_sent_before_is_forwarded_and_never_merged() -> None:
     r = reducer()
     warm(r)
