@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -154,6 +155,64 @@ def test_after_any_pattern_of_crashes_and_restarts_all_are_in_one_tree_again(see
     ring.run(10 * SECOND)
     ring.check_settled()
     assert fullest(ring) <= 16
+
+
+def change(ring: Ring, rng: Random) -> str:
+    """One thing happens: a node dies or comes back at once, one that was dead or is new joins, or one leaves the tree."""
+    living, placed = sorted(ring.seats), sorted(node for node, seat in ring.seats.items() if seat.present)
+    what = rng.choice(["crash", "root", "inner", "restart", "join", "new", "leave", "enter"])
+    match what:
+        case "crash":
+            ring.crash(rng.choice(living))
+        case "root":
+            ring.crash(ring.live_root())
+        case "inner":
+            ring.crash(max(living, key=lambda node: (len(ring.seats[node].children), node)))
+        case "restart":
+            ring.restart(rng.choice(living))
+        case "join":
+            ring.start(
+                rng.choice([node for node in ring.nodes if node not in ring.seats] or [newcomer(ring)])
+            )
+        case "new":
+            ring.start(newcomer(ring))
+        case "leave":
+            ring.leave(rng.choice(placed))
+        case "enter":
+            ring.enter(rng.choice([node for node in living if node not in placed] or living))
+    return what
+
+
+def newcomer(ring: Ring) -> bytes:
+    """Every third is closer to the job than all others, and so the next root."""
+    node = ring.rng.randbytes(16)
+    if len(ring.nodes) % 3 == 0:
+        gap = abs(int.from_bytes(ring.live_root()) - int.from_bytes(ring.job))
+        node = (int.from_bytes(ring.job) + gap // 2).to_bytes(16)
+    ring.nodes.append(node)
+    ring.side_of[node] = 0
+    return node
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_each_single_change_the_tree_is_that_of_the_sorted_ring(seed: int) -> None:
+    """All that want to be in it are, under the node that the ring says is closest, whatever the one change was."""
+    rng, ring = Random(seed), Ring(100, seed, Parameters(children_max=4), loss=0.02)
+    ring.start_all()
+    ring.run(8 * SECOND, check=True)
+    ring.check_settled()
+    seen: Counter[str] = Counter()
+    for _ in range(60):
+        seen[change(ring, rng)] += 1
+        ring.run(12 * SECOND, check=True)
+        depths = ring.check_settled()
+        wanted = {node for node, seat in ring.seats.items() if seat.wanted}
+        needed = {node for node, seat in ring.seats.items() if seat.children or seat.is_root}
+        assert {node for node, seat in ring.seats.items() if seat.present} == wanted | needed
+        assert [node for node, seat in ring.seats.items() if seat.is_root] == [ring.live_root()]
+        assert sum(depths.values()) == len(wanted | needed)
+        assert fullest(ring) <= 4
+    assert len(seen) == 8
 
 
 def test_nodes_between_combine_a_sparse_job_and_leave_when_nobody_needs_them() -> None:
