@@ -40,8 +40,8 @@ def _check(payload: bytes | memoryview, offset: int, size: int) -> bytes:
     return hashlib.blake2b(payload, digest_size=size, key=offset.to_bytes(8, "little")).digest()
 
 
-def _encode(records: Sequence[bytes], offset: int) -> bytes:
-    """The frame that holds `records`, to stand at `offset`."""
+def frame_of(records: Sequence[bytes], offset: int) -> bytes:
+    """The frame that holds `records`, to stand at `offset`. Raises StateError over `FRAME_MAX`."""
     payload = b"".join(_LENGTH.pack(len(record)) + record for record in records)
     if len(payload) > FRAME_MAX:
         raise StateError(
@@ -100,7 +100,7 @@ class Journal:
 
     def records(self) -> list[bytes]:
         """All records that are in the file. O(its size)."""
-        return self._parse(memoryview(self.path.read_bytes()[: self._durable]))[0]
+        return whole_frames(memoryview(self.path.read_bytes()[: self._durable]), self.path)[0]
 
     def append(self, record: bytes) -> None:
         """Take a record; it counts once `sync` returns. O(1)."""
@@ -115,7 +115,7 @@ class Journal:
         self._sync_name()
         if not self._pending:
             return
-        frame = _encode(self._pending, self._durable)
+        frame = frame_of(self._pending, self._durable)
         try:
             _write(self._file, frame, self._durable)
             os.fdatasync(self._file)
@@ -136,7 +136,7 @@ class Journal:
         try:
             size = _write(new, FILE_HEAD, 0)
             for frame in _batches(records):
-                size += _write(new, _encode(frame, size), size)
+                size += _write(new, frame_of(frame, size), size)
             os.fsync(new)
             os.replace(self._new_path, self.path)
         except BaseException:
@@ -170,7 +170,7 @@ class Journal:
         content = self.path.read_bytes()
         head = content[: len(FILE_HEAD)]
         if head in READABLE_HEADS:
-            records, self._durable = self._parse(memoryview(content))
+            records, self._durable = whole_frames(memoryview(content), self.path)
             os.ftruncate(self._file, self._durable)
             _write(self._file, FILE_HEAD, 0)  # changes one byte at most
             os.fsync(self._file)
@@ -192,19 +192,23 @@ class Journal:
         if not FILE_HEAD.startswith(head) and any(head):
             raise StateError(f"{self.path}: not a journal of elf; move it away, or use another state_dir")
 
-    def _parse(self, content: memoryview) -> tuple[list[bytes], int]:
-        """All records of whole frames, and where those end."""
-        records: list[bytes] = []
-        at = len(FILE_HEAD)
-        while (payload := _frame_at(content, at)) is not None:
-            records += _records(payload)
-            at += _FRAME.size + len(payload)
-        if _frame_behind(content, at):
-            raise StateError(
-                f"{self.path}: damaged at byte {at} of {len(content)}; restore it from a backup, or move it away to start "
-                "anew from the logs"
-            )
-        return records, at
+
+def whole_frames(content: memoryview, where: object) -> tuple[list[bytes], int]:
+    """All records of a file's whole frames, and where those end: what is behind is a torn tail.
+
+    Raises StateError, which names the file as `where`, if another frame begins behind a broken one.
+    """
+    records: list[bytes] = []
+    at = len(FILE_HEAD)
+    while (payload := _frame_at(content, at)) is not None:
+        records += _records(payload)
+        at += _FRAME.size + len(payload)
+    if _frame_behind(content, at):
+        raise StateError(
+            f"{where}: damaged at byte {at} of {len(content)}; restore it from a backup, or move it away to start "
+            "anew from the logs"
+        )
+    return records, at
 
 
 def _frame_at(content: memoryview, at: int) -> memoryview | None:

@@ -20,7 +20,7 @@ fresh rosters, whatever was written before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -197,6 +197,19 @@ class RecordDecoder:
             self._rosters[record.job] = RosterDecoder()
         rosters = self._rosters[record.job]
         return tuple(self._log.unpack_entry(entry, rosters, SLOTS_MAX) for entry in entries)
+
+
+def held(encoded: Iterable[bytes]) -> dict[tuple[str, bytes], list[Any]]:
+    """What all records of a disk add up to, by key. Raises StateError. O(bytes)."""
+    records: dict[tuple[str, bytes], list[Any]] = {}
+    decoder = RecordDecoder()
+    for data in encoded:
+        write = decoder.decode(data)
+        if write.replace:
+            records[write.key] = [write.record]
+        else:
+            records.setdefault(write.key, []).append(write.record)
+    return records
 
 
 def _with_open(record: LedgerRecord) -> Iterator[tuple[tuple[str, int], Revision, int, bool]]:

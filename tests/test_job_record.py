@@ -17,7 +17,7 @@ from elf.agent.live import Record
 from elf.agent.live_job import JobOptions, LiveJob
 from elf.agent.node import History
 from elf.cbt.budget import Budget
-from elf.jobmaster.journal import Journal
+from elf.jobmaster.journal import Journal, whole_frames
 from elf.jobmaster.query import compile as compile_query
 from elf.jobmaster.windows import WindowsState
 from tests.test_live_spared import NOON, Keep, Rig, line
@@ -134,9 +134,8 @@ def test_a_journal_that_ends_at_any_byte_gives_the_state_of_its_last_record(tmp_
     content = (tmp_path / "journal").read_bytes()
     assert len(known) == 20
     assert any(state.dropped_until for _, state in known)
-    reader = Journal(tmp_path / "journal", -1)
     for cut in [*(size for size, _ in known), *range(known[-8][0], len(content) + 1)]:
-        records, _ = reader._parse(memoryview(content[:cut]))
+        records, _ = whole_frames(memoryview(content[:cut]), "journal")
         found = whole(History(records).jobs["job"])
         assert found is not None
         expected = [state for size, state in known if size <= cut][-1]

@@ -20,7 +20,7 @@ from typing import Any
 
 from elf.errors import StateError
 from elf.jobmaster.journal import Journal
-from elf.jobmaster.record_codec import RecordDecoder, RecordEncoder, head_of
+from elf.jobmaster.record_codec import RecordEncoder, head_of, held
 from elf.srt.effects import Write
 
 JOURNAL = "mesh"
@@ -57,14 +57,7 @@ class Store:
         """
         journal, encoded = Journal.open(folder / JOURNAL)
         try:
-            records: dict[Key, list[Any]] = {}
-            decoder = RecordDecoder()
-            for data in encoded:
-                write = decoder.decode(data)
-                if write.replace:
-                    records[write.key] = [write.record]
-                else:
-                    records.setdefault(write.key, []).append(write.record)
+            records = held(encoded)
         except BaseException:
             journal.close()
             raise

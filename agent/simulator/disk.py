@@ -1,9 +1,17 @@
-"""A node's virtual disk: records by key, durable after a while, with full disks and lost last writes."""
+"""A node's virtual disk: records by key, durable after a while, with full disks, lost and torn last writes.
+
+`Disk` holds the records themselves, and loses what was under way. `JournalDisk`, of meshes over bytes, holds the file that an
+agent's journal would be: there the write under way is torn, and what a restart finds is what the journal's own code reads.
+"""
 
 from __future__ import annotations
 
 from random import Random
 from typing import Any
+
+from elf.jobmaster.journal import FILE_HEAD, frame_of, whole_frames
+from elf.jobmaster.record_codec import RecordEncoder, held
+from elf.srt.effects import Write
 
 Key = tuple[str, bytes]
 
@@ -55,3 +63,58 @@ class Disk:
             self.records[key] = [record]
         else:
             self.records.setdefault(key, []).append(record)
+
+
+class JournalDisk(Disk):
+    """What is durable is a journal's file, which is never rewritten: runs are short. torn: how many frames crashes have torn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torn = 0
+        self._encoded: list[bytes] = []  # of the writes under way
+        self._restart(FILE_HEAD)
+
+    def write(self, key: Key, record: Any, replace: bool) -> None:
+        super().write(key, record, replace)
+        self._encoded.append(self._encoder.encode(Write(key, record, replace)))
+
+    def sync(self, count: int) -> int:
+        done = super().sync(count)
+        if done:
+            self._file += frame_of(self._encoded[:done], len(self._file))
+            del self._encoded[:done]
+        return done
+
+    def crash(self, rng: Random) -> None:
+        """What had not arrived was on its way as one frame; a piece of that is in the file."""
+        super().crash(rng)
+        tail = b""
+        if self._encoded and not self.is_full:
+            tail = torn(frame_of(self._encoded, len(self._file)), rng)
+            self.torn += 1
+        self._encoded = []
+        self._restart(self._file + tail)
+
+    def wipe(self) -> None:
+        super().wipe()
+        self._encoded = []
+        self._restart(FILE_HEAD)
+
+    def _restart(self, content: bytes | bytearray) -> None:
+        """As an agent reads it: the next life's records are written behind the last whole frame, with rosters of their own."""
+        records, end = whole_frames(memoryview(content), "a virtual disk")
+        self._file = bytearray(content[:end])
+        self.records = held(records)
+        self._encoder = RecordEncoder()
+
+
+def torn(frame: bytes, rng: Random) -> bytes:
+    """What a crash may leave of it: its beginning, that and zeros, or all but one bit."""
+    at = rng.randrange(len(frame))
+    match rng.randrange(3):
+        case 0:
+            return frame[:at]
+        case 1:
+            return frame[:at] + bytes(len(frame) - at)
+        case _:
+            return frame[:at] + bytes([frame[at] ^ 1 << rng.randrange(8)]) + frame[at + 1 :]

@@ -13,7 +13,7 @@ from typing import Any
 
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.agent.simulator.calendar import Calendar
-from elf.agent.simulator.disk import Disk
+from elf.agent.simulator.disk import Disk, JournalDisk
 from elf.agent.simulator.network import Network, Weather
 from elf.agent.simulator.rows import Paths, RowMaker
 from elf.agent.simulator.sources import VirtualSource
@@ -35,7 +35,7 @@ from elf.srt.wire import decode, encode
 EPOCH_US = 1_700_000_000_000_000
 """Event time of the virtual moment 0: in November 2023."""
 DISK_US = 300
-"""A write to a solid-state disk with a sync."""
+"""A write to a solid-state disk with a sync. Crashes seldom come within it: a world's `disk_us` may be longer."""
 PATHS = Paths([f"/p/{number}" for number in range(1_000)])
 MEMORY_BYTES = 8 << 30
 """Of the panes of all nodes together: a simulation does not spill."""
@@ -61,10 +61,10 @@ class Actor:
         "wake_us",
     )
 
-    def __init__(self, name: str, source: VirtualSource | None) -> None:
+    def __init__(self, name: str, source: VirtualSource | None, disk: Disk) -> None:
         self.name, self.id = name, node_id(name.encode())
         self.source = source
-        self.disk = Disk()
+        self.disk = disk
         self.node: MeshNode | None = None
         self.clock_us = EPOCH_US  # what its clock shows at the virtual moment 0
         self.life = 0
@@ -77,7 +77,8 @@ class Actor:
 class World:
     """A mesh and what happens to it. `run_until` moves time; everything else happens at the present moment.
 
-    coded: messages travel as bytes, as on a real network; what a node gets from another is then never the same object.
+    coded: messages travel as bytes, as on a real network, and disks hold journals; what a node gets from another, or reads back,
+    is then never the same object.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class World:
     ) -> None:
         self.seed, self.parameters = seed, parameters
         self._coded = LOG if coded else None
+        self.disk_us = DISK_US
         self.now_us = 0
         self.rng = Random(seed)
         self.network = Network(Random(seed + 1), weather or Weather())
@@ -108,7 +110,7 @@ class World:
     # The hosts.
 
     def add_host(self, name: str, source: VirtualSource | None = None) -> Actor:
-        actor = Actor(name, source)
+        actor = Actor(name, source, Disk() if self._coded is None else JournalDisk())
         self.actors[actor.id] = actor
         return actor
 
@@ -209,7 +211,7 @@ class World:
         actor.disk.is_full = is_full
         if not is_full:
             for _ in range(actor.disk.pending):
-                self._push(self.now_us + DISK_US, self._sync, actor, actor.life)
+                self._push(self.now_us + self.disk_us, self._sync, actor, actor.life)
 
     def start_job(self, actor: Actor, spec: JobSpec) -> None:
         """Submit a job, or a new number of one, at this agent."""
@@ -282,7 +284,7 @@ class World:
         if actor.life != life or actor.node is None:
             return
         if actor.is_paused:
-            self._push(self.now_us + DISK_US, self._sync, actor, life)
+            self._push(self.now_us + self.disk_us, self._sync, actor, life)
         elif actor.disk.sync(1):
             self._perform(actor, actor.node.durable(self.now_us + actor.clock_us))
 
@@ -294,7 +296,7 @@ class World:
                 self._transmit(actor.id, effect.to, effect.message)  # type: ignore[union-attr]
             elif kind is Write:
                 actor.disk.write(effect.key, effect.record, effect.replace)  # type: ignore[union-attr]
-                self._push(self.now_us + DISK_US, self._sync, actor, actor.life)
+                self._push(self.now_us + self.disk_us, self._sync, actor, actor.life)
             elif kind is Read:
                 reads = [*(reads or ()), effect]  # type: ignore[list-item]
             else:
