@@ -159,7 +159,10 @@ class Replication:
         log = self.replica.log
         if peer.sent == log.index and peer.told == log.applied:
             return []
-        message = Append(self.replica.job, self.ballot, peer.sent + 1, log.after(peer.sent), log.applied)
+        # Before this node serves, the log is one of an earlier ballot still.
+        previous = NO_BALLOT if log.last == self.ballot else log.last
+        rest = log.after(peer.sent)
+        message = Append(self.replica.job, self.ballot, peer.sent + 1, rest, log.applied, previous)
         peer.sent, peer.told = log.index, log.applied
         return [Post(node, message)]
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from elf.jobmaster.job_log import Base, JobLog, LogRecord, More, Promise, rank
 from elf.jobmaster.replica import Replica
+from elf.jobmaster.replication import Replication
 from elf.srt.effects import Effect, Post, Write
 from elf.srt.messages import NO_BALLOT, Append, Fetch, Held, Install, StateTell
 from tests.succession_world import JOB, ListState, read_back
@@ -136,6 +137,23 @@ def test_a_promise_survives_a_restart() -> None:
 def test_a_log_without_entries_ranks_lowest() -> None:
     assert rank(THREE, THREE, 0) < rank(NO_BALLOT, ONE, 1) < rank(NO_BALLOT, ONE, 2) < rank(NO_BALLOT, TWO, 1)
     assert rank(NO_BALLOT, THREE, 9) < rank(ONE, ONE, 1)
+
+
+def test_a_log_that_nobody_serves_yet_proves_nothing_after_a_link_was_reset_either() -> None:
+    """A took its log to B, which has it; a third node has not answered yet when the link to B begins anew."""
+    master, peer = holding("abc"), holding("abc")
+    for node in (master, peer):
+        node.promise(TWO)
+    master.log.raised(TWO)
+    replication = Replication(master, A, TWO, 20_000, {B: 3})
+    first = answer(replication.present([B]))
+    assert answer(peer.append(A, first)) == Held(JOB, TWO, 3)
+    replication.held(B, 3)
+    peer.append(A, answer(replication.link_reset(B)))
+    assert (peer.log.held, peer.log.last) == (TWO, ONE)
+    replication.serve()
+    peer.append(A, answer(replication.link_reset(B)))
+    assert peer.log.last == TWO
 
 
 def test_records_are_replaced_by_a_snapshot_when_they_are_many() -> None:
