@@ -19,7 +19,7 @@ from elf.srt.ids import NodeId, job_id
 from elf.srt.messages import COUNT_MAX, Ballot, Item, Micros
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
-NAME_MAX = 200
+NAME_MAX = 200  # a folder of the lake is called after it: file systems take 255 bytes
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Mode = Literal["split", "restate", "next"]
@@ -39,8 +39,10 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number: counts the changes; of two specs with one number the digest of the body decides. versions: oldest first, the last is
     to be in force. mode, line_us: where the last one begins: "split" at `line_us`, "restate" at the start of the oldest window
     that is not final, "next" at the next boundary after it. stopped: the job has ended; the entry stays, so that nobody starts
-    it again from an older one. since_us: the job's first line; what is older is not part of it. emit_us: how often open windows
-    are told; 0: as often as the mesh does.
+    it again from an older one. lateness_us: a line may come so long after its time; a minute is the longest that a request
+    takes by default, whose server logs its beginning. keep_us: final panes are retained for revisions so long; an hour is 360
+    panes of ten seconds, and longer than an upgrade of a host. since_us: the job's first line; what is older is not part of it.
+    emit_us: how often open windows are told; 0: as often as the mesh does.
     """
 
     name: Name

@@ -34,7 +34,7 @@ from elf.jobmaster.handover import Unshared
 from elf.jobmaster.intake import Intake
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec
 from elf.jobmaster.job_state import JobState, WindowKey
-from elf.jobmaster.outbox import READ_US, Outbox
+from elf.jobmaster.outbox import Outbox
 from elf.jobmaster.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.publication import Publication, Ready
 from elf.jobmaster.told_schedule import ToldSchedule
@@ -249,7 +249,7 @@ class Master:
     def _look_again(self, now: int) -> None:
         """There may be windows to publish at the next emit interval, and one may be being read."""
         if self.publication.is_reading and self._read_at is None:
-            self._read_at = now + READ_US
+            self._read_at = now + self.parameters.read_us
         soon = now + self._emit_us
         if self.publication.has_work and (self._emit_at is None or self._emit_at > soon):
             self._emit_at = soon
@@ -272,7 +272,7 @@ class Master:
 
     def _read_on(self, now: int) -> None:
         """A large window is read a step at a time, and all else comes between."""
-        if self._is_time(self._read_at, now, READ_US):
+        if self._is_time(self._read_at, now, self.parameters.read_us):
             self.publication.read_on()
             self._read_at = None
 

@@ -35,11 +35,10 @@ from elf.srt.parameters import Parameters
 from elf.srt.results import NO_ROWS, WITHDRAWN, LedgerAsk, LedgerTell, PartTell, Put, PutPart, PutTell
 
 IN_FLIGHT_MAX = 16
+"""Windows sent to one sink and not acknowledged: 8 MiB at most, a frame each; all of a second's windows mostly."""
 WINDOW_BYTES = 500
 """What a window takes that has no rows."""
 LATER: Final[Literal["later"]] = "later"
-READ_US = 5_000
-"""What is being read is asked for again so soon."""
 Revision = tuple[int, NodeId, int]
 WindowKey = tuple[str, Micros]
 Again = Callable[[WindowKey, str], Put | Literal["later"] | None]
@@ -263,7 +262,7 @@ class Outbox:
         first = waiting.due is None
         waiting.due = now + (self._parameters.ask_us if first else self._parameters.ask_us_max)
         if put == LATER:
-            waiting.due = now + READ_US
+            waiting.due = now + self._parameters.read_us
         if put is None or put == LATER:
             return []
         if self.is_worse(put, sink.ledger.get(key) if sink.ledger is not None else None):

@@ -22,8 +22,11 @@ from elf.srt.ids import JobId
 from elf.srt.messages import Ballot, Item, Micros, Schedule
 
 LINES_MAX = 64
+"""Four times the versions that a spec may name: older lines are behind any retention."""
 BODY_BYTES_MAX = 8 << 10
+"""Five times what the lines take."""
 STAMP_PARTS = 4
+"""Epoch, both halves of a node's id, number."""
 
 
 class ToldLine(msgspec.Struct, frozen=True, array_like=True, gc=False):

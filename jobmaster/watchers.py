@@ -29,7 +29,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from elf.jobmaster.outbox import LATER, READ_US
+from elf.jobmaster.outbox import LATER
 from elf.jobmaster.parcels import Parcel, put_bytes, rows_bytes
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import JobId, NodeId
@@ -40,9 +40,11 @@ from elf.srt.results import Put, Shown, ShownPart, Watch, WatchTell
 WATCHERS_MAX = 64
 """Of one job, each with 8 MiB on the way at most."""
 FLIGHT_BYTES_MAX = 8 << 20
+"""To one watcher, not acknowledged: 8 s of 1 MB/s."""
 WINDOW_BYTES_MAX = 64 << 20
-"""Of rows: 130,000 as objects. Of a larger window so much is told that a screen is full, and a pager too."""
+"""Of rows: 130,000 as objects. Of a larger window only so much is told that a screen is full, and a pager too."""
 HEAD_BYTES = 1 << 20
+"""So much is told of a window above that: 2,000 rows of 500 bytes."""
 PARTS_MAX = 8
 """On the way at a time."""
 OWED_MAX = 1_000
@@ -147,7 +149,7 @@ class Watchers:
         self.job, self.ballot = job, ballot
         self.expiry_us = RENEWALS * parameters.emit_us
         self._again, self._finals = again, finals
-        self._frame_bytes = parameters.frame_bytes_max
+        self._frame_bytes, self._read_us = parameters.frame_bytes_max, parameters.read_us
         self._read_at: int | None = None  # something that is owed is being read
         self._watchers: dict[NodeId, dict[int, _Watcher]] = {}
         self._count = 0
@@ -227,7 +229,7 @@ class Watchers:
             key = next(iter(watcher.owed))
             put = self._again(key, watcher.owed[key])
             if put == LATER:
-                self._read_at = now + READ_US
+                self._read_at = now + self._read_us
                 return effects
             del watcher.owed[key]
             if put is not None:
@@ -239,7 +241,7 @@ class Watchers:
         """What was being read is told, and who is silent forgotten. A clock that went back makes nobody wait longer than
         `expiry_us`."""
         effects: list[Effect] = []
-        if self._read_at is not None and not self._read_at - READ_US <= now < self._read_at:
+        if self._read_at is not None and not self._read_at - self._read_us <= now < self._read_at:
             self._read_at = None
             for to, watchers in self._watchers.items():
                 for each in watchers.values():

@@ -36,6 +36,7 @@ RATE = 100.0
 BURST = 400.0
 """Connections a second from one host, and at once: after a restart of all, each neighbour on a test's host comes at once."""
 HOSTS_MAX = 1_024
+"""Whose rate is remembered: twice the neighbours; who is pushed out has `BURST` again."""
 ZAP = "inproc://zeromq.zap.01"
 RETRY_S = 0.01
 """A full pipe of a ROUTER does not say when it has room."""

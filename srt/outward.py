@@ -32,6 +32,7 @@ from elf.srt.sockets import Driven
 from elf.srt.station import HANDSHAKE_S, Station
 
 IDLE_S = 60
+"""Leaf set and trees are spoken to more often. Any other costs both ends a descriptor, and to open it anew a few round trips."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
 """Between attempts; a neighbour that restarts is back within a second, one that is gone costs a packet in five."""
 _STRETCH = handshake.head(handshake.STRETCH)

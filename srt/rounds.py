@@ -30,7 +30,10 @@ SOON_MAX = 32
 SOON_TRIES = 3
 """Pings, a probe period apart, to somebody who is said to live: at 5 % loss one in a thousand is missed, and asked for again."""
 SOON_PER_TURN = 8
+"""All of `SOON_MAX` in four probe periods; with the two of every turn ten pings, 2 KB."""
 TABLE_TURNS, ROW_TURNS, SEED_TURNS = 4, 64, 128
+"""Turns, of which there are two a second: one of the routing table every 2 s, a row of it compared each half minute, a seed asked
+each minute, who may be of another half of the mesh."""
 
 
 class Rounds:

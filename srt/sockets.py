@@ -15,6 +15,7 @@ import zmq
 TURN_BYTES = 4 << 20
 """Read in one turn; others get theirs before the rest."""
 TURN_MESSAGES = 256
+"""Likewise: 13 ms of small ones, at 50 µs each."""
 
 
 class Driven:

@@ -31,9 +31,13 @@ SILENCE_S = 15
 """A connection whose other end's kernel answers nothing is over after so long. The kernel finds out, not zmq: libzmq 4.3.5 aborts
 the process when its heartbeat is due on a connection that broke while nobody took what had come, as after a pause of 15 s."""
 PROBE_S = 5
+"""Between the kernel's probes of a silent connection: three in `SILENCE_S`."""
 HANDSHAKE_S = 5
+"""CURVE takes two round trips and a millisecond; a busy host gets 5 s."""
 NOTICE_S = 60
+"""The same of the same neighbour is told once a minute."""
 NOTICES_MAX = 1_024
+"""Remembered as told: three reasons of each neighbour."""
 
 
 class Counters(msgspec.Struct):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from elf.srt.ids import NodeId
 
-SIZE_MAX = 1 << 32
+SIZE_MAX = 1 << 32  # more than any mesh has: sums of children stay small integers
 HEIGHT_MAX = 64  # of 16^15 nodes a tree has 16 levels
 OVERWEIGHT = 2  # times its fair share: then a subtree is too large for its place
 

@@ -33,6 +33,7 @@ from elf.srt.wire import LogForm, encode_parts
 NEIGHBOURS_MAX = 512
 """Connections that this node opens; the one that was used least lately gives way. Leaf set, table and trees need about 100."""
 TICK_S = 1.0
+"""What is counted in seconds below, idle connections and terms, is looked at once a second."""
 RECHECK_TICKS = 30
 """An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
 _BULK = frozenset((m.Frame, r.Put, r.PutPart, r.Shown, r.ShownPart, m.GossipItems, m.Welcome, r.LedgerTell))
