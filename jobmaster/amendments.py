@@ -4,6 +4,16 @@
                                                                    -> told to the directory, for whoever finds no log
 
 One change at a time: while a CONTROL is not in the log, the next one waits, and so do windows.
+
+| state | what happens | next |
+|---|---|---|
+| in force | a spec has come whose last version is another, and the log has room | under way: CONTROL is proposed |
+| under way | it is in the log | in force: the line is multicast, and told to the directory |
+| in force, a lane open | every `repeat_us` | the line is multicast again |
+
+Invariants (`check`): the log lacks the last line of the proposed schedule, and its entry, exactly while a change is under way; no
+spec that was heard of, and none that is in force, is above the one to come into force; only schedules that the log had are told,
+under this ballot.
 """
 
 from __future__ import annotations
@@ -14,7 +24,7 @@ from elf.jobmaster.job_spec import JobSpec
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.proposals import Proposals
 from elf.jobmaster.publication import Publication
-from elf.jobmaster.schedule import lane_from, next_number
+from elf.jobmaster.schedule import lane_from, next_number, number_of
 from elf.jobmaster.told_schedule import ToldSchedule
 from elf.srt.messages import Ballot, Control, Line, Micros, Schedule
 
@@ -146,3 +156,14 @@ class Amendments:
         if self._repeat_at is None and self._state.positions.lane is not None:
             return 0
         return self._repeat_at
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold. O(1)."""
+        schedule, ahead = self._state.schedule, self._log.ahead.schedule
+        assert rank_of(self.spec) <= self.rank >= self._state.spec
+        if schedule:  # else the first entry is on its way, which is none of this machine's
+            assert self.is_under_way == (schedule[-1] != ahead[-1])
+            assert not self._index or self._index > self._state.index
+            assert number_of(schedule) <= number_of(ahead)
+        assert all(word.ballot == self.ballot for word in self._words)
+        assert all(number_of(word.schedule) <= number_of(schedule) for word in self._words)

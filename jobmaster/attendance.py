@@ -8,6 +8,10 @@
 | its certificate is revoked, or `forget_us` of silence | FORGET |
 
 A worker is told where to go on (Welcome), or that it may go (Farewell), when the log has what was proposed before.
+
+Invariants (`check`): whoever is expected by what is proposed is known, and whoever waits to be; who waits is not on the roster
+yet, nor banned; only who is known has reported; whoever asks waits for the log; that more than half stood behind it is said twice
+at most, and the second time when the log has the first.
 """
 
 from __future__ import annotations
@@ -224,3 +228,18 @@ class Attendance:
             if self._log.has_room:
                 self._tell(Notice("forgotten", f"{short(worker)} was silent and is forgotten", worker))
                 self._forget(worker)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold. O(roster)."""
+        self.silence.check()
+        expected = {
+            worker for worker, member in self._log.ahead.roster.items() if member.until_us == AFTER_ALL
+        }
+        assert expected <= self._known
+        assert self._wanted.keys() <= self._known
+        assert not self._wanted.keys() & (expected | self._banned)
+        assert self._to_forget <= self._banned
+        assert self._reported <= self._known
+        assert not self._asked or not self._log.is_empty
+        assert self._vouched <= 2
+        assert self._vouched < 2 or self._state.stands[1] == self.ballot

@@ -16,7 +16,10 @@ A bucket is an immutable sorted tuple of items with its digest, the exclusive or
 hold the same items, with the same signatures, share the same `Bucket` objects (`_pool`): ten thousand simulated nodes with ten
 thousand adverts cost as much as one.
 
-Invariants: `check`. An ended job or a departed agent is an item that says so. Only what was signed under a certificate that was
+Invariants (`check`): each key is held once, in the bucket that it falls into, in order; digests of buckets, and of all, are those
+of what is held; what is still to be told, passed on or written is held as it is.
+
+An ended job or a departed agent is an item that says so. Only what was signed under a certificate that was
 revoked since is removed (`drop`), at every node, and refused wherever it comes from: so all come to hold the same, whatever the
 order.
 """
@@ -410,6 +413,8 @@ class Directory:
             assert digest == bucket.digest
             root, count = root ^ digest, count + len(keys)
         assert (root, count) == (self._root, self._count)
+        for news in (self._changed, self._rumors, self._unwritten):
+            assert all(self.get(*key) == item for key, item in news.items())
 
 
 def _size(item: Item) -> int:

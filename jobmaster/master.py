@@ -441,7 +441,10 @@ class Master:
         self.state.check()
         self.log.check()
         self.intake.check()
+        self.attendance.check()
+        self.amendments.check()
         self.publication.check()
+        self.outbox.check()
         self.watchers.check()
         self.unshared.check()
         if self.log.is_empty:

@@ -15,6 +15,23 @@ takes, does not go there, which a Notice tells.
 What waits for a sink is bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is read again from
 the job's state when it is its turn; one large window besides is kept, whose states are under the budget, on disk if need be. One
 that is past retention when it is read is lost, which a Notice tells.
+
+    a sink      | what happens                        | next
+    ------------+-------------------------------------+--------------------------------------------------
+    not asked   | tick                                | asked
+    asked       | `ask_us` without an answer          | asked again; what is put meanwhile waits
+                | LedgerTell under this ballot        | told
+                | any answer under a higher ballot    | `fence` is set: the master steps down
+    told        | a window waits, and is due          | sent, whole or its parts; again after `ask_us`, then `ask_us_max`
+                | PutTell of it, or of a newer one    | it waits no more
+                | PartTell: came; another `begun`;    | the next part; all parts again;
+                | no room there                       | given up, and told
+                | put of a newer revision             | that waits in its place, and is sent from its beginning
+
+Invariants (`check`): of each sink `nbytes` is the sum of what waits with its rows, and at most `outbox_bytes_max`; only one
+window waits with its rows besides; what is sent in parts waits too, and is not older; what is on the way was made, and is below
+the bound; before a sink has told its ledger nothing was sent to it; sinks that store states wait for no rows; a fence is above
+the own ballot.
 """
 
 from __future__ import annotations
@@ -94,6 +111,29 @@ class _Sink(msgspec.Struct):
             self.large = None
         if self.sending is not None and self.sending.key == key:
             self.sending = None
+
+    def check(self, most: int) -> None:
+        assert self.nbytes == sum(waiting.nbytes for waiting in self.waiting.values()) <= most
+        for key, waiting in self.waiting.items():
+            put = waiting.put
+            if put is None:
+                assert waiting.nbytes == 0
+                continue
+            assert (put.version, put.start, put.revision, put.status) == (
+                *key,
+                waiting.revision,
+                waiting.status,
+            )
+            assert (waiting.nbytes == 0) == (key == self.large)
+        assert self.large is None or self.waiting[self.large].put is not None
+        if self.ledger is None:
+            assert self.sending is None
+            assert all(waiting.due is None for waiting in self.waiting.values())
+        if self.sending is not None:
+            sending = self.sending
+            assert sending.revision >= self.waiting[sending.key].revision
+            assert sending.flight.keys() <= set(range(sending.next))
+            assert sending.next <= sending.parcel.of
 
 
 class Outbox:
@@ -294,7 +334,7 @@ class Outbox:
             if now >= due:
                 flight[at] = now + wait, min(2 * wait, p.ask_us_max)
                 out.append(self._part(to, sending, at))
-        most = max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
+        most = self._flight_max(sending)
         while sending.next < sending.parcel.of and len(flight) < most:
             flight[sending.next] = now + p.ask_us, 2 * p.ask_us
             out.append(self._part(to, sending, sending.next))
@@ -307,6 +347,11 @@ class Outbox:
             if sending.ask_at is None:
                 sending.ask_at = now + p.ask_us_max
         return out
+
+    def _flight_max(self, sending: _Sending) -> int:
+        """Parts on the way: half of a link's window; one, until it is known that the sink takes them."""
+        p = self._parameters
+        return max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
 
     def _part(self, to: NodeId, sending: _Sending, at: int) -> Send:
         parcel = sending.parcel
@@ -333,6 +378,16 @@ class Outbox:
                     if not sending.flight:
                         found.append(sending.ask_at or 0)
         return min(found, default=None)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold. O(windows that wait)."""
+        assert self.fence is None or self.fence > self.ballot
+        for sink in self._sinks.values():
+            sink.check(self._parameters.outbox_bytes_max)
+            for waiting in sink.waiting.values():
+                assert self.with_open or waiting.put is None or not waiting.put.rows
+            if sink.sending is not None:
+                assert len(sink.sending.flight) <= self._flight_max(sink.sending)
 
 
 def _time(start: Micros) -> str:

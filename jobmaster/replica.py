@@ -1,5 +1,26 @@
 """What a node has promised and holds of a job's log, and how it follows a master: the passive half of a succession.
 
+`Succession.step` promises a message's ballot first, or has it refused where a higher one is promised (`refuse`). Then:
+
+| message | and what is held | what follows |
+|---|---|---|
+| Append | a log of that ballot, at least to the entry before | its entries are taken, written, and `Held` up to there is said |
+| | the log that it goes on from, to exactly that place | likewise, and it is one of that ballot from now on |
+| | a log of that ballot that lacks entries before | `Held` up to where it goes: the master begins there again |
+| | the log that it goes on from, and further | `StateTell`: this one holds more, and does not give it up |
+| | another log, or none | `Held` -1: the master sends all (Install) |
+| Install | less, or what fewer stood behind | it takes the place of what was held; written, and `Held` is said |
+| | the same log, at least as far | nothing changes; `Held` is said |
+| | more, or what more stood behind | `StateTell` |
+| Fetch | a log, under the highest ballot promised | all of it (Install), once for each asker and ballot |
+| | none, or another ballot was promised | `StateTell` |
+
+What is said waits until what was written before it is durable (`agent/held_back.py`).
+
+Invariants (`check`): the ballot of the log that is held is at most the highest promised, which never falls; a log is held
+together with its state and its ballot, or not at all. Under one ballot a log only grows; it gives way to another where `has_more`
+says so.
+
 Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012), with ballots for views, and all present replicas
 in place of a majority: what is lost with all of them is rebuilt from the access logs.
 """

@@ -7,6 +7,21 @@ what stands before it is durable.
 
 A replica is told to replace what it holds (`Install`) unless it holds the log that the master began with; from then on it gets
 every entry once, and again from what it last held when the link was reset.
+
+| a replica | what happens | next |
+|---|---|---|
+| not present | `present` names it | the log is on its way: Install; or Append of the rest, if it holds the beginning |
+| the log is on its way | Held, at least up to its end | it follows |
+| | Held of less | what it had to say before: nothing |
+| | it says that its own log is above one that was not proven then and is now | Install once more |
+| follows | entries are flushed, or more is committed | Append of what it was not sent, and how far all is committed |
+| | Held of more | commits up to what everybody holds |
+| | Held of less than before; the link was reset | Append from there, or Install where the state is past that |
+| any | `present` does not name it | not present: nobody waits for it |
+
+Invariants (`check`): the log is one of this ballot, which is the highest promised here; of each replica what it acknowledged is
+at most what it was sent, and that at most what the log has; whoever has acknowledged anything, the own disk too, holds all that
+is applied; entries that are proposed and not flushed are within `room`.
 """
 
 from __future__ import annotations
@@ -233,6 +248,7 @@ class Replication:
         log = self.replica.log
         assert log.held == self.ballot == self.replica.highest
         assert self.room >= 0 or not self.pending
+        assert self.durable < 0 or log.applied <= self.durable <= log.index
         for peer in self.peers.values():
             assert peer.held <= peer.sent <= log.index
             assert peer.held < 0 or log.applied <= peer.held

@@ -154,6 +154,7 @@ class Scene:
                     self.send(A, self.sink.take(self.ballot[1], message, self.now))
                 else:
                     self.answer(message)
+            self.outbox.check()
             deadline = self.outbox.deadline()
             if deadline is not None and deadline <= self.now:
                 self.send(SINK, self.outbox.tick(self.now, 0))
