@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from threading import local
 
 import zstandard
 
@@ -12,7 +12,7 @@ SMALL = 200
 """Below it compression saves less than it costs."""
 
 
-class _Contexts(threading.local):
+class _Contexts(local):
     """Dear to make, and good for one thread at a time."""
 
     def __init__(self) -> None:
