@@ -51,7 +51,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # An idle source's promise lags the clock by the server's log buffering: nginx with `flush=5s`; those without write at once.
     idle_grace_us: int = 5 * SECOND
     # A worker further behind its clock tells its watermark apart, 32 bytes in `Bundle.lagging`, and holds nobody in its subtree
-    # back. A source that is read as it is written is behind by its server's log buffering and the time since its last line.
+    # back. As long as idle_grace_us, so that of idle sources, which are behind by that and a little more, each does.
     lagging_us: int = 5 * SECOND
 
     # ---- links ----
@@ -109,7 +109,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
     # ---- trees ----
 
-    # As many as a digit has values: a tree of N nodes is ceil(log16 N) + 1 deep, and a node merges 16 bundles per flush.
+    # As many as a digit has values: a tree of N nodes that stands is at most ceil(log16 N) + 1 deep, one that forms maybe deeper.
+    # A node merges 16 bundles per flush.
     children_max: int = 16
     # A sign of life and the path, from parent to child.
     path_us: int = 1 * SECOND
