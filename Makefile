@@ -25,7 +25,8 @@ check: $(VENV)/.ready
 wheel: $(VENV)/.ready
 	$(BIN)/python tests/wheel.py
 
-# New seeds of the simulator on all cores for SECONDS; what fails is shrunk and kept in soak-failures/.
+# New seeds of the simulator on all cores for SECONDS; what fails is kept in soak-failures/, as found and shrunk, and printed.
+# `elf simulate --replay FILE` runs it again.
 SECONDS ?= 600
 soak: $(VENV)/.ready
 	$(BIN)/python -m elf.agent.simulator.soak $(SECONDS) soak-failures

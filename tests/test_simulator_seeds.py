@@ -1,6 +1,7 @@
 """Whole meshes under mixed faults: every window exact, or honest about what is missing, and exact after healing.
 
-A seed that fails is printed with its violation; `python -m elf.agent.simulator.soak` tells how to see more of it.
+A seed that fails is printed with its violation; `python -m elf.agent.simulator.soak --keep SEED FOLDER` shrinks it, and leaves
+its scenario and transcript in the folder.
 """
 
 from __future__ import annotations

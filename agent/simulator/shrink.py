@@ -1,12 +1,14 @@
 """A failing scenario made short: fewer faults, jobs and hosts, shorter and calmer, as long as it still fails.
 
 Greedy delta debugging (Zeller and Hildebrandt, 2002) over a value: every candidate is a whole scenario, which either fails too
-and is taken, or is left. Any violation counts, since the shortest way to one is mostly the same mistake.
+and is taken, or is left. By default any violation counts; `shrink_alike` asks for one of the same kind.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from time import monotonic
 
 import msgspec
 
@@ -17,6 +19,25 @@ from elf.agent.simulator.run import simulate
 RUNS_MAX = 120
 """A run takes about a second."""
 HOSTS_MIN = 3
+_PARTICULARS = re.compile(r"\b[0-9a-f]{6}\b|(?<!\.py:)(?<!\d)\d+")
+"""Short ids and numbers; not the line of a file where a core failed."""
+
+
+def kind_of(violation: str) -> str:
+    """A violation without what differs from run to run: numbers and ids."""
+    return _PARTICULARS.sub("0", violation)
+
+
+def shrink_alike(scenario: s.Scenario, violation: str, seconds_max: float) -> s.Scenario:
+    """The shortest scenario found that fails in the same way; where nothing shorter does, one that fails at all. The given one
+    fails with that violation. Ends after `RUNS_MAX` runs each, or when the time is up."""
+    kind, end = kind_of(violation), monotonic() + seconds_max
+
+    def fails(candidate: s.Scenario, is_kind: Callable[[str], bool]) -> bool:
+        return monotonic() < end and is_kind(simulate(candidate).violation)
+
+    short = shrink(scenario, lambda each: fails(each, lambda found: kind_of(found) == kind), RUNS_MAX)
+    return short if short != scenario else shrink(scenario, lambda each: fails(each, bool), RUNS_MAX)
 
 
 def shrink(
