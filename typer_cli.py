@@ -324,6 +324,7 @@ def demo(
 
 @app.command()
 def simulate(
+    context: typer.Context,
     nodes: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Agents.")] = 100,
     jobs: Annotated[int, typer.Option(min=1, max=1_000, metavar="N", help="Jobs on all of them.")] = 1,
     seconds: Annotated[
@@ -356,9 +357,15 @@ def simulate(
     from elf.agent.simulator.fleet_report import Plan
 
     if replay is not None:
-        raise typer.Exit(replay_command(replay))
+        raise typer.Exit(replay_command(replay, _given(context) - {"replay", "quiet"}))
     plan = Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=seed, kill=kill, loss=loss, lines_per_s=rate)
     raise typer.Exit(simulate_command(plan, output.value if output else None, html, quiet))
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Names of the options that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 # What commands to the mesh take.

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from elf.agent.simulator.fleet import Fleet
 from elf.agent.simulator.fleet_page import decades, fleet_page
-from elf.agent.simulator.fleet_report import FleetReport, Plan, Spread, as_json, as_table
+from elf.agent.simulator.fleet_report import FleetReport, Plan, Spread, as_json, as_table, depth
 from elf.agent.simulator.fleet_tree import places
 from elf.agent.simulator.scenario import Crash, Job, Scenario
 from elf.typer_cli import main
@@ -87,6 +88,19 @@ class TestFigures:
         )
         assert any(line.startswith("exact                   true: every window equals") for line in told)
 
+    def test_one_is_no_plural_and_nothing_no_times_as_much(self) -> None:
+        lone = Fleet(Plan(nodes=1, seconds=5, lines_per_s=1))
+        lone.run()
+        told = as_table(lone.report())
+        assert told[0] == "1 agent, 1 job, 5 s of 1 line/s at each agent, seed 1; no faults"
+        assert not [line for line in told if "times" in line]
+
+    def test_the_limit_of_a_trees_depth_is_of_one_that_stands(self, report: FleetReport) -> None:
+        trees = structs.replace(report.trees, depth_max=3, depth_end=3, depth_limit=3)
+        assert depth(trees) == "3 in the end (limit 3, of trees that stand)"
+        deeper = structs.replace(trees, depth_max=4)
+        assert depth(deeper) == f"{depth(trees)}; 4 for a while, as trees formed or agents died"
+
     def test_a_spread_of_nothing_is_zero(self) -> None:
         assert Spread.of([]) == Spread(0, 0, 0)
         assert Spread.of([3, 1, 2]) == Spread(2, 3, 3)
@@ -144,6 +158,12 @@ class TestArguments:
             (["--rate", "0"], "--rate: expected lines per second, above 0 to 10,000, found 0"),
             (["--rate", "9999", "--seconds", "3600"], "more than 50,000,000 lines; give less"),
             (["--html", "/no/such/folder/page.html"], "--html: no folder '/no/such/folder'"),
+            (["--html", "/"], "--html: /: Is a directory; name a file to write"),
+            (["--html", "/proc/page.html"], "--html: /proc/page.html: "),
+            (
+                ["--replay", "seed.json"],
+                "--replay: the scenario in seed.json says all of its fleet; leave out --nodes",
+            ),
         ],
     )
     def test_what_makes_no_sense_is_refused(
@@ -178,6 +198,11 @@ class TestReplay:
         assert capsys.readouterr().err.startswith(f"elf: --replay: {file}: no scenario of a soak (")
         assert main(["simulate", "--replay", str(tmp_path / "none")]) == 2
         assert "No such file" in capsys.readouterr().err
+
+    def test_its_fleet_is_the_scenarios(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["simulate", "--kill", "0", "--replay", "seed.json", "--html", "page.html", "-q"]) == 2
+        said = "--replay: the scenario in seed.json says all of its fleet; leave out --html, --kill"
+        assert capsys.readouterr().err == f"elf: {said}\n"
 
 
 class Strict(HTMLParser):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,11 +53,14 @@ def simulate_command(plan: Plan, output: str | None, html: Path | None, quiet: b
     return stop.exit_code or (0 if report.exact else 1)
 
 
-def replay_command(file: Path) -> int:
+def replay_command(file: Path, others: Collection[str] = ()) -> int:
     """Run a scenario that the tests or a soak kept, and print what happened. Returns 0, or 1 if something was wrong again.
 
-    Raises `UsageError` for a file that is no scenario.
+    others: options of a fleet that were given too. Raises `UsageError` for any of them, and for a file that is no scenario.
     """
+    if others:
+        named = ", ".join(f"--{name}" for name in sorted(others))
+        raise UsageError(f"--replay: the scenario in {file} says all of its fleet; leave out {named}")
     from msgspec import MsgspecError
 
     from elf.agent.simulator.scenario import decode
@@ -88,6 +92,19 @@ def _check(plan: Plan, html: Path | None) -> None:
         raise UsageError(f"more than {LINES_MAX:,} lines; give less --nodes, --seconds or --rate")
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html: no folder {str(html.parent)!r}; make it, or name a file elsewhere")
+    if html is not None:
+        _check_page(html)
+
+
+def _check_page(html: Path) -> None:
+    """Whether it can be written is known before the run, which may take an hour. What is there stays until then."""
+    is_new = not html.exists()
+    try:
+        html.open("ab").close()
+        if is_new:
+            html.unlink()
+    except OSError as error:
+        raise UsageError(f"--html: {html}: {error.strerror or error}; name a file to write") from error
 
 
 def _run(fleet: Fleet, stop: Stop, quiet: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from elf.agent.simulator.fleet_report import FleetReport, described, number
+from elf.agent.simulator.fleet_report import FleetReport, counted, depth, described, number
 from elf.agent.simulator.fleet_tree import drawing
 from elf.sinks.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Series, compact, size
 from elf.sinks.page import document
@@ -45,8 +45,8 @@ def fleet_page(fleet: Fleet, report: FleetReport) -> str:
     body = _section(
         f"The tree of {fleet.name_of(tree.job)} at the end",
         drawing(tree.parents, names, masters, killed),
-        f"{len(tree.parents):,} agents. Rings are levels: {trees.depth_end} at most in any job, {trees.depth_max} while agents "
-        f"died, limit {trees.depth_limit}; at most {trees.fan_in_max} children, limit {trees.fan_in_limit}.",
+        f"{counted(len(tree.parents), 'agent')}. Rings are levels: of all jobs at most {depth(trees)}. "
+        f"At most {trees.fan_in_max} children (limit {trees.fan_in_limit}).",
     )
     body += _section(
         "From a written line to a visible one",
@@ -63,6 +63,7 @@ def fleet_page(fleet: Fleet, report: FleetReport) -> str:
 
 def _cards(report: FleetReport) -> list[tuple[str, str]]:
     exact = {True: "exact", False: "NOT exact", None: "not known"}[report.exact]
+    saved = report.root.messages_saved
     recovery = f"{number(report.recovery_s.max)} s" if report.recoveries else "–"
     return [
         (f"{report.windows:,} windows", exact),
@@ -79,7 +80,7 @@ def _cards(report: FleetReport) -> list[tuple[str, str]]:
             "to a root, median",
             f"{number(report.root.messages.median)} msg/s, {size(report.root.bytes.median)}/s",
         ),
-        ("messages less than flat", f"{number(report.root.messages_saved)} ×"),
+        ("messages less than flat", f"{number(saved)} ×" if saved else "–"),
         ("longest recovery of a job", recovery),
     ]
 

@@ -44,6 +44,7 @@ class Trees(msgspec.Struct, frozen=True, kw_only=True):
     depth_end: int
     """When all was over: a tree that lost a node of its middle may stand too deep until it is put in order."""
     depth_limit: int
+    """Of a tree that stands."""
     fan_in_max: int
     fan_in_limit: int
     fan_in_mean: float
@@ -63,7 +64,7 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     flat_messages: float
     flat_bytes: float
     messages_saved: float
-    """Flat collection's messages / this one's median."""
+    """Flat collection's messages / this one's median; 0 where that is 0."""
     bytes_saved: float
 
 
@@ -132,11 +133,10 @@ def as_table(report: FleetReport) -> list[str]:
         "",
         *_aligned(rows),
         "",
-        f"tree depth              at most {trees.depth_max}, {trees.depth_end} in the end (limit {trees.depth_limit})",
+        f"tree depth              {depth(trees)}",
         f"children of a node      at most {trees.fan_in_max} (limit {trees.fan_in_limit}), mean {number(trees.fan_in_mean)}",
         f"jobs served by a node   at most {trees.masters_per_node_max} of {plan.jobs}",
-        f"flat collection, root   {number(root.flat_messages)} messages/s ({number(root.messages_saved)} times as many), "
-        f"{number(root.flat_bytes)} bytes/s ({number(root.bytes_saved)} times)",
+        f"flat collection, root   {flat(root)}",
         f"masters killed          {len(report.recoveries)}; detection may take {number(report.detection_s)} s of a recovery",
         f"windows                 {report.windows:,}; final with all agents at once: {report.covered:.1%}; "
         f"{report.revisions:,} revised later",
@@ -144,13 +144,28 @@ def as_table(report: FleetReport) -> list[str]:
     ]
 
 
+def depth(trees: Trees) -> str:
+    """The limit is of a tree that stands: one that forms, or loses a node of its middle, may be deeper until it is in order."""
+    before = f"; {trees.depth_max} for a while, as trees formed or agents died"
+    limited = f"{trees.depth_end} in the end (limit {trees.depth_limit}, of trees that stand)"
+    return limited + before * (trees.depth_max > trees.depth_end)
+
+
+def flat(root: Root) -> str:
+    """Beside a root that hears nothing (of a mesh of one, say) it is no times as much."""
+    messages, nbytes = f"{number(root.flat_messages)} messages/s", f"{number(root.flat_bytes)} bytes/s"
+    if not root.messages_saved:
+        return f"{messages}, {nbytes}"
+    return f"{messages} ({number(root.messages_saved)} times as many), {nbytes} ({number(root.bytes_saved)} times)"
+
+
 def described(plan: Plan) -> str:
     """The fleet in a sentence."""
-    misfortunes = [f"{plan.kill:,} agents killed"] if plan.kill else []
+    misfortunes = [f"{counted(plan.kill, 'agent')} killed"] if plan.kill else []
     misfortunes += [f"{plan.loss:.2%} of datagrams lost"] if plan.loss else []
     return (
-        f"{plan.nodes:,} agents, {plan.jobs:,} {'job' if plan.jobs == 1 else 'jobs'}, {plan.seconds:,} s of "
-        f"{number(plan.lines_per_s)} lines/s at each agent, seed {plan.seed}; {' and '.join(misfortunes) or 'no faults'}"
+        f"{counted(plan.nodes, 'agent')}, {counted(plan.jobs, 'job')}, {plan.seconds:,} s of "
+        f"{counted(plan.lines_per_s, 'line')}/s at each agent, seed {plan.seed}; {' and '.join(misfortunes) or 'no faults'}"
     )
 
 
@@ -163,6 +178,10 @@ def verdict(report: FleetReport) -> str:
         if report.exact
         else f"false: {report.wrong}"
     )
+
+
+def counted(count: float, noun: str) -> str:
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def number(value: float) -> str:
