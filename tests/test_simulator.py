@@ -393,21 +393,97 @@ def test_a_transcript_tells_faults_takeover_and_windows_and_is_always_the_same()
     assert min(places) >= 0, dict(zip(words, places, strict=True))
     assert text.endswith("every window is exact\n")
     assert "Ping" not in text
+    assert [line for line in text.splitlines() if line.endswith("  crash")]
+
+
+def test_a_transcript_tells_faults_in_words() -> None:
+    told = {
+        what: Teller(
+            lambda node: "?", lambda number: f"web{number}" if number >= 0 else f"sink{-1 - number}"
+        ).line(*about)[1]
+        for what, about in {
+            "storm": (
+                "weather",
+                Weather(delay_us=200, jitter_us=80_000, loss=0.12, straggle=0.05, straggle_us=800_000),
+            ),
+            "fair": ("weather", Weather(jitter_us=0)),
+            "cut": ("cut", s.Cut(at_us=5 * SECOND, until_us=12_500_000, hosts=(0, 2, 3))),
+            "out": ("cut", s.Cut(at_us=5 * SECOND, hosts=(-2, 4), inward=False)),
+            "in": ("cut", s.Cut(at_us=5 * SECOND, hosts=(4,), outward=False)),
+            "mend": ("mend", s.Cut(at_us=5 * SECOND, hosts=(0, 2))),
+            "slow": ("slow", 60_000),
+            "clock": ("clock", -4 * SECOND),
+            "lose": ("lose", "rotated"),
+            "crash": ("crash", False),
+            "wiped": ("crash", True),
+            "away": ("sink away", s.SinkCrash(at_us=5 * SECOND, until_us=6 * SECOND, sink=1)),
+            "back": ("sink", s.SinkCrash(at_us=5 * SECOND, until_us=6 * SECOND, sink=1, keeps="lake")),
+            "pause": ("pause", None),
+        }.items()
+    }
+    assert told == {
+        "storm": "weather: datagrams take 0.2 ms to 80.2 ms, 12% is lost, 5% comes up to 800 ms late",
+        "fair": "weather: datagrams take 0.5 ms",
+        "cut": "cut: nothing passes between others and web0, web2 and web3, until 12.5",
+        "out": "cut: nothing passes from sink1 and web4 to others",
+        "in": "cut: nothing passes from others to web4",
+        "mend": "mend: the cut around web0 and web2 is over",
+        "slow": "slow: all from and to it takes 60 ms longer",
+        "clock": "clock steps 4 s back",
+        "lose": "its log files are deleted, but for the one it writes to",
+        "crash": "crash",
+        "wiped": "crash, its disk is lost",
+        "away": "sink1 is away, until 6",
+        "back": "sink1 is back, with its lake alone",
+        "pause": "pause",
+    }
+
+
+def test_several_sinks_are_told_apart() -> None:
+    text = transcript(msgspec.structs.replace(CALM, sinks=2))[1]
+    assert {line.split()[1] for line in text.splitlines() if " takes Put " in line} == {"sink0", "sink1"}
+    assert "<- sink1 LedgerTell" in text
+
+
+def test_no_fault_of_the_seeds_is_told_as_a_value_of_python() -> None:
+    """Whatever is observed that is no message."""
+    texts = [transcript(random_scenario(seed))[1] for seed in (3, 4, 5)]
+    assert not [line for text in texts for line in text.splitlines() if "at_us" in line or "_us=" in line]
 
 
 def test_a_transcript_follows_the_job_that_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = msgspec.structs.replace(CALM, jobs=(JOB, msgspec.structs.replace(JOB, start_us=3 * SECOND)))
     first = transcript(scenario)[1]
-    later = f"job {short(job_id('job1'))} window 7: wrong"
+    later = f"job {short(job_id('job1'))}: wrong"
 
     def wrong(*about: Any, **more: Any) -> Outcome:
         return msgspec.structs.replace(simulate(*about, **more), violation=later)
 
     monkeypatch.setattr("elf.agent.simulator.transcript.simulate", wrong)
     text = transcript(scenario)[1]
-    assert text.endswith(f"{later}\n")
+    assert text.endswith(f"  as found  {later}\n")
     begun = [next(line for line in told.splitlines() if "sink takes" in line) for told in (first, text)]
     assert float(begun[0].split()[0]) < 3 < float(begun[1].split()[0])
+
+
+def test_a_violation_is_told_in_the_transcripts_terms_and_as_it_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    web1, job = short(node_id(b"web1")), short(job_id("job0"))
+    start = EPOCH_US + 2 * SECOND
+    found = (
+        f"job {job} version 3e4be5 window {start} revision 1.{web1}.3: speaks for "
+        f"[{start + 500_000}, {start + 2 * SECOND}) outside of it"
+    )
+
+    def wrong(*about: Any, **more: Any) -> Outcome:
+        return msgspec.structs.replace(simulate(*about, **more), violation=found)
+
+    monkeypatch.setattr("elf.agent.simulator.transcript.simulate", wrong)
+    last = transcript(CALM)[1].splitlines()[-2:]
+    told = "job job0 version 3e4be5 window [2, …) revision 1.web1.3: speaks for [2.5, 4) outside of it"
+    assert last[0].split(maxsplit=1)[1] == told
+    assert last[1] == f"  as found  {found}"
 
 
 def test_observers_may_be_added_before_anything_happens() -> None:

@@ -1,19 +1,19 @@
 """What happened, for people: virtual time, who, and what, with messages in a few words.
 
 Faults and lives always; of messages and publications those of one job that say something (no signs of life, no
-acknowledgements): of the job that went wrong.
+acknowledgements): of the job that went wrong. What was wrong is told in the transcript's terms, and then as it was found.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
+from elf.agent.simulator import scenario as s
+from elf.agent.simulator.fault_words import Naming, fault_words
 from elf.agent.simulator.run import Outcome, Run, simulate
-from elf.agent.simulator.scenario import Scenario
 from elf.agent.simulator.world import EPOCH_US, Actor
 from elf.jobmaster.schedule import number_of
 from elf.srt import messages as m
@@ -38,17 +38,20 @@ _DULL = (
 )
 
 
-def transcript(scenario: Scenario, lines_max: int = LINES_MAX) -> tuple[Outcome, str]:
+def transcript(scenario: s.Scenario, lines_max: int = LINES_MAX) -> tuple[Outcome, str]:
     """Run it, and tell the last part of what happened to the job that the violation names, or else to the first one. The same
     scenario gives the same text."""
     lines = {job_id(f"job{at}"): deque[str](maxlen=lines_max) for at in range(max(1, len(scenario.jobs)))}
 
+    terms = Terms()
+
     def prepare(run: Run) -> None:
-        names = {actor.id: actor.name for actor in run.hosts} | dict.fromkeys(run.sinks, "sink")
-        teller = Teller(lambda node: names.get(node, short(node)))
+        terms.learn(run)
+        teller = Teller(terms.name, terms.numbered)
 
         def observe(now_us: int, what: str, who: Actor | None, about: Any) -> None:
-            job, text = teller.line(what, about)
+            job, text = teller.line(what, about, run.world.taking)
+            text = terms.plain(text) if what == "notice" else text
             for each in (job,) if job is not None else lines:
                 if text and each in lines:
                     lines[each].append(f"{now_us / 1e6:10.4f}  {who.name if who else '':6} {text}")
@@ -56,34 +59,74 @@ def transcript(scenario: Scenario, lines_max: int = LINES_MAX) -> tuple[Outcome,
         run.world.observers.append(observe)
 
     outcome = simulate(scenario, prepare=prepare)
-    named = [job for job in lines if short(job) in outcome.violation]
+    verdict = terms.plain(outcome.violation) or "every window is exact"
+    named = [job for job in lines if terms.name(job) in re.findall(r"\w+", verdict)]
     told = lines[(named or list(lines))[0]]
-    verdict = outcome.violation or "every window is exact"
     told.append(f"{outcome.at_us / 1e6:10.4f}  {verdict}")
+    if outcome.violation not in ("", verdict):
+        told.append(f"{'as found':>10}  {outcome.violation}")
     return outcome, "\n".join(told) + "\n"
 
 
+_ID = re.compile(r"\b[0-9a-f]{6}\b")
+_TIME = re.compile(r"(window )?\b(1[67]\d{14})\b")
+"""Microseconds since 1970, of the years around the virtual epoch; a window's start among them."""
+
+
+class Terms:
+    """What a transcript calls hosts, sinks and jobs."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, str] = {}
+        self._shorts: dict[str, str] = {}
+        self._hosts: list[str] = []
+        self._sinks: list[str] = []
+
+    def learn(self, run: Run) -> None:
+        self._hosts = [actor.name for actor in run.hosts]
+        self._sinks = [f"sink{n}" for n in range(len(run.sinks))] if len(run.sinks) > 1 else ["sink"]
+        self._names = {actor.id: actor.name for actor in run.hosts}
+        self._names |= dict(zip(run.sinks, self._sinks, strict=True))
+        self._names |= {spec.id: spec.name for spec in run.specs}
+        self._shorts = {short(id): name for id, name in self._names.items()}
+
+    def name(self, id: NodeId | JobId) -> str:
+        return self._names.get(id, short(id))
+
+    def numbered(self, number: int) -> str:
+        """A host by its number; sinks are -1, -2, …"""
+        names, at = (self._hosts, number) if number >= 0 else (self._sinks, s.SINK - number)
+        return names[at] if at < len(names) else "nobody"
+
+    def plain(self, text: str) -> str:
+        """With names instead of short ids, and seconds instead of microseconds since 1970, where they can be recognised."""
+        named = _ID.sub(lambda found: self._shorts.get(found[0], found[0]), text)
+        return _TIME.sub(
+            lambda found: f"window [{seconds(int(found[2]))}, …)" if found[1] else seconds(int(found[2])),
+            named,
+        )
+
+
 class Teller:
-    """Puts events into words. name: of a node."""
+    """Puts events into words. name: of a node or sink by its id; numbered: by its number in a scenario."""
 
-    def __init__(self, name: Callable[[NodeId], str]) -> None:
-        self._name = name
+    def __init__(self, name: Callable[[NodeId], str], numbered: Naming = str) -> None:
+        self._name, self._numbered = name, numbered
 
-    def line(self, what: str, about: Any) -> tuple[JobId | None, str]:
-        """(the job that it is about, None for all; the words, "" for what is not worth a line)."""
+    def line(self, what: str, about: Any, taking: NodeId = b"") -> tuple[JobId | None, str]:
+        """(the job that it is about, None for all; the words, "" for what is not worth a line). taking: the sink that takes a
+        window, where it is about one."""
         if what == "deliver":
             source, message = about
             return self._delivered(source, message)
         if what == "put":
             assert isinstance(about, r.Put)
-            return about.job, f"sink takes {self.words(about)}"
+            return about.job, f"{self._name(taking)} takes {self.words(about)}"
         if isinstance(about, Notice):
             return None, f"notice {about.kind}: {about.text}"
         if what == "job":
             return None, f"job {about.name} number {about.number}, {about.mode}"
-        if isinstance(about, msgspec.Struct):
-            return None, f"{what} {about}"
-        return None, what if about is None else f"{what} {about}"
+        return None, fault_words(what, about, self._numbered) or what
 
     def _delivered(self, source: NodeId, message: m.Message) -> tuple[JobId | None, str]:
         inner: Any = message
