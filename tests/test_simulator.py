@@ -102,6 +102,7 @@ def test_a_simulation_tells_what_it_went_through() -> None:
     went = outcome.went
     assert went["fault: crash of master"] == went["fault: logs deleted, all"] == 1
     assert went["worker: lines are lost"] >= 1
+    assert went["worker: asks for its places"] >= CALM.hosts
     assert went["window: final, less than whole"] >= 1
     assert "worker: lines are lost " in table([went])
 

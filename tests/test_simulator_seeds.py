@@ -1,19 +1,26 @@
 """Whole meshes under mixed faults: every window exact, or honest about what is missing, and exact after healing.
 
 A seed that fails is printed with its violation; `python -m elf.agent.simulator.soak --keep SEED FOLDER` shrinks it, and leaves
-its scenario and transcript in the folder.
+its scenario and transcript in the folder. Whether the seeds still go all ways of the protocol is held against what they counted
+on them: by the batch that ends last, wherever all of them run.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from elf.agent.simulator.run import simulate
+from elf.agent.simulator.census import RARE, WAYS
+from elf.agent.simulator.run import Outcome, simulate
 from elf.agent.simulator.scenario import Scenario, decode, random_scenario
 
 SEEDS, BATCH = 300, 10
+LEAST, LEAST_RARE = 10, 2
+"""Seeds that go each way, a third of those that do today: another protocol is another draw."""
 FAILED_ONCE: tuple[int, ...] = (
     1020,
     2030,
@@ -47,16 +54,41 @@ KEPT = sorted((Path(__file__).parent / "golden_simulator").glob("*.json"))
 """Scenarios that failed once, whatever the seeds mean today."""
 
 
-def check(scenario: Scenario) -> None:
+@pytest.fixture(scope="session")
+def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run of tests share: in how many seeds of each batch each way was gone."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "census"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def check(scenario: Scenario) -> Outcome:
     outcome = simulate(scenario)
     assert outcome.is_exact, f"seed {scenario.seed}: {outcome.violation}"
     assert outcome.finals, f"seed {scenario.seed}: no window was final"
+    return outcome
+
+
+def check_ways(batches: list[Path]) -> None:
+    seeds = Counter[str]()
+    for batch in batches:
+        seeds.update(msgspec.json.decode(batch.read_bytes(), type=dict[str, int]))
+    few = {way: seeds[way] for way in WAYS if seeds[way] < (LEAST_RARE if way in RARE else LEAST)}
+    assert not few, f"of {SEEDS} seeds hardly any went these ways: {few}; see soak --stats"
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
-def test_mixed_faults(first: int) -> None:
+def test_mixed_faults(first: int, census: Path) -> None:
+    seeds = Counter[str]()
     for seed in range(first, first + BATCH):
-        check(random_scenario(seed))
+        seeds.update(way for way, count in check(random_scenario(seed)).went.items() if count)
+    half = census / f"{first}.half"
+    half.write_bytes(msgspec.json.encode(seeds))
+    half.rename(census / f"{first}.json")
+    batches = list(census.glob("*.json"))
+    if len(batches) == SEEDS // BATCH:
+        check_ways(batches)
 
 
 @pytest.mark.parametrize("seed", FAILED_ONCE)
