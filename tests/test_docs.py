@@ -1,6 +1,7 @@
-"""The documents against the tree: every link leads somewhere, and the transcript in ARCHITECTURE.md is what the simulator says.
+"""The documents against the tree: every link leads somewhere, and the transcript in ARCHITECTURE.md, and the planned fleet in
+README.md, are what the simulator says.
 
-With ELF_GOLDEN=write the transcript's lines are written anew: each becomes the line of the same shape (the same words, other
+With ELF_GOLDEN=write both are written anew. Of the transcript each line becomes the line of the same shape (the same words, other
 numbers) that is nearest to its old time. Read the difference, and whether the words around it still hold.
 """
 
@@ -15,14 +16,18 @@ import pytest
 
 from elf.agent.simulator.scenario import decode
 from elf.agent.simulator.transcript import transcript
+from elf.typer_cli import main
 
 ROOT = Path(__file__).parent.parent
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+README = ROOT / "README.md"
 SCENARIO = ROOT / "examples" / "takeover.json"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```\n((?: *\d+\.\d{4}  .*\n)+)```$", re.MULTILINE)
 """A part of a transcript: its lines begin with a time of four digits after the point."""
+FLEET = re.compile(r"^\$ elf (simulate .*)\n((?:.*\n)+?)```$", re.MULTILINE)
+"""A command, and what it prints on a terminal."""
 CUT = " …"
 """Ends a line of which only the beginning is shown."""
 
@@ -89,3 +94,17 @@ def test_the_transcript_is_what_the_simulator_says() -> None:
             assert told == lines, "ELF_GOLDEN=write writes the lines anew; read the difference"
     if document != ARCHITECTURE.read_text():
         ARCHITECTURE.write_text(document)
+
+
+def test_the_planned_fleet_is_what_the_simulator_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = README.read_text()
+    ((arguments, told),) = FLEET.findall(document)
+    monkeypatch.chdir(tmp_path)  # where its page goes
+    assert main([*arguments.split(), "--output", "table", "--quiet"]) == 0
+    figures = capsys.readouterr().out
+    if os.environ.get("ELF_GOLDEN") == "write":
+        README.write_text(document.replace(told, figures))
+    else:
+        assert told == figures, "ELF_GOLDEN=write writes them anew; read the difference"
