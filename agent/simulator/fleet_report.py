@@ -78,7 +78,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything in virtual time. Of nodes and roots: what they receive in a second, once the trees stand."""
+    """Everything in virtual time. Of nodes and roots: what they receive in a second, once the trees stand; of lines: all."""
 
     plan: Plan
     exact: bool | None
@@ -95,7 +95,7 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
     node_bytes: Spread
     root: Root
     latency_ms: Spread
-    """From the moment a line was written until a window that a sink holds had it."""
+    """From the moment a line was written until a window that a sink holds had it; lines that waited for the trees too."""
     recoveries: tuple[Recovery, ...]
     detection_s: float
     """What failure detection may take, by the parameters: a part of each recovery."""
