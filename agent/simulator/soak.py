@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from multiprocessing import get_context
 from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
@@ -31,8 +32,8 @@ BATCH = 48
 """Seeds between two looks at the clock: less than a minute's."""
 SHRINK_S = 180
 """For one seed, on one core, beside the other seeds: some hundred runs."""
-SHRUNK_MAX = 16
-"""Seeds that one soak shrinks. Where more fail it is one mistake, and 48 minutes of a core tell enough of it."""
+SHRUNK_MAX = 8
+"""Seeds that one soak shrinks. Where more fail it is one mistake, and 24 minutes of a core tell enough of it."""
 SHOWN = 25
 """Lines of a transcript that are printed: its end."""
 USAGE = "python -m elf.agent.simulator.soak SECONDS FOLDER | --keep SEED FOLDER | --stats FIRST COUNT"
@@ -67,23 +68,35 @@ def keep_short(seed: int, short: Short, folder: Path) -> None:
 
 
 class Shrinking:
-    """Failing seeds that the pool shrinks beside running others."""
+    """Failing seeds that the pool shrinks beside running others: on half of the cores, so that these go on."""
 
     def __init__(self, pool: Pool, folder: Path) -> None:
         self._pool, self._folder = pool, folder
-        self._begun: dict[int, AsyncResult[Short]] = {}
-        self._done: set[int] = set()
+        self._left = SHRUNK_MAX
+        self._waiting: deque[Outcome] = deque()
+        self._running: dict[int, AsyncResult[Short]] = {}
 
-    def begin(self, outcome: Outcome) -> None:
-        if len(self._begun) < SHRUNK_MAX:
-            self._begun[outcome.seed] = self._pool.apply_async(shorten, (outcome.seed, outcome.violation))
+    def add(self, outcome: Outcome) -> None:
+        if self._left:
+            self._left -= 1
+            self._waiting.append(outcome)
 
-    def keep(self, *, wait: bool) -> None:
-        """Write down what has been shrunk; with `wait` everything, in the end."""
-        for seed in [seed for seed in self._begun if seed not in self._done]:
-            if wait or self._begun[seed].ready():
-                keep_short(seed, self._begun[seed].get(), self._folder)
-                self._done.add(seed)
+    def look(self, at_once: int = max(1, (os.cpu_count() or 1) // 2)) -> None:
+        """Write down what has been shrunk, and begin with others."""
+        for seed in [seed for seed, result in self._running.items() if result.ready()]:
+            keep_short(seed, self._running.pop(seed).get(), self._folder)
+        while self._waiting and len(self._running) < at_once:
+            outcome = self._waiting.popleft()
+            self._running[outcome.seed] = self._pool.apply_async(shorten, (outcome.seed, outcome.violation))
+
+    def finish(self) -> None:
+        """All that is left, on all cores; minutes."""
+        self.look(SHRUNK_MAX)
+        if self._running:
+            print(f"still to be shrunk: {len(self._running)}; Ctrl-C leaves them as found", flush=True)
+        for result in list(self._running.values()):
+            result.wait()
+            self.look(SHRUNK_MAX)
 
 
 def soak(seconds: float, folder: Path, first: int, batch: int = BATCH) -> int:
@@ -100,12 +113,12 @@ def soak(seconds: float, folder: Path, first: int, batch: int = BATCH) -> int:
                     if not outcome.is_exact:
                         failed += 1
                         keep_found(outcome, folder)
-                        shrinking.begin(outcome)
-                shrinking.keep(wait=False)
+                        shrinking.add(outcome)
+                    shrinking.look()
                 print(_sum(done, failed, delivered, time.monotonic() - begun), flush=True)
-            shrinking.keep(wait=True)
+            shrinking.finish()
         except KeyboardInterrupt:
-            shrinking.keep(wait=False)
+            shrinking.look(0)
             print(f"stopped; {_sum(done, failed, delivered, time.monotonic() - begun)}", flush=True)
     return failed
 
@@ -163,7 +176,7 @@ def _called(arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code: 1 if a seed failed, 2 if that is not how it is called, 130 if it was stopped before anything was found."""
+    """Exit code: 1 if a seed failed, 2 if that is not how it is called, 130 where --keep or --stats were stopped."""
     try:
         return int(_called(arguments) > 0)
     except UsageError as error:
