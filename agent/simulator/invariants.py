@@ -1,4 +1,4 @@
-"""What must hold after every event, in all nodes: each core's own invariants, and those that only a bird sees.
+"""What must hold at any moment, in all nodes: each core's own invariants, and those that only a bird sees.
 
 - Under one ballot one node serves a job, and its id is in the ballot.
 - Logs of one ballot are prefixes of one another: entry i of a ballot is the same one on every node that holds it.

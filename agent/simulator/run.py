@@ -38,7 +38,8 @@ WAITS_US = 500_000
 """Where nobody can be asked to change a job, an operator tries again after this."""
 SINK_NAME = "lake"
 EVERY = 100
-"""All cores of a node are checked at every so manyth event: a tenth of the time of a run."""
+"""All cores of a node are checked at every so manyth event: a tenth of the time of a run. After each event is seven times as
+slow; that is done for some seeds. Publications, promises and ballots are held against the lines and logs at each event."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
