@@ -227,12 +227,14 @@ class Reducer:
             return []
         self._drop(kept)
         positions = dict(split.positions)
-        is_cut_wrong = wrongly_cut(kept.bundle, split)
+        other = bool(split.schedule) and split.schedule[-1].number != kept.bundle.schedule
         alone = len(kept.feeders) == 1
         apart: dict[NodeId, list[BundleId]] = {}
         effects: list[Effect] = []
         for feeder in kept.feeders:
-            verdict = Split if is_cut_wrong else self._verdict(feeder, positions, alone)
+            verdict = self._verdict(feeder, positions, alone or other)
+            if verdict is Commit and wrongly_cut(kept.bundle, split):
+                verdict = Split
             if verdict is Resend:
                 apart.setdefault(feeder.child, []).append(feeder.id)
             elif verdict is Commit:
