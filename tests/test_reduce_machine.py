@@ -261,7 +261,8 @@ class ReducerAgainstLists(RuleBasedStateMachine):
         since=st.sampled_from([3, 3, 0]),
     )
     def split(self, at: int, offsets: list[int | None], schedule: int | None, since: int) -> None:
-        """The master names some of its files, and how far they are: before, within, at or past the end of what it covers."""
+        """The master names some of its files, and how far they are: before, within, at or past the end of what it covers. Where
+        it was cut for another log, nobody is told that all is in this one."""
         id = [*self.sent][min(at, len(self.sent) - 1)]
         bundle = self.seen[id]
         known = {
@@ -271,12 +272,14 @@ class ReducerAgainstLists(RuleBasedStateMachine):
         }
         number = bundle.schedule if schedule is None else schedule
         split = Split(JOB, BALLOT, id, (Line(number, "v1", 0, b""),), tuple(known.items()), since)
-        is_cut_wrong = number != bundle.schedule or bundle.since_us > since
+        is_other = number != bundle.schedule
         expected: list[tuple[NodeId, Message]] = []
         apart: dict[NodeId, list[BundleId]] = {}
         feeders = self.sent.pop(id)
         for each in feeders:
-            what = Split if is_cut_wrong else verdict(self.made[each], known, len(feeders) == 1)
+            what = verdict(self.made[each], known, is_other or len(feeders) == 1)
+            if what is Commit and (is_other or bundle.since_us > since):
+                what = Split
             if what is Resend:
                 apart.setdefault(each[0], []).append(each)
             elif what is Commit:
