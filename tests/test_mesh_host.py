@@ -176,7 +176,8 @@ def test_whatever_happens_to_agents_with_keys(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_sixteen_join(folder: Path) -> None:
-    with Fleet(folder, 16, wait=False) as fleet:
+    """With the timings that an agent comes with: so many of them in a hurry would take each other's processor, and for dead."""
+    with Fleet(folder, 16, timings={}, wait=False) as fleet:
         fleet.wait_joined()
         fleet.start_job("hits", at=5)
         with fleet.watch("hits", 3) as seen:
