@@ -159,11 +159,15 @@ class OpenBundle:
         check_union(self._contributions, self.feeders)
 
 
+def of_other_schedule(bundle: Bundle, split: Split) -> bool:
+    """Whether the master that splits it has another schedule than the one under which it was cut."""
+    return bool(split.schedule) and split.schedule[-1].number != bundle.schedule
+
+
 def wrongly_cut(bundle: Bundle, split: Split) -> bool:
     """Whether the master that splits it wants rows of another schedule, or those of earlier times too: then a worker that has no
     new lines must hear that as well, though the log has all that its span covers, or its promises never count."""
-    is_other = bool(split.schedule) and split.schedule[-1].number != bundle.schedule
-    return is_other or bundle.since_us > split.since_us
+    return of_other_schedule(bundle, split) or bundle.since_us > split.since_us
 
 
 def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position]) -> bool:

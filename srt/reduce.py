@@ -53,7 +53,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from elf.srt.bundles import Feeder, OpenBundle, again, check_union, in_log, wrongly_cut
+from elf.srt.bundles import Feeder, OpenBundle, again, check_union, in_log, of_other_schedule, wrongly_cut
 from elf.srt.effects import Effect, Post
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import Ballot, Bundle, BundleId, Commit, Hold, Position, Resend, Slot, Split
@@ -227,7 +227,7 @@ class Reducer:
             return []
         self._drop(kept)
         positions = dict(split.positions)
-        other = bool(split.schedule) and split.schedule[-1].number != kept.bundle.schedule
+        other = of_other_schedule(kept.bundle, split)
         alone = len(kept.feeders) == 1
         apart: dict[NodeId, list[BundleId]] = {}
         effects: list[Effect] = []
