@@ -48,7 +48,8 @@ class LinkedNode:
     def __init__(
         self, me: Contact, parameters: Parameters, coded: LogForm | None, has_room: Callable[[NodeId], bool]
     ) -> None:
-        self.id, self.life, self.parameters = me.id, me.incarnation, parameters
+        self.id, self.life, self.instance = me.id, me.incarnation, me.instance
+        self.parameters = parameters
         self.links: dict[NodeId, Link] = {}
         self._stand(Standing.IN)
         self._coded = None if coded is None else CodedLinks(parameters.frame_bytes_max, coded)

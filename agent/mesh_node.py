@@ -160,7 +160,15 @@ class MeshNode(LinkedNode):
     def _advert(self, now: int, until_us: int) -> AgentAdvert:
         address = self.overlay.me.address
         return AgentAdvert(
-            self.name, self.sources, self.life, now, until_us, self.sinks, address, self.columns
+            self.name,
+            self.sources,
+            self.life,
+            now,
+            until_us,
+            self.sinks,
+            address,
+            self.columns,
+            self.instance,
         )
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:

@@ -16,7 +16,7 @@ from msgspec import Meta
 from elf.errors import PeerError
 from elf.jobmaster.told_schedule import decode_schedule
 from elf.srt.ids import NodeId, job_id
-from elf.srt.messages import COUNT_MAX, Ballot, Item, Micros
+from elf.srt.messages import COUNT_MAX, Ballot, Instance, Item, Micros
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
 NAME_MAX = 200  # a folder of the lake is called after it: file systems take 255 bytes
@@ -94,7 +94,7 @@ class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What an agent offers: `sources` it follows, in which life, and since when; `sinks` it serves; `address` where others find
     it; `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is at or past
-    this (0: it has not)."""
+    this (0: it has not). instance: which process says so."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -104,6 +104,7 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sinks: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
     address: Annotated[str, Meta(max_length=255)] = ""
     columns: Annotated[tuple[SourceColumns, ...], Meta(max_length=64)] = ()
+    instance: Instance = 0
 
     def encode(self) -> bytes:
         return _encoder.encode(self)

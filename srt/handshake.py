@@ -20,7 +20,7 @@ from msgspec import Meta
 from elf.errors import PeerError
 from elf.srt.addresses import KEY_BYTES, parse_address
 from elf.srt.ids import NodeId, node_id, short
-from elf.srt.messages import Life
+from elf.srt.messages import Instance, Life
 from elf.srt.typed import parse
 
 MAGIC = b"ELFT"
@@ -38,12 +38,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
-    """address: where the sender is reached ("" if nowhere). certificate: signed, as the authority issued it."""
+    """address: where the sender is reached ("" if nowhere). certificate: signed, as the authority issued it. instance: which
+    process it is, of those that may run with this key."""
 
     life: Life
     address: Annotated[str, Meta(max_length=255)]
     key: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
     certificate: Annotated[bytes, Meta(max_length=4_096)] = b""
+    instance: Instance = 0
 
 
 EVIDENCE_BYTES_MAX = 1_024
@@ -119,8 +121,8 @@ def refusal_of(packet: bytes | memoryview) -> Refusal:
 class Gate:
     """Whom this node talks to. Seconds are those of the host's clock."""
 
-    def __init__(self, key: bytes, life: Life, trust: Trust | None) -> None:
-        self.me, self.life = node_id(key), life
+    def __init__(self, key: bytes, life: Life, trust: Trust | None, instance: Instance = 0) -> None:
+        self.me, self.life, self.instance = node_id(key), life, instance
         self._trust = trust
         self._lives: dict[
             NodeId, tuple[Life, float]

@@ -197,11 +197,12 @@ class Membership:
         me = self.me
         writes: list[Effect] = []
         if claim.incarnation > me.incarnation:
-            self.me = Contact(me.id, min(claim.incarnation + 1, LIFE_MAX), me.address)
+            self.me = Contact(me.id, min(claim.incarnation + 1, LIFE_MAX), me.address, 0, me.instance)
             writes.append(Write(("node", b""), self.me.incarnation, replace=True))
             self.changes.append(("joined", self.me))
         elif status != "alive" and not self.leaving and not newer(me, claim):
-            self.me = Contact(me.id, me.incarnation, me.address, min(claim.refuted + 1, COUNT_MAX))
+            refuted = min(claim.refuted + 1, COUNT_MAX)
+            self.me = Contact(me.id, me.incarnation, me.address, refuted, me.instance)
         if self.me is not me:
             self.spread(News(self.me, "alive"))
         return writes

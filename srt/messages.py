@@ -25,6 +25,9 @@ Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 LIFE_MAX = (1 << 46) - 1
 Life = Annotated[int, Meta(ge=0, le=LIFE_MAX)]
 """An incarnation, small enough that a link's session number, 65,536 times it, stays below 63 bits."""
+Instance = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+"""A number that a process draws when it starts: it tells two processes with one key apart, which a life cannot, for the disk that
+it is counted on may have been copied. 0: not known."""
 Digest = Annotated[int, Meta(ge=0)]
 """64 bits."""
 Word = Annotated[str, Meta(max_length=64)]
@@ -84,13 +87,14 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A node and which life of it; `address` is where the transport finds it.
 
     incarnation: higher after each restart. refuted: how often this life has contradicted a report of its death; of two claims
-    about a node the one with the higher (incarnation, refuted) is the newer.
+    about a node the one with the higher (incarnation, refuted) is the newer. instance: which process that life is.
     """
 
     id: NodeId
     incarnation: Life
     address: Annotated[str, Meta(max_length=255)] = ""
     refuted: Count = 0
+    instance: Instance = 0
 
 
 class News(msgspec.Struct, frozen=True, array_like=True, gc=False):

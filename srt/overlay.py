@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import NodeId
 from elf.srt.leafset import leaves_digest
@@ -156,7 +158,7 @@ class Overlay:
 
         It is a newer version of me than the one that left, so that everybody takes it in again.
         """
-        me = Contact(self.me.id, self.me.incarnation, self.me.address, min(self.me.refuted + 1, COUNT_MAX))
+        me = replace(self.me, refuted=min(self.me.refuted + 1, COUNT_MAX))
         return Overlay(me, parameters, rng), list(dict.fromkeys((*self._seeds, *self.leaves())))
 
     def take_changes(self) -> list[Change]:

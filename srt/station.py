@@ -81,8 +81,10 @@ class Station:
 
     def proof(self) -> bytes:
         """This node's first packet."""
-        certificate = self.keys.proof if self.keys is not None else b""
-        return handshake.pack(handshake.PROOF, Proof(self.gate.life, self.advertised, self.key, certificate))
+        gate, certificate = self.gate, self.keys.proof if self.keys is not None else b""
+        return handshake.pack(
+            handshake.PROOF, Proof(gate.life, self.advertised, self.key, certificate, gate.instance)
+        )
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:
         """With every bound set."""

@@ -62,6 +62,7 @@ class Transport:
         notice: Callable[[Notice], None],
         log: LogForm | None = None,
         heed: Callable[[bytes], None] = lambda evidence: None,
+        instance: int = 0,
     ) -> None:
         self._listen = parse_address(listen)
         if keys is None and not self._listen.is_loopback:
@@ -72,7 +73,7 @@ class Transport:
             raise ConfigError("key: the node's id is not that of its key")
         self.id, self._key, self._advertise = me, key, advertise
         self._station = Station(
-            Gate(key, life, trust), keys, key, deliver=deliver, notice=notice, log=log, heed=heed
+            Gate(key, life, trust, instance), keys, key, deliver=deliver, notice=notice, log=log, heed=heed
         )
         self._address_of = address_of
         self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
@@ -153,7 +154,8 @@ class Transport:
             outward.asked.append(future)
             proof = await asyncio.wait_for(future, HANDSHAKE_S + 2 * TICK_S)
         assert proof is not None
-        return Contact(node_id(proof.key), proof.life, str(Address(wanted.endpoint, proof.key)))
+        where = str(Address(wanted.endpoint, proof.key))
+        return Contact(node_id(proof.key), proof.life, where, 0, proof.instance)
 
     def recheck(self) -> None:
         """Certificates have been revoked: let go of whom they were for."""

@@ -46,7 +46,7 @@ from elf.jobmaster.log_codec import LOG
 from elf.srt.effects import Notice, Read, Send, Write
 from elf.srt.events import Cut
 from elf.srt.ids import NodeId, node_id, short
-from elf.srt.messages import LIFE_MAX, Contact, Item, Message, StatusTell
+from elf.srt.messages import COUNT_MAX, LIFE_MAX, Contact, Item, Message, StatusTell
 from elf.srt.security import Keys, Trust
 from elf.srt.security_items import Notary
 from elf.srt.transport import Transport
@@ -83,6 +83,8 @@ class Host:
         self.sinks: SinkHost | None = None
         self.notices = notices
         self.started_s = time.time()
+        self.instance = 1 + int.from_bytes(os.urandom(8)) % COUNT_MAX
+        """Of this process: see `elf.srt.messages.Instance`."""
         self.told = Told(notices, self.name_of)
         self.clock = Clock()
         self.sources: dict[str, MeshSource] = {}
@@ -151,10 +153,11 @@ class Host:
             notice=self._notice,
             log=LOG,
             heed=self._heed,
+            instance=self.instance,
         )
         self.transport.start()
         opened.callback(self.transport.close)
-        return Contact(node_id(key), life, self.transport.address)
+        return Contact(node_id(key), life, self.transport.address, 0, self.instance)
 
     async def _begin(self, me: Contact, records: dict[tuple[str, bytes], list[Any]]) -> None:
         self.node = MeshNode(

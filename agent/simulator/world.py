@@ -160,11 +160,10 @@ class World:
         assert actor.node is None
         actor.life += 1
         actor.is_paused, actor.inbox, actor.wake_us = False, [], None
-        contact = Contact(actor.id, actor.life)
+        drawn = blake2b(actor.id + self.seed.to_bytes(8) + actor.life.to_bytes(4), digest_size=8).digest()
+        rng = Random(drawn)
+        contact = Contact(actor.id, actor.life, instance=int.from_bytes(drawn) >> 1)
         sources = ("access",) if actor.source else ()
-        rng = Random(
-            blake2b(actor.id + self.seed.to_bytes(8) + actor.life.to_bytes(4), digest_size=8).digest()
-        )
         actor.node = MeshNode(
             contact,
             actor.name,
