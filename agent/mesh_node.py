@@ -177,6 +177,25 @@ class MeshNode(LinkedNode):
         self._take(source, message, now, out)
         return self._end(now, out)
 
+    def process_gone(self, peer: NodeId, life: m.Life, now: int) -> list[Outer]:
+        """The connection that this node had opened to that life of a neighbour was lost, and nobody listens in its place."""
+        out: list[Outer] = []
+        link = self.links.get(peer)
+        if not self.is_aside and self.overlay.incarnation_of(peer) is not None:
+            self._do(self.overlay.process_gone(peer, life, now), now, out, self.overlay)
+            self._overlay_changed(now, out)
+        elif link is not None and link.peer_life == life:
+            self._hang_up(peer, now, out)  # no member, yet maybe a child in a tree
+        return self._end(now, out)
+
+    def restarted(self, contact: Contact, now: int) -> list[Outer]:
+        """A neighbour whose connection was lost answers in a later life."""
+        out: list[Outer] = []
+        if not self.is_aside:
+            self._do(self.overlay.restarted(contact, now), now, out, self.overlay)
+            self._overlay_changed(now, out)
+        return self._end(now, out)
+
     def cut(self, cut: Cut, now: int) -> list[Outer]:
         """The answer to a `Read`."""
         out: list[Outer] = []

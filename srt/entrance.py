@@ -23,6 +23,7 @@ from elf.srt import handshake
 from elf.srt.addresses import Address
 from elf.srt.handshake import Proof, Refusal
 from elf.srt.ids import NodeId, node_id
+from elf.srt.messages import Life
 from elf.srt.outbox import Outbox
 from elf.srt.pieces import Stream
 from elf.srt.sockets import Driven
@@ -262,6 +263,22 @@ class Entrance:
             self._router.send((routing, packet))
         except zmq.ZMQError:
             self._station.counters.dropped["connection lost"] += 1
+
+    def stands(self, node: NodeId, life: Life) -> bool:
+        """Whether a connection that this life of the node has opened, or a later one, is there. libzmq tells it only to who
+        sends: a stretch of nothing."""
+        connection = self.proven.get(node)
+        if connection is None or connection.proof is None or connection.proof.life < life:
+            return False
+        assert self._router is not None
+        try:
+            self._router.send((connection.routing, _STRETCH))
+        except zmq.ZMQError:  # EHOSTUNREACH: it is gone
+            self._forget(connection)
+            return False
+        finally:
+            self._router.sent()
+        return True
 
     # Time.
 

@@ -100,11 +100,16 @@ class Link:
         self._begin(peer_incarnation * HANG_UPS_MAX)
         self._heard = False
 
+    @property
+    def peer_life(self) -> int:
+        """The neighbour's, as far as it was heard; 0 if it is unknown."""
+        return self._theirs // HANG_UPS_MAX
+
     def hang_up(self) -> None:
         """Let go of a neighbour that is gone: drop everything and be silent. If it is alive after all, the next word between the
         two makes it see a restart."""
         self._hang_ups += 1
-        self.reset(self._base, self._theirs // HANG_UPS_MAX)
+        self.reset(self._base, self.peer_life)
 
     def _begin(self, theirs: int) -> None:
         self._theirs = theirs

@@ -12,6 +12,7 @@ What is believed of a node, by the version (incarnation, refuted) of the claim:
     suspect v  alive w > v                         alive w    change "alive": it has refuted
     suspect v  suspect_us go by                    dead v     change "dead"
     alive or suspect v   dead or left w >= v       dead w     change "dead" or "left"
+    alive or suspect v   its process is gone       dead v     change "dead"; others are told "suspect", and look for themselves
     dead v     alive w > v                         alive w    change "joined"
     dead v     dead_us go by                       -
     (myself)   suspect, dead, left w >= mine       alive > w  I refute: `refuted` rises, and where a lost disk has made my
@@ -174,8 +175,9 @@ class Membership:
         self.spread(News(contact, "suspect"))
         return True
 
-    def bury(self, contact: Contact, status: str) -> bool:
-        """Believe a member "dead" or "left", unless the claim is older than what is known of it. Whether that is new."""
+    def bury(self, contact: Contact, status: str, told: str) -> bool:
+        """Believe a member "dead" or "left", unless the claim is older than what is known of it. Whether that is new. told: the
+        claim that others hear."""
         old = self.members.get(contact.id)
         if old is None or newer(old, contact):
             return False
@@ -184,7 +186,7 @@ class Membership:
             del self.graves[next(iter(self.graves))]
         self.graves[contact.id] = Grave(contact, status, self.lived + self._parameters.dead_us)
         self.changes.append((status, contact))
-        self.spread(News(contact, status))
+        self.spread(News(contact, told))
         return True
 
     def forget(self, node: NodeId) -> None:

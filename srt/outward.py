@@ -5,7 +5,8 @@
     closed    a message is to be sent, and the pause is over  opening: connect, our proof first
     opening   the neighbour's proof comes and is good         open: what waits is sent
     opening   refusal, bad proof, no answer in time           closed, with a pause that doubles
-    open      connection lost, refusal, garbage               closed: what waited is dropped, links send it again
+    open      connection lost                                 closed, and `lost` is told: is the process gone?
+    open      refusal, garbage                                closed: what waited is dropped, links send it again
     open      nothing to send for `IDLE_S`                    closed, without a pause
 
 zmq does not reconnect by itself here: a new connection begins with a new proof, and a stream begins at a message.
@@ -17,6 +18,7 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from enum import Enum
 from time import monotonic
+from typing import Protocol
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -33,6 +35,8 @@ from elf.srt.station import HANDSHAKE_S, Station
 
 IDLE_S = 60
 """Leaf set and trees are spoken to more often. Any other costs both ends a descriptor, and to open it anew a few round trips."""
+STOOD_S = 1.0
+"""A connection that stood for so long and was lost is dialled again at once, where somebody listens; others after a pause."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
 """Between attempts; a neighbour that restarts is back within a second, one that is gone costs a packet in five."""
 _STRETCH = handshake.head(handshake.STRETCH)
@@ -49,6 +53,11 @@ _LOST = {
 _LOST_EVENTS = sum(_LOST)
 
 
+class Found(Protocol):
+    def __call__(self, outward: Outward, proof: Proof, *, is_later: bool) -> None:
+        """is_later: an earlier life was connected to before."""
+
+
 class State(Enum):
     CLOSED = "closed"
     OPENING = "opening"
@@ -56,7 +65,8 @@ class State(Enum):
 
 
 class Outward:
-    """`found` is called once the neighbour has proven who it is. node: None until then, where only host:port was known."""
+    """`found` is called once the neighbour has proven who it is, `lost` when a connection on which it had is lost. node: None
+    until then, where only host:port was known."""
 
     def __init__(
         self,
@@ -64,16 +74,18 @@ class Outward:
         node: NodeId | None,
         address: Address,
         queue_bytes_max: int,
-        found: Callable[[Outward, Proof], None],
+        found: Found,
+        lost: Callable[[Outward, Proof], None],
     ) -> None:
         self.node, self.address = node, address
         self.state = State.CLOSED
         self.proof: Proof | None = None
+        """As it came last, on whichever connection."""
         self.outbox = Outbox(queue_bytes_max)
         self.used_s = monotonic()
         self.asked: list[Future[Proof]] = []
         """Who waits for the neighbour's proof."""
-        self._station, self._found = station, found
+        self._station, self._found, self._lost = station, found, lost
         self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
         self._opened_s = 0.0
         self._dealer: Driven | None = None
@@ -177,9 +189,9 @@ class Outward:
         if self.address.key is not None and proof.key != self.address.key:
             raise PeerError("it has another key than its address says; correct the address")
         self.node = station.gate.admit(proof, self.address.key if station.keys else None, station.wall_s())
-        self.state, self.proof = State.OPEN, proof
+        former, self.proof, self.state = self.proof, proof, State.OPEN
         self._pause_s = PAUSE_S_MIN
-        self._found(self, proof)
+        self._found(self, proof, is_later=former is not None and proof.life > former.life)
         for future in self._waiting():
             future.set_result(proof)
         self._write()
@@ -187,9 +199,21 @@ class Outward:
     def _event(self, frames: Sequence[zmq.Frame]) -> None:
         event = parse_monitor_message([frame.bytes for frame in frames])
         text = _LOST.get(int(event["event"]))
-        if text is not None:
-            reason = "connection lost" if self.state is State.OPEN else "no connection"
-            self.fail(reason, text)
+        if text is None:
+            return
+        if self.state is not State.OPEN:
+            self.fail("no connection", text)
+            return
+        self.fail("connection lost", text)
+        assert self.proof is not None
+        self._lost(self, self.proof)
+
+    def dial_again(self) -> bool:
+        """Somebody listens where the connection was lost: whether the neighbour has proven by now who it is."""
+        if self.state is State.CLOSED and monotonic() - self._opened_s > STOOD_S:
+            self._retry_s = 0.0
+            self.open()
+        return self.state is State.OPEN
 
     def fail(self, reason: str, text: str) -> None:
         """Hang up, and pause."""

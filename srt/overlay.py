@@ -12,6 +12,7 @@ Transitions (see `membership` for what is believed of a node):
     ProbeFor                             Ping to the target
     a neighbour's digest has changed     LeavesAsk to it (only the nearest on each side: their leaf sets cover mine)
     LeavesTell                           takes in who fits; whom I hold for dead is asked
+    a process is gone, restarted         its own connections tell a node, not others: dead; a later life is met
     a member dies                        out of all tables; LeavesAsk to the ends of the leaf set, or to one of the row; whoever
                                          answers gets its place; the whole leaf set is probed at once
     each probe_us                        a turn: see `rounds`
@@ -39,6 +40,7 @@ from elf.srt.messages import (
     JoinTell,
     LeavesAsk,
     LeavesTell,
+    Life,
     Message,
     News,
     Ping,
@@ -219,6 +221,26 @@ class Overlay:
         if number:
             self._ask_others(number, members.probes[number], out)
         self._wake(lived + self._parameters.probe_us)
+        return out
+
+    def process_gone(self, node: NodeId, life: Life, now: int) -> list[Effect]:
+        """Rule: that process is dead for who has seen its host close its sockets and refuse others, and for nobody else: they see
+        it for themselves, or suspect it on my word, which it may refute."""
+        self._live(now)
+        out: list[Effect] = []
+        contact = self._members.members.get(node)
+        if contact is not None and contact.incarnation <= life:
+            if contact.incarnation < life:
+                contact = Contact(node, life, contact.address)
+            self._bury(contact, "dead", out, told="suspect")
+            self._rearm()
+        return out
+
+    def restarted(self, contact: Contact, now: int) -> list[Effect]:
+        """A later life of a neighbour has proven to me who it is."""
+        self._live(now)
+        out: list[Effect] = []
+        self._meet(contact, out)
         return out
 
     def left(self, now: int) -> list[Effect]:
@@ -459,10 +481,10 @@ class Overlay:
             or next((seed for seed in self._seeds if seed.id == node), None)
         )
 
-    def _bury(self, contact: Contact, status: str, out: list[Effect]) -> None:
-        """A member is gone: out of the tables, and look for others in its place."""
+    def _bury(self, contact: Contact, status: str, out: list[Effect], told: str = "") -> None:
+        """A member is gone: out of the tables, and look for others in its place. told: what others hear, if it is not that."""
         node = contact.id
-        if not self._members.bury(contact, status):
+        if not self._members.bury(contact, status, told or status):
             return
         self._rounds.seen.pop(node, None)
         was_leaf, row = self._near.drop(node)

@@ -11,7 +11,7 @@ they are, packets, and what a message may take before it is whole.
 from __future__ import annotations
 
 import asyncio
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import AbstractEventLoop, Task, TimerHandle
 from collections.abc import Callable
 from time import monotonic
 
@@ -23,9 +23,10 @@ from elf.srt.effects import Notice
 from elf.srt.entrance import Entrance
 from elf.srt.handshake import Gate, Keys, Proof, Trust
 from elf.srt.ids import NodeId, node_id, short
-from elf.srt.messages import Contact, Message
+from elf.srt.messages import Contact, Life, Message
 from elf.srt.outward import Outward, State
 from elf.srt.parameters import Parameters
+from elf.srt.process_gone import is_gone
 from elf.srt.station import HANDSHAKE_S, Counters, Station
 from elf.srt.whereabouts import address_for
 from elf.srt.wire import LogForm, encode_parts
@@ -44,6 +45,8 @@ class Transport:
 
     listen: "host:port", port 0 is any. advertise: "host:port" under which others reach it; "" is what is listened on.
     heed: takes what a neighbour shows when it refuses this node, a revocation for all that is known; it has to be checked.
+    refused: told which life of which neighbour is gone, by its host's word (`process_gone`). restarted: told who answers in a
+    later life where a connection was lost.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class Transport:
         log: LogForm | None = None,
         heed: Callable[[bytes], None] = lambda evidence: None,
         instance: int = 0,
+        refused: Callable[[NodeId, Life], None] = lambda node, life: None,
+        restarted: Callable[[Contact], None] = lambda contact: None,
     ) -> None:
         self._listen = parse_address(listen)
         if keys is None and not self._listen.is_loopback:
@@ -75,12 +80,13 @@ class Transport:
         self._station = Station(
             Gate(key, life, trust, instance), keys, key, deliver=deliver, notice=notice, log=log, heed=heed
         )
-        self._address_of = address_of
+        self._address_of, self._refused, self._restarted = address_of, refused, restarted
         self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
         self._congested_bytes = parameters.link_bytes_max // 2
         self._entrance = Entrance(self._station, self._queue_bytes_max)
         self._peers: dict[NodeId, Outward] = {}  # least lately used first, roughly
         self._strangers: dict[str, Outward] = {}  # asked by host:port, not known yet
+        self._looks: dict[NodeId, Task[bool]] = {}  # for those whose connection was lost
         self._due: dict[Outward, None] = {}  # have something to send at the end of this turn
         self._is_due = self._is_closed = False
         self._ticks = 0
@@ -188,6 +194,8 @@ class Transport:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+        for look in self._looks.values():
+            look.cancel()
         for outward in (*self._peers.values(), *self._strangers.values()):
             outward.close(linger_ms)
         self._entrance.close()
@@ -217,17 +225,19 @@ class Transport:
         return outward
 
     def _outward_to(self, node: NodeId | None, address: Address) -> Outward:
-        return Outward(self._station, node, address, self._queue_bytes_max, self._found)
+        return Outward(self._station, node, address, self._queue_bytes_max, self._found, self._lost)
 
     def _let_go(self) -> None:
         """Of the neighbour that was spoken to least lately."""
         node = min(self._peers, key=lambda node: self._peers[node].used_s)
         self._peers.pop(node).close()
 
-    def _found(self, outward: Outward, proof: Proof) -> None:
+    def _found(self, outward: Outward, proof: Proof, *, is_later: bool) -> None:
         """A neighbour has proven who it is."""
         assert outward.node is not None
         self._station.whereabouts.learn(outward.node, proof.life, proof.address)
+        if is_later:
+            self._restarted(Contact(outward.node, proof.life, str(outward.address), 0, proof.instance))
         endpoint = outward.address.endpoint
         if self._strangers.get(endpoint) is not outward:
             return
@@ -237,6 +247,24 @@ class Transport:
         if former is not None:
             former.close()
         self._peers[outward.node] = outward
+
+    def _lost(self, outward: Outward, proof: Proof) -> None:
+        """A connection to a neighbour that had proven who it is was lost. At most one look at each: `NEIGHBOURS_MAX` in all."""
+        node, life = outward.node, proof.life
+        assert node is not None
+        former = self._looks.get(node)
+        if former is not None:
+            former.cancel()
+        look = self._looks[node] = self._loop.create_task(
+            is_gone(outward.address, lambda: self._entrance.stands(node, life), outward.dial_again)
+        )
+        look.add_done_callback(lambda done: self._looked(node, life, done))
+
+    def _looked(self, node: NodeId, life: Life, done: Task[bool]) -> None:
+        if self._looks.get(node) is done:
+            del self._looks[node]
+        if not done.cancelled() and not self._is_closed and done.result():
+            self._refused(node, life)
 
     def _check_reach(self, address: Address) -> None:
         if self._station.keys is None and not address.is_loopback:

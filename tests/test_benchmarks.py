@@ -81,6 +81,13 @@ def test_a_line_of_a_real_agent_reaches_a_watching_command() -> None:
     assert " 0 lines;" not in told
 
 
+def test_a_masters_death_is_told_phase_by_phase() -> None:
+    told = run("recovery.py", "--smoke")
+    assert "not seen" not in told
+    assert "NOT RIGHT" not in told
+    assert "refused 0, suspect" in told
+
+
 @pytest.mark.skipif(None in (NGINX, shutil.which("wrk")), reason="nginx or wrk is not installed")
 def test_an_agent_beside_nginx_counts_every_answer() -> None:
     told = run("beside_nginx.py", "--smoke")

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 EDGES = {
     "srt": {
-        "transport", "entrance", "outward", "station", "sockets",  # messages over TCP
+        "transport", "entrance", "outward", "station", "sockets", "process_gone",  # messages over TCP
         "security", "security_files", "security_items", "security_pairs",  # keys: made, kept in files, dated
     },
     "jobmaster": {

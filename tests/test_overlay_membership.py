@@ -86,7 +86,32 @@ ROWS = [
     ([("dead", 3, 0), ("alive", 3, 1)], ["dead", "joined"], "alive"),
     ([("left", 3, 0), ("alive", 4, 0)], ["left", "joined"], "alive"),
     ([("nonsense", 9, 9)], [], "alive"),
+    # Its process is gone: that life, or one that nobody here has heard of yet; not one before.
+    ([("gone", 3, 0)], ["dead"], "gone"),
+    ([("gone", 4, 0)], ["dead"], "gone"),
+    ([("gone", 2, 0)], [], "alive"),
+    ([("gone", 3, 0), ("gone", 3, 0)], ["dead"], "gone"),
+    ([("suspect", 3, 0), ("gone", 3, 0)], ["suspect", "dead"], "gone"),
+    ([("gone", 3, 0), ("suspect", 3, 0)], ["dead"], "gone"),
+    ([("gone", 3, 0), ("dead", 3, 0)], ["dead"], "gone"),
+    ([("gone", 3, 0), ("alive", 3, 0)], ["dead"], "gone"),
+    ([("gone", 3, 0), ("alive", 3, 1)], ["dead", "joined"], "alive"),
+    ([("gone", 3, 0), ("alive", 4, 0)], ["dead", "joined"], "alive"),
+    ([("gone", 3, 0), ("back", 4, 0)], ["dead", "joined"], "alive"),
+    ([("gone", 4, 0), ("alive", 3, 5)], ["dead"], "gone"),
+    ([("alive", 4, 0), ("gone", 3, 0)], ["dead", "joined"], "alive"),
+    # A later life answers where the connection to the earlier one was lost.
+    ([("back", 4, 0)], ["dead", "joined"], "alive"),
+    ([("back", 3, 0)], [], "alive"),
+    ([("back", 4, 0), ("gone", 3, 0)], ["dead", "joined"], "alive"),
 ]
+
+
+def happens(node: Overlay, status: str, about: Contact) -> list[Effect]:
+    """A claim of B's, or what the connection to that node tells."""
+    if status == "gone":
+        return node.process_gone(about.id, about.incarnation, 0)
+    return node.restarted(about, 0) if status == "back" else claim(node, about, status)
 
 
 @pytest.mark.parametrize(("claims", "changes", "end"), ROWS)
@@ -96,7 +121,7 @@ def test_claims_are_weighed_by_version(
     node = overlay()
     for status, incarnation, refuted in claims:
         about = version(A, incarnation, refuted)
-        for to, ping in sent(claim(node, about, status), Ping):
+        for to, ping in sent(happens(node, status, about), Ping):
             if status == "alive" and to == A.id and isinstance(ping, Ping):
                 node.step(A.id, Pong(about, ping.number, A.id), 0)
         node.check()
@@ -181,6 +206,27 @@ def _about(effects: list[Effect], contact: Contact) -> list[tuple[NodeId, Messag
             or (isinstance(each.message, ProbeFor) and each.message.target.id == contact.id)
         )
     ]
+
+
+def test_others_hear_of_a_process_that_is_gone_as_a_suspicion_and_itself_as_of_its_death() -> None:
+    node = overlay()
+    node.process_gone(A.id, A.incarnation, 0)
+    (pong,) = [answer for _, answer in sent(claim(node, B, "alive"), Pong)]
+    assert isinstance(pong, Pong)
+    assert News(A, "suspect") in pong.news
+    # If it lives after all, its next word is answered with what is believed of it, and it refutes that.
+    (answer,) = [answer for _, answer in sent(node.step(A.id, Ping(A, 5), 0), Pong)]
+    assert isinstance(answer, Pong)
+    assert answer.news[0] == News(A, "dead")
+    node.step(A.id, Ping(version(A, 3, 1), 6), 0)
+    assert node.is_alive(A.id)
+
+
+def test_nobody_is_kept_for_a_stranger_whose_process_is_gone() -> None:
+    node = overlay(A)
+    assert node.process_gone(B.id, B.incarnation, 0) == []
+    assert node.take_changes() == []
+    node.check()
 
 
 def test_who_is_reached_through_others_is_not_suspected() -> None:
@@ -350,7 +396,7 @@ def test_the_dead_are_remembered_up_to_a_bound_and_for_a_while() -> None:
     crowd = [Contact(node_id(number.to_bytes(2)), 1) for number in range(3 * GRAVES_MAX)]
     for contact in crowd:
         members.admit(contact)
-        assert members.bury(contact, "dead")
+        assert members.bury(contact, "dead", "dead")
         members.check()
     assert list(members.graves) == [contact.id for contact in crowd[-GRAVES_MAX:]]
     assert members.next_grave() == crowd[-GRAVES_MAX]

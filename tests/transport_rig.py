@@ -60,6 +60,9 @@ class End:
         self.id, self.key, self.life, self.keys = node_id(key), key, life, keys
         self.got: list[tuple[NodeId, Message]] = []
         self.notices: list[Notice] = []
+        self.gone: list[tuple[NodeId, int]] = []
+        """Lives of neighbours whose process is gone."""
+        self.restarted: list[Contact] = []
         self.trust = trust
         self.transport = Transport(
             self.id,
@@ -72,6 +75,8 @@ class End:
             address_of=rig.addresses.get,
             deliver=lambda source, message: self.got.append((source, message)),
             notice=self.notices.append,
+            refused=lambda node, life: self.gone.append((node, life)),
+            restarted=self.restarted.append,
         )
         self.transport.start()
         self.contact = Contact(self.id, life, self.transport.address)

@@ -154,6 +154,8 @@ class Host:
             log=LOG,
             heed=self._heed,
             instance=self.instance,
+            refused=self._refused,
+            restarted=self._restarted,
         )
         self.transport.start()
         opened.callback(self.transport.close)
@@ -392,6 +394,16 @@ class Host:
             return
         if item.kind == "revoked" and self._is_started and not self._is_over:
             self.submit(item)
+
+    def _refused(self, node: NodeId, life: int) -> None:
+        """The process of a neighbour is gone: its host says so."""
+        if self._is_started and not self._is_over:
+            self.perform(self.node.process_gone(node, life, self.clock_us()))
+
+    def _restarted(self, contact: Contact) -> None:
+        """A neighbour answers in a later life."""
+        if self._is_started and not self._is_over:
+            self.perform(self.node.restarted(contact, self.clock_us()))
 
     def _is_out(self, text: str) -> None:
         """Nobody talks to this agent any more, for good: whoever looks after the host sees at once that it has ended, and why."""
