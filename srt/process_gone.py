@@ -26,9 +26,10 @@ from elf.srt.addresses import Address
 
 CONNECT_S = 1.0
 """An answer takes a round trip; without one for so long there is none."""
-AGAIN_S = 0.01
-"""Doubled with each time."""
-PATIENCE_S = 0.5
+AGAIN_S_MIN, AGAIN_S_MAX = 0.01, 0.08
+"""Doubled each time."""
+PATIENCE_S = 2.0
+"""On a busy host a process that ends takes a while to close all its sockets."""
 
 
 async def is_refused(address: Address) -> bool | None:
@@ -53,13 +54,14 @@ async def is_refused(address: Address) -> bool | None:
 async def is_gone(address: Address, stands: Callable[[], bool], dial: Callable[[], bool]) -> bool:
     """Whether nobody listens there, and nothing `stands` that the process had opened to here. `dial` connects again, unless that
     is under way, and tells whether somebody has proven who it is: then this is over."""
-    wait_s = AGAIN_S
-    while wait_s < PATIENCE_S:
+    wait_s, waited_s = AGAIN_S_MIN, 0.0
+    while waited_s < PATIENCE_S:
         refused = await is_refused(address)
         if refused is None or (not refused and dial()):
             return False
         if refused and not stands():
             return True
         await asyncio.sleep(wait_s)
-        wait_s *= 2
+        waited_s += wait_s
+        wait_s = min(2 * wait_s, AGAIN_S_MAX)
     return False
