@@ -70,13 +70,18 @@ class Fragment:
 
 class Budget:
     """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: where the spill file goes (default TMPDIR).
-    `resident`: tells the bytes of memory that the process has now; what it had at the beginning is not counted.
+    `resident`: tells the bytes of memory that the process has now; what it had at the beginning (`bare_bytes`, or when this is
+    made) is not counted.
 
     The attribute `cap_bytes` is what holders may use: the cap less the allocator's share.
     """
 
     def __init__(
-        self, cap_bytes: int, spill_dir: Path | None = None, resident: Callable[[], int] | None = None
+        self,
+        cap_bytes: int,
+        spill_dir: Path | None = None,
+        resident: Callable[[], int] | None = None,
+        bare_bytes: int | None = None,
     ) -> None:
         self.cap_bytes, self.spill_dir = cap_bytes - cap_bytes // ALLOCATOR_SHARE, spill_dir
         self._charged = 0
@@ -89,7 +94,7 @@ class Budget:
         self._settling = False
         self._freed = 0
         self._resident = resident
-        self._bare = resident() if resident is not None else 0
+        self._bare = bare_bytes if bare_bytes is not None else resident() if resident is not None else 0
         self._lost = 0
         self.spilled_total = 0
 
@@ -101,6 +106,10 @@ class Budget:
     @property
     def _held(self) -> int:
         return self._charged + sum(self._reserved.values())
+
+    def by_owner(self) -> dict[str, int]:
+        """Bytes of memory held by trees and fragments ("panes"), and by each other holder."""
+        return {"panes": self._charged} | self._reserved
 
     @property
     def spilled(self) -> int:

@@ -269,6 +269,11 @@ class Offering:
         return not (self._sent or self._waiting)
 
     @property
+    def held_bytes(self) -> int:
+        """Of what is offered, or waits to be. O(what waits)."""
+        return self._sent_bytes + sum(entry.nbytes for entry in self._waiting)
+
+    @property
     def deadline(self) -> int | None:
         """When it is over, also where all was answered before: nobody has raised a ballot over the winner's for so long."""
         return self._until

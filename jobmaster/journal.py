@@ -102,6 +102,11 @@ class Journal:
         """All records that are in the file. O(its size)."""
         return whole_frames(memoryview(self.path.read_bytes()[: self._durable]), self.path)[0]
 
+    @property
+    def pending_bytes(self) -> int:
+        """Of records that were appended since the last `sync`."""
+        return sum(map(len, self._pending))
+
     def append(self, record: bytes) -> None:
         """Take a record; it counts once `sync` returns. O(1)."""
         self._pending.append(record)

@@ -104,6 +104,13 @@ class _Sink(msgspec.Struct):
         self.waiting[key] = waiting
         self.nbytes += waiting.nbytes
 
+    @property
+    def held_bytes(self) -> int:
+        """With the large window that is kept besides, and its parts."""
+        large = self.waiting[self.large].put if self.large is not None else None
+        sent = self.sending.parcel.held_bytes if self.sending is not None else 0
+        return self.nbytes + sent + (put_bytes(large) if large is not None else 0)
+
     def drop(self, key: WindowKey) -> None:
         found = self.waiting.pop(key, None)
         self.nbytes -= found.nbytes if found is not None else 0
@@ -165,6 +172,11 @@ class Outbox:
         all that is final."""
         before = {sink: known for sink, known in self._sinks.items() if sink not in fresh}
         self._sinks = {sink: before.get(sink) or _Sink(is_late=True) for sink in sinks}
+
+    @property
+    def nbytes(self) -> int:
+        """Of the rows that wait for sinks."""
+        return sum(sink.held_bytes for sink in self._sinks.values())
 
     @property
     def wants_open(self) -> bool:

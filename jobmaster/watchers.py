@@ -157,6 +157,14 @@ class Watchers:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def nbytes(self) -> int:
+        """Of large windows that are on their way."""
+        each = (watcher.sending for watchers in self._watchers.values() for watcher in watchers.values())
+        return sum(
+            sending.parcel.nbytes + sending.parcel.held_bytes for sending in each if sending is not None
+        )
+
     def watch(self, message: Watch, now: int) -> tuple[bool, list[Effect]]:
         """Somebody watches; whether it is new here: then open windows should be told soon."""
         to, number = message.watcher, message.number

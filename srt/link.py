@@ -203,6 +203,11 @@ class Link:
         return max(0, self._credit - self._kept_bytes)
 
     @property
+    def held_bytes(self) -> int:
+        """Of messages that are sent and not acknowledged, that wait for the window, or came out of order."""
+        return self._kept_bytes + self.queued_bytes + self._held_bytes
+
+    @property
     def silent_since(self) -> int | None:
         """Since when something is out and nothing has been acknowledged; None while nothing is out."""
         return self._waiting_since

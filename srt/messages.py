@@ -482,7 +482,8 @@ class StatusAsk(Message, frozen=True, array_like=True, gc=False):
 
 
 class StatusTell(Message, frozen=True, array_like=True, gc=False):
-    """clock_us: when it was answered. masters … workers: jobs with that role. problems: what is wrong, a line each."""
+    """clock_us: when it was answered. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
+    journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each."""
 
     number: Count
     clock_us: Micros
@@ -490,6 +491,8 @@ class StatusTell(Message, frozen=True, array_like=True, gc=False):
     up_s: Count = 0
     memory_bytes: Count = 0
     memory_max: Count = 0
+    memory_bare: Count = 0
+    memory: Annotated[dict[Word, Count], Meta(max_length=100)] = {}
     lag_bytes: Count = 0
     masters: Count = 0
     replicas: Count = 0

@@ -191,9 +191,14 @@ class Reducer:
         return taken
 
     @property
+    def held_bytes(self) -> int:
+        """Of bundles that are not committed, and of the one that is being made."""
+        return self.kept_bytes + self._open.nbytes
+
+    @property
     def has_room(self) -> bool:
         """False: the own worker should not cut now; the next cut will cover more."""
-        return self.kept_bytes + self._open.nbytes <= self._p.kept_bytes_max
+        return self.held_bytes <= self._p.kept_bytes_max
 
     def kept(self, id: BundleId) -> Bundle | None:
         """A bundle that waits for its Commit."""

@@ -44,6 +44,15 @@ def bundle_bytes(bundle: Bundle) -> int:
     return total
 
 
+def entry_bytes(entry: Any) -> int:
+    """An entry of a log in memory."""
+    if not hasattr(entry, "contributions"):
+        return ENTRY_BYTES
+    rows: int = sum(part.nbytes for part in entry.parts.values())
+    places = CONTRIBUTION_BYTES * len(entry.contributions) + ID_BYTES * len(entry.lagging)
+    return ENTRY_BYTES + places + rows
+
+
 def _told(contributions: Sized, lagging: Sized, parts: Mapping[str, Part]) -> int:
     """A section and frames of rows, which compress to a sixth."""
     total = _SECTION_BYTES + 3 * len(contributions) // 2 + 6 * len(lagging)

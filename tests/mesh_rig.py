@@ -215,10 +215,19 @@ class Agent:
 
     def memory_bytes(self) -> int:
         """Resident."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) * 1024
-        return 0
+        return _of_process(self, "VmRSS:")
+
+
+def peak_bytes(agent: Agent) -> int:
+    """What it had resident at most, in this life."""
+    return _of_process(agent, "VmHWM:")
+
+
+def _of_process(agent: Agent, name: str) -> int:
+    for line in Path(f"/proc/{agent.pid}/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def line(at_s: float, status: int, size: int) -> str:

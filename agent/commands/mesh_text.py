@@ -17,6 +17,8 @@ from elf.sinks.result import ColumnInfo
 
 SQL_SHOWN = 60
 ID_SHOWN = 12
+SHOWN_BYTES = 100 << 10
+"""Who holds less is not named."""
 
 
 def is_table(output: str | None) -> bool:
@@ -56,11 +58,12 @@ def _clipped(sql: str) -> str:
 
 def status_table(status: Status) -> str:
     """Members, then what is wrong."""
-    columns = ["agent", "id", "state", "address", "roles", "version", "lag", "clock", "memory", "up"]
+    columns = ["agent", "id", "state", "address", "roles", "version", "lag", "clock", "memory", "bare", "up"]
     rows = [_member_row(member, member.id == status.me) for member in status.members]
     lines = [_table(columns, rows)]
     if status.not_asked:
         lines.append(f"{status.not_asked:,} more members, which were not asked")
+    lines += [_memory_line(member) for member in status.members if member.id == status.me and member.memory]
     lines += [f"problem: {escape(problem)}" for problem in status.problems]
     return "\n".join(lines)
 
@@ -79,8 +82,18 @@ def _member_row(member: Member, is_me: bool) -> tuple[Any, ...]:
         "-"
         if member.memory_bytes is None
         else f"{units.size_text(member.memory_bytes)} of {units.size_text(member.memory_max or 0)}",
+        "-" if member.memory_bare is None else units.size_text(member.memory_bare),
         "-" if member.up_s is None else roughly(member.up_s),
     )
+
+
+def _memory_line(member: Member) -> str:
+    """Who holds an agent's memory, the most first."""
+    owners = sorted((member.memory or {}).items(), key=lambda owner: (-owner[1], owner[0]))
+    held = ", ".join(
+        f"{escape(name)} {units.size_text(size)}" for name, size in owners if size >= SHOWN_BYTES
+    )
+    return f"memory of {escape(member.name)}: {held or 'next to nothing'}"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

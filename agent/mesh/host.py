@@ -30,6 +30,7 @@ from elf.agent.mesh.control import SOCKET, ControlServer
 from elf.agent.mesh.cuts import MeshSource
 from elf.agent.mesh.desk import Desk
 from elf.agent.mesh.identity import claim, own_key
+from elf.agent.mesh.memory import LOOK_S, Memory
 from elf.agent.mesh.metrics import MetricsServer, health, metrics
 from elf.agent.mesh.seeds import Seeds
 from elf.agent.mesh.seen_columns import SeenColumns
@@ -92,6 +93,7 @@ class Host:
         self.node: MeshNode
         self.transport: Transport
         self.store: Store
+        self.memory: Memory
         self.budget: Budget
         self.seeds: Seeds
         self._loop: asyncio.AbstractEventLoop
@@ -116,6 +118,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         folder = self.config.agent.state_dir
         state_dir.make(folder)
+        self.memory = Memory(self.config.agent.memory_max)
         self.store, records = Store.open(folder, self.notices)
         self._loop.set_exception_handler(self._failed)
         with ExitStack() as opened:
@@ -124,6 +127,8 @@ class Host:
             me = self._listen(life, opened)
             self._open_sources(me.id, opened)
             await self._begin(me, records)
+            del records
+            self._look_at_memory()
             await self._serve(stop)
         if self._failure is not None:
             raise self._failure
@@ -202,7 +207,8 @@ class Host:
         self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
     def _open_sources(self, me: NodeId, opened: ExitStack) -> None:
-        self.budget = Budget(self.config.agent.memory_max, self.config.agent.state_dir, resident_bytes)
+        agent = self.config.agent
+        self.budget = Budget(agent.memory_max, agent.state_dir, resident_bytes, self.memory.bare)
         opened.callback(self.budget.close)
         for section in self.config.sources:
             self.sources[section.name] = MeshSource(
@@ -310,8 +316,10 @@ class Host:
             tell,
             version=__version__,
             up_s=max(0, int(time.time() - self.started_s)),
-            memory_bytes=self.budget.used,
+            memory_bytes=self.memory.grown,
             memory_max=self.config.agent.memory_max,
+            memory_bare=self.memory.bare,
+            memory=self.memory.by_owner(self, self.budget),
             lag_bytes=sum(sum(source.lag_bytes().values()) for source in self.sources.values()),
             problems=tuple(problem[:500] for problem in self._problems()),
         )
@@ -325,6 +333,11 @@ class Host:
         if self.sinks is not None and self.sinks.is_refused:
             found.append("the lake of a sink takes nothing; make room, or mend it")
         return found
+
+    def _look_at_memory(self) -> None:
+        if not self._is_over:
+            self.memory.look(self, self.budget)
+            self._loop.call_later(LOOK_S, self._look_at_memory)
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform what follows."""

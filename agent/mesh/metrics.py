@@ -46,6 +46,9 @@ class Host(Protocol):
     def budget(self) -> Any: ...
 
     @property
+    def memory(self) -> Any: ...
+
+    @property
     def store(self) -> Any: ...
 
     @property
@@ -278,8 +281,13 @@ def _jobs(host: Host) -> Iterator[Family]:
 
 
 def _memory(host: Host) -> Iterator[Family]:
-    yield "elf_memory_bytes", "gauge", "Held beyond the bare process.", [({}, host.budget.used)]
-    yield "elf_memory_max_bytes", "gauge", "The cap on that.", [({}, host.config.agent.memory_max)]
+    memory = host.memory
+    yield "elf_memory_bytes", "gauge", "Of the process, beyond the bare one.", [({}, memory.grown)]
+    yield "elf_memory_max_bytes", "gauge", "The cap on that.", [({}, memory.memory_max)]
+    yield "elf_memory_bare_bytes", "gauge", "Of the process before it read its journal.", [({}, memory.bare)]
+    owners = sorted(memory.by_owner(host, host.budget).items())
+    samples: list[Sample] = [({"owner": owner}, nbytes) for owner, nbytes in owners]
+    yield "elf_memory_owner_bytes", "gauge", "What is beyond the bare process, by owner.", samples
 
 
 def _network(host: Host) -> Iterator[Family]:

@@ -89,6 +89,11 @@ class SinkHost:
         """Windows taken since the start."""
         host.node.sink = self.take
 
+    @property
+    def queued_bytes(self) -> int:
+        """Of windows that wait for the lakes."""
+        return self._queued_bytes
+
     def take(self, source: NodeId, message: Message) -> None:
         """A word of a master. What is repeated while the first is on its way is dropped."""
         if isinstance(message, Put):

@@ -84,6 +84,8 @@ def _member(
         round_trip_us=round_trip,
         memory_bytes=tell.memory_bytes,
         memory_max=tell.memory_max,
+        memory_bare=tell.memory_bare,
+        memory=tell.memory,
         up_s=float(tell.up_s),
     )
 

@@ -79,6 +79,11 @@ class Store:
         return bool(self._refusal)
 
     @property
+    def queued_bytes(self) -> int:
+        """Of records that are encoded and not durable, roughly."""
+        return self._journal.pending_bytes
+
+    @property
     def size(self) -> int:
         """Bytes of the journal."""
         return self._journal.size

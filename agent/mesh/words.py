@@ -173,7 +173,8 @@ class Tree(Answer, frozen=True, tag=True):
 class Member(msgspec.Struct, frozen=True):
     """An agent. state: "alive"; "suspect": it does not answer, and may still be a member; "dead": it does not answer, and is none
     as far as this agent knows; "left". Figures are None where it did not answer. skew_us: its clock less the asking agent's,
-    give or take half of round_trip_us. roles: role -> number of jobs."""
+    give or take half of round_trip_us. roles: role -> number of jobs. memory_bytes: of the process, beyond the memory_bare
+    that it had before it read its journal; memory: owner -> bytes of these."""
 
     name: str
     id: str
@@ -188,6 +189,8 @@ class Member(msgspec.Struct, frozen=True):
     round_trip_us: int | None = None
     memory_bytes: int | None = None
     memory_max: int | None = None
+    memory_bare: int | None = None
+    memory: dict[str, int] | None = None
     up_s: float | None = None
 
 
