@@ -491,14 +491,14 @@ class StatusTell(Message, frozen=True, array_like=True, gc=False):
     up_s: Count = 0
     memory_bytes: Count = 0
     memory_max: Count = 0
-    memory_bare: Count = 0
-    memory: Annotated[dict[Word, Count], Meta(max_length=100)] = {}
     lag_bytes: Count = 0
     masters: Count = 0
     replicas: Count = 0
     reducers: Count = 0
     workers: Count = 0
     problems: tuple[Annotated[str, Meta(max_length=500)], ...] = ()
+    memory_bare: Count = 0
+    memory: dict[Word, Count] = {}
 
 
 # Links.

@@ -12,6 +12,7 @@ import pytest
 
 from elf.agent.feed import Totals
 from elf.agent.mesh import metrics as p
+from elf.agent.mesh.memory import Memory
 from elf.agent.mesh.metrics import MetricsServer, exposition, health, metrics
 from elf.agent.simulator.world import World
 from elf.cbt.budget import Budget
@@ -44,16 +45,20 @@ def host() -> Any:
         totals=Totals(lines=10, parsed=10),
         counters=SimpleNamespace(front_bytes=1, again_bytes=2, gaps=0, beyond=1),
     )
+    budget = Budget(64 << 20)
+    budget.reserve("source access", 3_000)
+    budget.charge(500)
+    memory = Memory(64 << 20, iter([1_000_000, 6_000_000, 6_000_000]).__next__)
     return SimpleNamespace(
         node=node,
+        memory=memory,
         transport=SimpleNamespace(counters=counters, queued_bytes={nodes[1].id: 5}),
         sources={"access": source},
-        config=SimpleNamespace(agent=SimpleNamespace(memory_max=64 << 20)),
-        budget=Budget(64 << 20),
-        store=SimpleNamespace(writes=3, syncs=2, is_refused=False),
+        budget=budget,
+        store=SimpleNamespace(writes=3, syncs=2, is_refused=False, queued_bytes=40),
         told=SimpleNamespace(counts={"link": 4}),
         notary=SimpleNamespace(refused={"forged": 3}),
-        sinks=SimpleNamespace(stored=8, is_refused=False),
+        sinks=SimpleNamespace(stored=8, is_refused=False, queued_bytes=70),
         started_s=1.5,
         name_of=lambda peer: peer.hex()[:4],
     )
@@ -90,6 +95,14 @@ def test_figures(host: Any) -> None:
     assert found['elf_job_epoch{job="hits"}'] >= 1
     assert found['elf_job_late_lines_total{job="hits"}'] == 0
     assert found["elf_memory_max_bytes"] == 64 << 20
+    assert found["elf_memory_bare_bytes"] == 1_000_000
+    assert found["elf_memory_bytes"] == 5_000_000
+    owners = {name: size for name, size in found.items() if name.startswith("elf_memory_owner_bytes")}
+    assert sum(owners.values()) == 5_000_000
+    known = {"panes": 500, "source access": 3_000, "journal": 40, "windows": 70}
+    for owner, size in known.items():
+        assert owners[f'elf_memory_owner_bytes{{owner="{owner}"}}'] == size
+    assert owners['elf_memory_owner_bytes{owner="links"}'] >= 5
     assert found['elf_messages_total{direction="in"}'] == 7
     assert found['elf_messages_refused_total{reason="id"}'] == 2
     assert found['elf_items_refused_total{reason="forged"}'] == 3
