@@ -76,6 +76,10 @@ class ReadingPlaces:
         for slot, (_, end, flags) in spans.items():
             closed = bool(flags & CLOSED)
             self.at[slot] = Position(end, closed)
+            if slot in self.closing or slot in self.lost:  # it was closed, and goes on
+                self.closing.discard(slot)
+                self.lost.pop(slot, None)
+                self.untold.discard(slot)
             if closed:
                 self.closing.add(slot)
             if closed and flags & GAP:
@@ -107,7 +111,11 @@ class ReadingPlaces:
 
     def ends_committed(self, spans: Mapping[Slot, Span]) -> None:
         """Files that these spans closed are over."""
-        self.closing -= {slot for slot, span in spans.items() if span[2] & CLOSED}
+        self.closing -= {
+            slot
+            for slot, (_, end, flags) in spans.items()
+            if flags & CLOSED and slot in self.closing and self.at[slot].offset == end
+        }
         self.untold &= self.closing
 
     def name_ends_again(self) -> None:
@@ -166,9 +174,9 @@ class ReadingPlaces:
         return position is None or not (position.closed or position.offset >= end)
 
     def is_past(self, slot: Slot, told: Position) -> bool:
-        """Whether that is past what was read here."""
+        """Whether that is past what was read here. Closed at its place or before it, the file goes on."""
         at = self.at.get(slot)
-        return at is not None and not at.closed and (told.offset > at.offset or told.closed)
+        return at is not None and not at.closed and told.offset > at.offset
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(files)."""

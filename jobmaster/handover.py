@@ -50,6 +50,7 @@ import msgspec
 
 from elf.jobmaster.entries import Accept
 from elf.jobmaster.positions import Positions
+from elf.srt.bundles import joined_span
 from elf.srt.effects import Effect, Notice
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import GAP, Bundle, BundleId, Commit, Resend, Slot, Span, Split
@@ -228,7 +229,7 @@ class _Group:
         self._nbytes += run.nbytes
         for slot, span in run.entry.contributions.items():
             first = self._spans.get(slot)
-            self._spans[slot] = span if first is None else (first[0], span[1], first[2] | span[2])
+            self._spans[slot] = span if first is None else joined_span(first, span)
 
     def as_run(self) -> Run:
         if len(self._runs) == 1:

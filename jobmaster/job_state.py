@@ -49,7 +49,7 @@ from elf.jobmaster.plan import Plan
 from elf.jobmaster.positions import Positions, PositionsState
 from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import CLOSED, GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule, Slot
+from elf.srt.messages import CLOSED, GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule, Slot, Span
 from elf.srt.sizes import CONTRIBUTION_BYTES
 
 FRAME_ROWS = 1 << 16
@@ -232,16 +232,17 @@ class JobState:
             self.front_us = low
         for slot, span in entry.contributions.items():
             if span[2] & GAP:
-                self._note_lost(slot, span[2], lagging.get(slot[0], low))
+                self._note_lost(slot, span, lagging.get(slot[0], low))
         for worker, _, lane in entry.contributions if entry.promises else ():
             mark, known = lagging.get(worker, low), marks.get(worker)
             if not lane and (known is None or mark > known) and mark < NO_WATERMARK:
                 marks[worker] = mark
 
-    def _note_lost(self, slot: Slot, flags: int, mark: Micros) -> None:
+    def _note_lost(self, slot: Slot, span: Span, mark: Micros) -> None:
         """Between what its worker had promised and promises now. That a closed file's end is lost is said to each master, and
         known to a log that has its end."""
-        if flags & CLOSED and slot in self.positions.closed:
+        _, end, flags = span
+        if flags & CLOSED and slot in self.positions.closed and end <= self.positions.closed[slot][0]:
             return
         worker, _, lane = slot
         if lane:

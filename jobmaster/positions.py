@@ -4,9 +4,13 @@
 committed. Both follow the same entries by the same code, so they cannot disagree.
 
     file of a worker:   unknown --FIRST, or from 0--> open at an offset --CLOSED--> closed (a tombstone, until retention passes)
+                        closed at its offset --more from there on--> open, or closed further on
     file in a lane:     waits (ends) --FIRST, or from 0--> open at an offset --end reached--> done
 
-Invariants (`check`): an offset only grows; a closed file is never open; a lane's offset is at most its end; at most one lane is
+A file is closed by whoever reads for its worker then: perhaps by a process that never had it. So its end is only as far as
+anybody had brought it, and a span that starts there goes on.
+
+Invariants (`check`): an offset only grows; a closed file is not open; a lane's offset is at most its end; at most one lane is
 there, that of a line in the schedule.
 """
 
@@ -157,12 +161,22 @@ class Positions:
         start, end, flags = span
         tomb = self.closed.get(slot)
         if tomb is not None:
-            if end > tomb[0]:
-                return Place.BAD
-            return Place.IDLE if start == tomb[0] and flags & CLOSED else Place.BEHIND
+            return self._at_end(start, end, tomb[0])
         if not slot[1]:
             return Place.IDLE
         return Place.FITS if self.may_open(start, flags) else Place.AHEAD
+
+    def _at_end(self, start: int, end: int, length: int) -> Place:
+        """Of a closed file."""
+        if self.may_reopen(start, length):
+            return Place.FITS if end > start else Place.IDLE
+        if start > length:
+            return Place.AHEAD
+        return Place.BAD if end > length else Place.BEHIND
+
+    def may_reopen(self, start: int, length: int) -> bool:
+        """Rule 10*: a closed file goes on where it was closed, and nowhere else."""
+        return start == length
 
     def may_open(self, start: int, flags: int) -> bool:
         """Rule 4: only a span with nothing of the job before it opens a file that is not known."""
@@ -226,8 +240,8 @@ class Positions:
         for version, part in entry.parts.items():
             if len(part.rows[1]):
                 self.newest_us = max(self.newest_us, self._newest_us(version, part, entry))
-        for slot, (start, end, flags) in entry.contributions.items():
-            if flags or slot[2] or not start:
+        for slot, (_, end, flags) in entry.contributions.items():
+            if flags or slot[2] or slot not in at:
                 self._move(slot, end, flags, entry.watermark)
             else:
                 at[slot] = end
@@ -242,9 +256,13 @@ class Positions:
         return max((mark + AHEAD_US_MAX for mark in told if mark < NO_WATERMARK), default=BEFORE_ALL)
 
     def _move(self, slot: Slot, end: int, flags: int, watermark: Micros) -> None:
-        if slot in self.closed or (slot[2] and self._lane_end(slot) is None):
+        if slot[2] and self._lane_end(slot) is None:
             return
-        if slot not in self.at:
+        if slot in self.closed:
+            if end <= self.closed[slot][0]:
+                return
+            del self.closed[slot]
+        elif slot not in self.at:
             self._files.setdefault(slot[0], []).append(slot)
         self.at[slot] = end
         if slot[2]:

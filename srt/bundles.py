@@ -129,7 +129,7 @@ class OpenBundle:
             return mine
         for slot, span in theirs.items():
             first = mine.get(slot)
-            mine[slot] = span if first is None else (first[0], span[1], first[2] | span[2])
+            mine[slot] = span if first is None else joined_span(first, span)
         return mine
 
     def _fold(self) -> None:
@@ -157,6 +157,11 @@ class OpenBundle:
     def check(self) -> None:
         """Raise AssertionError unless spans are made of the feeders'."""
         check_union(self._contributions, self.feeders)
+
+
+def joined_span(first: Span, then: Span) -> Span:
+    """Of two spans of a file that meet. Whether it is closed is what the later one says."""
+    return first[0], then[1], first[2] & ~CLOSED | then[2]
 
 
 def of_other_schedule(bundle: Bundle, split: Split) -> bool:

@@ -175,6 +175,25 @@ def test_rule_2_closed_files_are_named_until_that_is_committed() -> None:
     assert bench.read.positions == {F: Position(60, True), G: Position(20)}
 
 
+def test_rule_10_a_file_that_was_closed_goes_on() -> None:
+    bench, first = following()
+    closing = bench.flush({F: (50, 60, CLOSED), G: (0, 0, FIRST)})
+    more = bench.flush({F: (60, 70, 0), G: (0, 0, 0)})
+    assert more.contributions[F] == (60, 70, 0)
+    ended = bench.flush({F: (70, 80, CLOSED), G: (0, 0, 0)})
+    bench.step(Commit(JOB, (1, b""), (first.id, closing.id, more.id)))
+    assert bench.flush({G: (0, 5, 0)}).contributions[F] == (80, 80, CLOSED)
+    bench.step(Commit(JOB, (1, b""), (ended.id,)))
+    assert F not in bench.flush({G: (5, 6, 0)}).contributions
+
+
+def test_rule_10_a_file_of_which_lines_were_lost_and_found_again_has_no_gap() -> None:
+    bench, _ = following()
+    bench.flush({F: (50, 50, CLOSED | GAP), G: (0, 0, FIRST)})
+    assert bench.flush({F: (50, 60, CLOSED), G: (0, 0, 0)}).contributions[F] == (50, 60, CLOSED)
+    assert bench.flush({G: (0, 5, 0)}).contributions[F] == (60, 60, CLOSED)
+
+
 def test_rule_2_closed_files_are_named_again_under_a_new_ballot() -> None:
     bench, first = following()
     closing = bench.flush({F: (50, 60, CLOSED), G: (0, 5, FIRST)})

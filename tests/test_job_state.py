@@ -29,6 +29,7 @@ from elf.jobmaster.entries import (
 )
 from elf.jobmaster.job_state import JobState
 from elf.jobmaster.lanes import LINE_OPS, group_ops
+from elf.jobmaster.positions import Place
 from elf.jobmaster.schedule import Shape, in_force, lane_from, next_number, with_line, without_past
 from elf.jobmaster.window_rule import Coverage, Roster
 from elf.srt.ids import job_id
@@ -254,6 +255,34 @@ def test_retirement_takes_panes_tombstones_finals_versions_and_who_left() -> Non
     assert list(state.positions.roster) == [A]
     assert [each.number for each in state.schedule] == [2]
     assert state.watermarks == {A: T0 + SIZE}
+
+
+def test_rule_10_a_closed_file_goes_on_where_it_was_closed() -> None:
+    state = add(new_state(), Add((A,), T0))
+    add(state, accept(state, {file(A): (0, 30, FIRST | CLOSED)}, [], T0))
+    places = state.positions.place
+    assert places(file(A), (30, 40, 0)) is Place.FITS
+    assert places(file(A), (30, 40, CLOSED)) is Place.FITS
+    assert places(file(A), (30, 30, 0)) is Place.IDLE
+    assert places(file(A), (30, 30, CLOSED)) is Place.IDLE
+    assert places(file(A), (20, 30, CLOSED)) is Place.BEHIND
+    assert places(file(A), (20, 40, 0)) is Place.BAD
+    assert places(file(A), (31, 40, 0)) is Place.AHEAD
+    add(state, accept(state, {file(A): (30, 30, 0)}, [], T0))
+    assert state.positions.position(file(A)) == Position(30, closed=True)
+    add(state, accept(state, {file(A): (30, 40, 0)}, [], T0))
+    assert state.positions.position(file(A)) == Position(40)
+    add(state, accept(state, {file(A): (40, 50, CLOSED)}, [], T0))
+    add(state, accept(state, {file(A): (50, 60, CLOSED)}, [], T0))
+    assert state.positions.position(file(A)) == Position(60, closed=True)
+    assert state.positions.files_of(A) == ((file(A), Position(60, closed=True)),)
+
+
+def test_lines_lost_behind_an_end_that_is_known_are_a_gap_too() -> None:
+    state = add(new_state(), Add((A,), T0))
+    add(state, accept(state, {file(A): (0, 30, FIRST | CLOSED), file(A, 2): (0, 0, FIRST)}, [], T0 + SECOND))
+    add(state, accept(state, {file(A): (30, 40, CLOSED | GAP), file(A, 2): (0, 0, 0)}, [], T0 + SIZE))
+    assert state.gaps == {A: (T0 + SECOND, T0 + SIZE)}
 
 
 def test_a_closed_file_is_known_while_a_pane_with_lines_of_it_is_retained() -> None:

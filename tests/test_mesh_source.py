@@ -126,7 +126,7 @@ def test_a_file_that_lost_its_end_goes_on_as_another_part(server: Server, log: L
     check_exact(job, server.files)
 
 
-def test_lines_after_the_end_was_told_are_another_part(server: Server, log: Log) -> None:
+def test_rule_10_lines_after_the_end_was_told_are_of_the_same_file(server: Server, log: Log) -> None:
     server.rejects = 0.0
     jobs = [Job(log, ONE, name=name) for name in (b"a", b"b")]
     server.write(30)
@@ -143,8 +143,54 @@ def test_lines_after_the_end_was_told_are_another_part(server: Server, log: Log)
     for job in jobs:
         job.settle()
         assert not job.gaps
-        assert len(job.committed) == 3
+        assert len(job.committed) == 2
         check_exact(job, server.files)
+
+
+@pytest.mark.parametrize("more", [0, 40])
+def test_rule_10_a_log_that_has_closed_a_file_begins_no_other_part(
+    server: Server, log: Log, more: int
+) -> None:
+    """One log has closed it where a process that had no logs stood; another log is further."""
+    server.rejects = 0.0
+    early, late = Job(log, ONE, name=b"a"), Job(log, ONE, name=b"b")
+    server.write(150)
+    server.finish_line()
+    for job in (early, late):
+        job.settle()
+    server.write(60)
+    server.finish_line()
+    late.settle()
+    (slot,) = early.committed
+    early.committed[slot] = early.at[slot] = Position(early.committed[slot].offset, closed=True)
+    server.write(more)
+    server.finish_line()
+    log.restart()
+    for job in (early, late):
+        job.settle()
+        assert not job.gaps
+        assert list(job.committed) == [slot]
+        check_exact(job, server.files)
+
+
+def test_a_file_that_a_log_has_closed_behind_its_end_was_cut_short(server: Server, log: Log) -> None:
+    server.rejects = 0.0
+    job = Job(log, ONE)
+    server.write(50)
+    server.finish_line()
+    job.settle()
+    (slot,) = job.committed
+    size = job.committed[slot].offset
+    job.committed[slot] = job.at[slot] = Position(size + 5_000, closed=True)
+    log.restart(wipe=True)
+    job.settle()
+    (part,) = job.committed.keys() - {slot}
+    assert job.gaps == [part]
+    server.write(200)
+    server.finish_line()
+    job.settle()
+    assert job.committed[part] == Position(server.log.stat().st_size)
+    check_exact(job, server.files)
 
 
 def test_rows_begin_where_event_time_reached_what_is_asked_for(server: Server, tmp_path: Path) -> None:

@@ -247,23 +247,16 @@ class MeshSource:
         """Stand in that file, if it is not yet."""
         if not note.fingerprint:
             return
-        place = reading.places.get(note.generation)
-        if place is None:
-            reading.meet(note, self._files.front_of(note), self._files.is_done(note))
-            return
+        front = self._files.front_of(note)
+        if note.generation not in reading.places:
+            reading.meet(note, front, self._files.is_done(note))
+        place = reading.places[note.generation]
         if not place.over or reading.lane:
             return
-        front = self._files.front_of(note)
-        if (
-            self._files.on_disk(note) is not None
-            and front is not None
-            and front > place.offset
-            and place.end_of_part is None
-        ):
-            self._files.notes.go_on(note, place.offset)  # it was closed, and has grown
-            self._files.is_dirty = True
         if place.end_of_part is not None:
             reading.go_on(place, note)
+        elif front is not None and front > place.offset and self._files.on_disk(note) is not None:
+            reading.reopen(place)
 
     def _settle(self) -> None:
         for reading in self._readings.values():
@@ -330,6 +323,8 @@ class MeshSource:
         if block.end == block.start:
             self._front.pop(generation, None)
             return block
+        if note.begin < 0:
+            note.begin, self._files.is_dirty = block.start, True
         self._line_s = self._files.now_s
         state = self._front.get(generation)
         if state is None:
@@ -487,6 +482,8 @@ class MeshSource:
             end = place.end_of_part
 
     def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
+        if at_end and not reading.lane:
+            self._look_behind(reading)
         waits = [place for place in reading.standing() if not self._settled(reading, place, at_end)]
         is_missing = self._tell_missing(reading)
         caught_up = at_end and not waits and not is_missing
@@ -540,11 +537,22 @@ class MeshSource:
                 f"{place.offset}, and it has {front}: it was cut short, or another agent reports lines in this agent's name, "
                 "whose keys are then to be revoked (`elf keys revoke`); reading goes on at its end"
             )
-        reading.close(place, GAP)
+        was_over = place.over
+        if not was_over:
+            reading.close(place, GAP)
         if not (reading.lane or is_done or front in place.note.bases):
-            self._files.notes.go_on(place.note, front)
+            self._files.notes.cut_short(place.note, front)
             self._files.is_dirty = True
-            reading.go_on(place, place.note)
+            reading.go_on(place, place.note, GAP if was_over else 0)
+
+    def _look_behind(self, reading: Reading) -> None:
+        """A log may have closed a live file behind its end: then that was cut short."""
+        for place in reading.places.values():
+            if not place.over or self._files.is_done(place.note):
+                continue
+            front, file = self._files.front_of(place.note), self._files.on_disk(place.note)
+            if front is not None and place.offset > front and file is not None and not file.denied:
+                self._shrank(reading, place, False, front)
 
     def _is_given_up(self, identity: int) -> bool:
         """Whether a file that cannot be found has been looked for long enough: a copy or an archive of it may be in the making,

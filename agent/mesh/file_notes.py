@@ -2,7 +2,8 @@
 
 An identity must be the same after a restart, and after the agent has lost its own disk, so it comes from the file: a hash of its
 first line. Of files that begin alike the second and further ones are counted. It is never given to another file, so a file that
-was closed and grows all the same goes on under another one, made of the place where it was closed.
+is found shorter than it was read goes on under another one, made of the place where it ended then. Nothing else begins another
+part: where a log says that a file is over, and the file goes on, so does its offset in that log.
 
 `low(P)` is where the running maximum of event time first reached P. Marks say it thinly: the place given lies before it, by as
 much as was read between two marks.
@@ -41,7 +42,7 @@ Time = Annotated[int, Meta(ge=-(1 << 62), lt=1 << 62)]
 
 class FileNote(msgspec.Struct, array_like=True):
     """generation: what the `Source` calls it. fingerprint: of its first line; 0 until there is one. ordinal: how many other files
-    have begun like that. bases: where it begins, and where it went on after it had been closed. highest_us: of the event times
+    have begun like that. bases: where it begins, and where it went on after it was cut short. highest_us: of the event times
     read; marks: (offset, highest before it). length: once that is known. lost: it went before its end was read.
     over_us: nothing in it is past this (a file that was not read, because it was last written before what was asked for).
     begin: what is before it was there when the agent was first started, and does not count (-1: all of the first part)."""
@@ -176,8 +177,8 @@ class Notes:
             del self._begun[next(iter(self._begun))]
         self._index(note)
 
-    def go_on(self, note: FileNote, base: int) -> None:
-        """It was closed at `base`, and has grown."""
+    def cut_short(self, note: FileNote, base: int) -> None:
+        """The file ends at `base`, and was read further: what it will hold there is another part."""
         note.bases.append(base)
         self._index(note)
 

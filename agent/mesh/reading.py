@@ -63,7 +63,9 @@ class Reading:
         for part, base in enumerate(note.bases):
             slot = (self._worker, note.identity(part), self.lane)
             given = self.given.get(slot)
-            if (self.lane and slot not in self.ends) or (given is not None and given.closed):
+            if self.lane and slot not in self.ends:
+                continue
+            if given is not None and given.closed and (self.lane or not self._has_more(note, part, given)):
                 continue
             stop = self.ends.get(slot)
             if given is not None:
@@ -83,6 +85,11 @@ class Reading:
         place.offset = told.offset if told is not None else AFTER_ALL if front is None else front
         place.over = True
         self.places[note.generation] = place
+
+    @staticmethod
+    def _has_more(note: FileNote, part: int, given: Position) -> bool:
+        """Whether a part that was closed is known to go on behind that place; of the last one `MeshSource` looks."""
+        return part + 1 < len(note.bases) and given.offset < note.bases[part + 1]
 
     def _low(self, note: FileNote, front: int | None, part: int) -> int | None:
         """Where what is asked for begins in that part; None if it is not in it."""
@@ -118,13 +125,18 @@ class Reading:
         self.spans[place.slot] = start, end, before | flags | CLOSED
         place.over = True
 
-    def go_on(self, place: Place, note: FileNote) -> None:
+    def reopen(self, place: Place) -> None:
+        """Rule 10*: a file goes on where it was closed; in a log that does not know it, it begins there."""
+        place.over = place.is_broken = False
+        self.spans[place.slot] = place.offset, place.offset, 0 if place.slot in self.given else FIRST
+
+    def go_on(self, place: Place, note: FileNote, flags: int = 0) -> None:
         """In the next part of a file."""
         place.part += 1
         place.over = place.is_broken = False
         place.offset = note.bases[place.part]
         place.slot = (self._worker, note.identity(place.part), self.lane)
-        self.spans[place.slot] = place.offset, place.offset, FIRST
+        self.spans[place.slot] = place.offset, place.offset, FIRST | flags
 
     def take_spans(self) -> dict[Slot, Span]:
         """Of the cut. The next one begins where they end."""

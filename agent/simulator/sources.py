@@ -21,7 +21,7 @@ from elf.agent.simulator.rows import RowMaker
 from elf.srt.effects import Read
 from elf.srt.events import Cut
 from elf.srt.ids import NodeId
-from elf.srt.messages import CLOSED, FIRST, GAP, Line, Schedule, Slot, Span
+from elf.srt.messages import CLOSED, FIRST, GAP, Line, Position, Schedule, Slot, Span
 from elf.srt.partial import Part
 
 LINE_BYTES = 100
@@ -91,6 +91,7 @@ class VirtualSource:
     ) -> None:
         self.worker = worker
         self._noted: set[int] = set()
+        self._missed_us: dict[Slot, int] = {}
         rng = np.random.default_rng(
             int.from_bytes(blake2b(worker + seed.to_bytes(8), digest_size=8).digest())
         )
@@ -177,11 +178,11 @@ class VirtualSource:
             if read.lane and slot not in read.ends:
                 continue
             at = read.positions.get(slot)
-            if at is not None and at.closed:
+            if at is not None and at.closed and (read.lane or not self.goes_on(file, at, now_us)):
                 continue
             first = file.low(read.since_us) if at is None else at.offset // LINE_BYTES
-            if is_gone:
-                before = int(file.highest_us[first - 1]) if first else 0
+            if is_gone or (at is not None and not read.lane and first > file.lines_at(now_us)):
+                before = int(file.highest_us[first - 1]) if 0 < first <= len(file.highest_us) else 0
                 if not self._tell_gone(file, slot, first, read, now_us, spans, gaps):
                     held_us = before if held_us is None else min(held_us, before)
                 watermark = max(watermark, before)
@@ -204,6 +205,7 @@ class VirtualSource:
                 taken.append((file.event_us[first:stop], file.key[first:stop], file.bytes[first:stop]))
             if not left:
                 break
+        held_us = 0 if self._tell_missing(read, now_us, spans, gaps) else held_us
         if held_us is not None:
             caught_up, watermark = False, min(watermark, held_us)
         if caught_up and quiet and not read.lane:
@@ -233,6 +235,10 @@ class VirtualSource:
         One that was read to its end has lost nothing, once nobody appends to it."""
         at = read.positions.get(slot)
         end = file.lines_at(now_us) if not read.lane else read.ends[slot] // LINE_BYTES
+        if at is not None and first > end and not read.lane:  # it is shorter than that
+            gaps.append(slot)
+            spans[slot] = at.offset, at.offset, CLOSED | GAP
+            return True
         is_over = read.lane or file.given_up_us == file.gone_us
         is_over = is_over or (file.closed_us is not None and file.closed_us <= now_us)
         is_whole = first >= end and is_over
@@ -248,6 +254,30 @@ class VirtualSource:
             gaps.append(slot)
         spans[slot] = offset, offset, flags | CLOSED | (0 if is_whole else GAP)
         return True
+
+    def goes_on(self, file: VirtualFile, at: Position, now_us: int) -> bool:
+        """Rule 10*: whether a file that a log has closed has more. It is the same file then."""
+        is_there = file.gone_us is None or now_us < file.gone_us
+        return is_there and file.lines_at(now_us) * LINE_BYTES > at.offset
+
+    def _tell_missing(self, read: Read, now_us: int, spans: dict[Slot, Span], gaps: list[Slot]) -> bool:
+        """Files that another host has, or had: looked for, then given up. Whether there are any that are looked for."""
+        own = {file.identity for file in self.files}
+        wanted = dict.fromkeys(read.ends, 0)
+        wanted |= {slot: at.offset for slot, at in read.positions.items() if slot[1] and not at.closed}
+        is_missing = False
+        for slot, offset in wanted.items():
+            told = read.positions.get(slot)
+            if slot[1] in own or (told is not None and told.closed):
+                continue
+            if now_us - self._missed_us.setdefault(slot, now_us) < GIVE_UP_US:
+                is_missing = True
+                if told is not None:
+                    spans[slot] = offset, offset, 0
+                continue
+            gaps.append(slot)
+            spans[slot] = offset, offset, CLOSED | GAP | (0 if told is not None else FIRST)
+        return is_missing
 
     def is_noted(self, file: VirtualFile) -> bool:
         """Whether the agent's disk says that there is, or was, such a file."""
