@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check wheel soak bench bench-smoke kernels clean
+.PHONY: demo test lint check wheel soak torture bench bench-smoke kernels clean
 
 demo: $(VENV)/.ready
 	$(BIN)/elf demo
@@ -30,6 +30,14 @@ wheel: $(VENV)/.ready
 SECONDS ?= 600
 soak: $(VENV)/.ready
 	$(BIN)/python -m elf.agent.simulator.soak $(SECONDS) soak-failures
+
+# Agents beside real web servers, each on a host of its own, under faults for SECONDS of each of SEEDS, as root; LOAD busy loops
+# beside them. A seed that has a result in torture-out is not run again. docs/torture.md
+SEED ?= 1
+SEEDS ?= $(SEED)
+LOAD ?= 0
+torture: $(VENV)/.ready
+	$(BIN)/python -m tests.torture --seconds $(SECONDS) --seeds "$(SEEDS)" --load $(LOAD)
 
 # Each against its peers in the same run; an hour, on two cores that do nothing else. Writes the report.
 bench: $(VENV)/.ready

@@ -1,0 +1,93 @@
+"""`python -m tests.torture`: runs of one seed after another, each in namespaces of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.torture import hosts, rotation, run, servers
+from tests.torture.options import Options
+
+INSIDE = "TORTURE_INSIDE"
+
+
+def refusal() -> str:
+    """Why nothing can be tortured on this machine; "" if it can."""
+    if os.geteuid() != 0:
+        return "torture needs root: it makes hosts"
+    program = servers.missing() or rotation.missing()
+    return f"{program} is not installed" if program else hosts.refusal()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=900.0, help="of faults, for each seed")
+    parser.add_argument(
+        "--seeds", default="1", help="one or more, with spaces; one with a good result is not run again"
+    )
+    parser.add_argument("--out", type=Path, default=Path("torture-out"))
+    parser.add_argument("--agents", type=int, default=5)
+    parser.add_argument("--rate", type=float, default=40.0, help="requests a second at each server")
+    parser.add_argument("--gap", type=float, default=6.0, help="seconds between faults, in the mean")
+    parser.add_argument("--load", type=int, default=0, help="busy loops beside it")
+    parser.add_argument("--faults", default="", help="only these kinds, with spaces")
+    parser.add_argument("--without", default="", help="not these kinds")
+    parser.add_argument("--allow", default="", help="kinds of findings that do not make a run bad")
+    parser.add_argument("--quick", action="store_true", help="timings for a short run")
+    parser.add_argument("--keep", action="store_true", help="keep states and logs of a good run too")
+    parser.add_argument("--again", action="store_true", help="run seeds that have a result, too")
+    return parser.parse_args()
+
+
+def options(asked: argparse.Namespace, seed: int) -> Options:
+    return Options(
+        seconds=asked.seconds,
+        seed=seed,
+        out=asked.out.absolute(),
+        agents=asked.agents,
+        rate=asked.rate,
+        gap_s=asked.gap,
+        load=asked.load,
+        is_quick=asked.quick,
+        keeps=asked.keep,
+        faults=tuple(asked.faults.split()),
+        without=tuple(asked.without.split()),
+        allowed=tuple(asked.allow.split()),
+    )
+
+
+def inside(asked: argparse.Namespace) -> int:
+    """In the namespaces: the run of one seed."""
+    each = run.Run(options(asked, int(asked.seeds)))
+    verdict = each.go(lambda text: print(f"» {text}", flush=True))
+    print(run.told(each.result(), verdict), flush=True)
+    print(f"» {each.options.folder}/page.html", flush=True)
+    return 1 if verdict.wrong else 0
+
+
+def outside(asked: argparse.Namespace) -> int:
+    """Each seed in namespaces of its own. Results that are there already are told again."""
+    reason = refusal()
+    if reason:
+        print(f"torture: {reason}", file=sys.stderr)
+        return 2
+    code = 0
+    for seed in map(int, asked.seeds.split()):
+        done = None if asked.again else run.finished(asked.out / str(seed))
+        if done is not None:
+            print(run.told(done))
+            code |= not done["is_good"]
+            continue
+        command = [sys.executable, "-m", "tests.torture", *sys.argv[1:], "--seeds", str(seed)]
+        code |= subprocess.run(
+            hosts.enclosed(command), env=os.environ | {INSIDE: "1"}, check=False
+        ).returncode
+    return code
+
+
+if __name__ == "__main__":
+    asked = arguments()
+    sys.exit(inside(asked) if os.environ.get(INSIDE) else outside(asked))

@@ -1,0 +1,39 @@
+"""What ELF said of a window: one revision, with its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.torture.oracle import Count, Group
+
+Revision = tuple[int, str, int]
+
+
+@dataclass
+class Publication:
+    """`where` says who heard it. is_all: `rows` are all of the window, not only those that changed. at_s: when it was heard, if
+    that is known."""
+
+    where: str
+    job: str
+    start_s: int
+    status: str
+    revision: Revision
+    reporting: int
+    expected: int
+    lines_read: int
+    lines_rejected: int
+    lines_late: int
+    is_all: bool
+    at_s: float | None = None
+    rows: dict[Group, Count] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it says that it holds every line of its window that was logged in time."""
+        return self.status in {"final", "revised"} and self.reporting == self.expected
+
+    def __str__(self) -> str:
+        epoch, node, n = self.revision
+        said = f"{self.status} {self.reporting}/{self.expected} at revision {epoch}.{node[:6]}.{n}"
+        return f"{self.job} {self.start_s} {said} ({self.where})"

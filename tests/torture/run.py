@@ -1,0 +1,286 @@
+"""One run: a mesh begins, faults befall it by their schedule, it gets well, and all that was said is held against the oracle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.torture import faults, page
+from tests.torture.agents import RefusedError
+from tests.torture.jobs import JOBS
+from tests.torture.lakes import Lake
+from tests.torture.options import Options
+from tests.torture.oracle import Oracle
+from tests.torture.schedule import EVERYWHERE, Fault, Schedule
+from tests.torture.verdict import WRONG, Excuse, Judge, Verdict, is_well, newest
+from tests.torture.watchers import Watcher
+from tests.torture.words import judge_words
+from tests.torture.world import CLOCKED, World
+
+STEP_S = 0.1
+ASK_AGAIN_S = 2.0
+FAULT_S_MAX = 240.0
+AHEAD_S = 30.0
+"""After a clock was ahead, what it had promised is believed for a while."""
+
+
+class Run:
+    """One run, in its folder."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.verdict = Verdict(allowed=options.allowed)
+        self._threads: list[threading.Thread] = []
+        self._excuses: list[Excuse] = []
+        self._settled_s = 0.0
+
+    def go(self, say: Callable[[str], None] = print) -> Verdict:
+        """All of it. Whatever fails is a finding."""
+        self._say = say
+        folder = self.options.folder
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.world = world = World(self.options, folder)
+        self.schedule = Schedule(
+            self.options,
+            world.names,
+            world.guests,
+            [world.names[number] for number in CLOCKED if number < len(world.names)],
+        )
+        try:
+            self._torture()
+        except Exception as error:
+            traceback.print_exc()
+            self.verdict.add("run", f"{type(error).__name__}: {error}")
+        finally:
+            world.close()
+        self._judge()
+        self._write()
+        return self.verdict
+
+    def _torture(self) -> None:
+        world = self.world
+        world.begin()
+        self._say(
+            f"seed {self.options.seed}: {len(world.names)} agents at work, {len(self.schedule.faults)} faults to come"
+        )
+        with self._watched(), _busy(self.options.load):
+            world.welcome()
+            self._befall()
+            world.dismiss()
+            self._say("no more visitors; waiting until all is well")
+            self._settle()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            self._watchers = []
+            for number, name in enumerate(self.world.names[:3]):
+                for job in (JOBS[0], JOBS[(number % 2) + 1]):
+                    watcher = Watcher(
+                        job, name, self.world.agents[name].socket, self.options.folder / "watchers"
+                    )
+                    self._watchers.append(watcher)
+                    stack.callback(watcher.close)
+            yield
+
+    # Faults.
+
+    def _befall(self) -> None:
+        """By the schedule: each fault in a thread of its own, so that they overlap."""
+        began = time.monotonic()
+        due: list[tuple[float, Callable[[], None]]] = [
+            *((fault.at_s, self._starter(fault)) for fault in self.schedule.faults),
+            *((at_s, self._rotator(host)) for at_s, host in self.schedule.rotations),
+        ]
+        due.sort(key=lambda each: each[0])
+        while (now := time.monotonic() - began) < self.options.seconds:
+            while due and due[0][0] <= now:
+                due.pop(0)[1]()
+            self.world.revive()
+            time.sleep(STEP_S)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Faults that are at work end now."""
+        self.world.is_over.set()
+        for thread in self._threads:
+            thread.join(FAULT_S_MAX)
+            if thread.is_alive():
+                raise OSError(f"{thread.name} does not end")
+        self.world.is_over.clear()
+
+    def _starter(self, fault: Fault) -> Callable[[], None]:
+        return lambda: self._thread(f"{fault}", lambda: self._one(fault))
+
+    def _rotator(self, host: str) -> Callable[[], None]:
+        def rotate() -> None:
+            if self.world.servers[host].log.exists():
+                self.world.rotate(host)
+                self.world.recorder.event("rotate", host, self.world.rotations[host].mode.name)
+
+        return lambda: self._thread(f"rotate {host}", rotate)
+
+    def _thread(self, name: str, what: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                what()
+            except (OSError, RefusedError, subprocess.SubprocessError) as error:
+                self.world.recorder.event("trouble", "", f"{name}: {error}")
+                self._say(f"trouble: {name}: {error}")
+
+        thread = threading.Thread(target=run, name=name)
+        self._threads.append(thread)
+        thread.start()
+
+    def _one(self, fault: Fault) -> None:
+        event = self.world.recorder.event(fault.kind, fault.host, str(fault))
+        if fault.kind in EVERYWHERE:
+            faults.befall(self.world, fault)
+        else:
+            with self.world.agents[fault.host].lock:
+                event["at"] = time.time()
+                faults.befall(self.world, fault)
+        event["until"] = time.time()
+        if fault.kind == "clock" and float(fault.variant) > 0:
+            ahead_s = float(fault.variant) + AHEAD_S
+            self._excuses.append(Excuse(event["at"] - AHEAD_S, event["until"] + ahead_s))
+
+    # Getting well.
+
+    def _settle(self) -> None:
+        """Until both lakes hold every window, whole."""
+        began = time.monotonic()
+        self.oracle = Oracle(self.world.logs())
+        judge = Judge(self.oracle, Verdict())
+        lakes = [Lake(name, folder) for name, folder in self.world.lakes.items()]
+        while not self._is_well(judge, lakes):
+            self.world.revive()
+            if time.monotonic() - began > self.options.settle_s_max:
+                self.verdict.add(
+                    "unsettled", f"not well {self.options.settle_s_max:.0f} s after the last fault"
+                )
+                break
+            time.sleep(ASK_AGAIN_S)
+        self._settled_s = time.monotonic() - began
+        time.sleep(ASK_AGAIN_S)
+
+    @staticmethod
+    def _is_well(judge: Judge, lakes: list[Lake]) -> bool:
+        return all(
+            is_well(lake.latest(job), judge.truth(job, as_panes=True), job)
+            for lake in lakes
+            for job in JOBS
+            if lake.name in job.sinks
+        )
+
+    # The verdict.
+
+    def _judge(self) -> None:
+        if not hasattr(self, "oracle"):
+            return
+        judge = Judge(self.oracle, self.verdict, self._excuses)
+        for job in JOBS:
+            sessions = [
+                heard for watcher in self._watchers if watcher.job == job for heard in watcher.sessions()
+            ]
+            for heard in sessions:
+                judge.session(heard, job)
+            judge.last_words(newest(sessions), job, "watchers")
+            for name in job.sinks:
+                lake = Lake(name, self.world.lakes[name])
+                for said in lake.read(job):
+                    judge.publication(said, job, as_pane=True)
+                judge.last_words(lake.latest(job), job, f"lake {name}", as_panes=True)
+        for end in self.world.ends:
+            self.verdict.add("ended", f"{end.name} with {end.code}: {end.said.strip().splitlines()[-1:]}")
+        judge_words(self.world, self.schedule.faults, self.verdict)
+
+    def result(self) -> dict[str, Any]:
+        """What the run came to, as it is written."""
+        kinds: dict[str, int] = {}
+        for event in self.world.recorder.events:
+            kinds[event["event"]] = kinds.get(event["event"], 0) + 1
+        return {
+            "seed": self.options.seed,
+            "is_good": not self.verdict.wrong,
+            "seconds": self.options.seconds,
+            "load": self.options.load,
+            "lines": len(self.oracle.most) if hasattr(self, "oracle") else 0,
+            "lost_by_copytruncate": self.oracle.lost if hasattr(self, "oracle") else {},
+            "settled_s": round(self._settled_s, 1),
+            "compared": dict(self.verdict.counts),
+            "findings": self.verdict.by_kind(),
+            "faults": kinds,
+            "options": self.options.as_json(),
+        }
+
+    def _write(self) -> None:
+        folder = self.options.folder
+        (folder / "findings.jsonl").write_text(
+            "".join(json.dumps(asdict(each)) + "\n" for each in self.verdict.findings)
+        )
+        (folder / "page.html").write_text(page.page(self.result(), self.world.recorder, self.verdict))
+        if self.verdict.wrong or self.options.keeps:
+            self._keep()
+        (folder / "result.json").write_text(json.dumps(self.result(), indent=1) + "\n")
+
+    def _keep(self) -> None:
+        """Disks are gone with the run's namespace: what was on them is copied to where it stays."""
+        for name in self.world.agents:
+            for disk in ("disk", "lake"):
+                if (self.options.folder / name / disk).exists():
+                    shutil.copytree(
+                        self.options.folder / name / disk,
+                        self.options.folder / name / f"{disk}-kept",
+                        ignore=lambda _, names: [each for each in names if each.endswith(".sock")],
+                        dirs_exist_ok=True,
+                    )
+
+
+@contextmanager
+def _busy(count: int) -> Iterator[None]:
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """The result of a run that was done before."""
+    path = folder / "result.json"
+    if not path.exists():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
+
+
+def told(result: dict[str, Any], verdict: Verdict | None = None) -> str:
+    """A run's result for people."""
+    compared = result["compared"]
+    head = (
+        f"seed {result['seed']}: {'good' if result['is_good'] else 'WRONG'}: {result['lines']:,} lines, "
+        f"{compared.get('publications', 0):,} publications and {compared.get('windows', 0):,} windows compared, "
+        f"{sum(result['faults'].values())} events, well {result['settled_s']} s after the last fault"
+    )
+    kinds = [f"  {count} {kind}: {WRONG.get(kind, 'noted')}" for kind, count in result["findings"].items()]
+    seen: dict[str, int] = {}
+    examples = []
+    for finding in verdict.findings if verdict else []:
+        seen[finding.kind] = seen.get(finding.kind, 0) + 1
+        if seen[finding.kind] <= 3:
+            examples.append(f"    {finding.kind}: {finding.text[:600]}")
+    return "\n".join([head, *kinds, *examples])

@@ -1,0 +1,210 @@
+"""Every window and every publication, held against the oracle."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.torture.jobs import Job
+from tests.torture.oracle import Bounds, Count, Group, Oracle, top
+from tests.torture.publications import Publication
+
+DIFFERENCES_MAX = 6
+EMPTY = Bounds()
+WRONG = {
+    "exceeds": "holds more lines than there are",
+    "claims": "says it is whole, and lacks lines",
+    "wrong": "the last word on a window is not its count",
+    "lacks": "says it is not whole, though every line is on a disk",
+    "missing": "a window that nobody was told of",
+    "again": "final a second time for one reader",
+    "order": "a revision that does not grow",
+    "ended": "an agent ended by itself",
+    "explained": "a loss was told of that did not happen",
+    "unsettled": "not well in time after the last fault",
+    "memory": "more resident memory than the cap allows",
+    "run": "the run itself failed",
+}
+"""Kinds of findings; a run with none of them is good."""
+NOTED = {"modest": "says it is not whole, and holds every line"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`start_s` is the window's, 0 if it is about none."""
+
+    kind: str
+    text: str
+    start_s: int = 0
+
+
+@dataclass
+class Verdict:
+    """findings: what is wrong or worth a note. counts: of what was compared. allowed: kinds that are no more than a note."""
+
+    findings: list[Finding] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    allowed: tuple[str, ...] = ()
+
+    def add(self, kind: str, text: str, start_s: int = 0) -> None:
+        self.findings.append(Finding(kind, text, start_s))
+
+    @property
+    def wrong(self) -> list[Finding]:
+        return [each for each in self.findings if each.kind in WRONG and each.kind not in self.allowed]
+
+    def by_kind(self) -> dict[str, int]:
+        return dict(Counter(each.kind for each in self.findings))
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """Windows that touch this time (seconds) may be called whole too early: a clock that is ahead promises too much."""
+
+    from_s: float
+    until_s: float
+
+    def holds(self, start_s: int, size_s: int) -> bool:
+        return start_s < self.until_s and start_s + size_s > self.from_s
+
+
+def differences(said: Mapping[Group, Count], bounds: Bounds, job: Job) -> list[str]:
+    """Where all of a window's rows are not what the oracle counts."""
+    if not bounds.is_exact:
+        return _outside(said, bounds, job)
+    true = top(bounds.most, job.limit)
+    return [
+        f"{group}: said {_of(said, group)}, true {_of(true, group)}"
+        for group in sorted({*said, *true}, key=str)
+        if said.get(group) != true.get(group)
+    ]
+
+
+def _outside(said: Mapping[Group, Count], bounds: Bounds, job: Job) -> list[str]:
+    wrong = exceeding(said, bounds)
+    if not job.limit:
+        wrong += [
+            f"{group}: said {_of(said, group)}, true at least {least}"
+            for group, least in bounds.least.items()
+            if said.get(group, Count()).hits < least.hits
+        ]
+    return wrong
+
+
+def exceeding(said: Mapping[Group, Count], bounds: Bounds) -> list[str]:
+    """Rows that hold more than was ever logged."""
+    return [
+        f"{group}: said {count}, true {_of(bounds.most, group)}"
+        for group, count in said.items()
+        if count.hits > bounds.most.get(group, Count()).hits
+        or count.bytes > bounds.most.get(group, Count()).bytes
+    ]
+
+
+def _of(groups: Mapping[Group, Count], group: Group) -> str:
+    count = groups.get(group)
+    return f"{count.hits} hits, {count.bytes} B" if count else "nothing"
+
+
+def _short(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - DIFFERENCES_MAX} more" if len(texts) > DIFFERENCES_MAX else ""
+    return "; ".join(texts[:DIFFERENCES_MAX]) + more
+
+
+class Judge:
+    """Holds what was said against what is true, and writes it down in `verdict`."""
+
+    def __init__(self, oracle: Oracle, verdict: Verdict, excuses: Sequence[Excuse] = ()) -> None:
+        self._oracle, self.verdict, self._excuses = oracle, verdict, excuses
+        self._truth: dict[tuple[str, bool], dict[int, Bounds]] = {}
+
+    def truth(self, job: Job, *, as_panes: bool = False) -> dict[int, Bounds]:
+        key = job.name, as_panes
+        if key not in self._truth:
+            self._truth[key] = self._oracle.windows(job, as_panes=as_panes)
+        return self._truth[key]
+
+    def publication(self, said: Publication, job: Job, *, as_pane: bool = False) -> None:
+        """One word on a window, at any time: never too much, and whole only if it is."""
+        self.verdict.counts["publications"] += 1
+        bounds = self.truth(job, as_panes=as_pane).get(said.start_s, EMPTY)
+        more = exceeding(said.rows, bounds)
+        if said.lines_read > bounds.lines_most and not said.lines_rejected:
+            more.append(f"{said.lines_read} lines read of {bounds.lines_most}")
+        if more:
+            self.verdict.add("exceeds", f"{said}: {_short(more)}", said.start_s)
+        elif said.is_all and said.is_whole and not said.lines_late and not self._is_excused(said, job):
+            wrong = differences(said.rows, bounds, _unlimited(job) if as_pane else job)
+            if wrong:
+                self.verdict.add("claims", f"{said}: {_short(wrong)}", said.start_s)
+
+    def _is_excused(self, said: Publication, job: Job) -> bool:
+        return any(each.holds(said.start_s, job.size_s) for each in self._excuses)
+
+    def session(self, heard: Iterable[Publication], job: Job) -> None:
+        """What one reader heard, in its order."""
+        finals: Counter[int] = Counter()
+        last: dict[int, Publication] = {}
+        for said in heard:
+            self.publication(said, job)
+            before = last.get(said.start_s)
+            if before is not None and said.revision <= before.revision:
+                self.verdict.add("order", f"{said} after {before}", said.start_s)
+            last[said.start_s] = said
+            finals[said.start_s] += said.status == "final"
+            if said.status == "final" and finals[said.start_s] > 1:
+                self.verdict.add("again", f"{said} after {before}", said.start_s)
+
+    def last_words(
+        self, latest: Mapping[int, Publication], job: Job, where: str, *, as_panes: bool = False
+    ) -> None:
+        """The last revision of each window. as_panes: of a lake, which must hold all there are, before any LIMIT."""
+        for start_s, bounds in sorted(self.truth(job, as_panes=as_panes).items()):
+            self.verdict.counts["windows"] += 1
+            said = latest.get(start_s)
+            if said is None:
+                if as_panes and bounds.least:
+                    self.verdict.add(
+                        "missing",
+                        f"{where}: {job.name} {start_s} of {sum(c.hits for c in bounds.most.values())} lines",
+                        start_s,
+                    )
+                continue
+            self._last_word(said, bounds, _unlimited(job) if as_panes else job)
+
+    def _last_word(self, said: Publication, bounds: Bounds, job: Job) -> None:
+        wrong = differences(said.rows, bounds, job) if said.is_all else []
+        if wrong:
+            self.verdict.add("wrong" if said.is_whole else "lacks", f"{said}: {_short(wrong)}", said.start_s)
+        elif not said.is_whole and bounds.is_exact:
+            self.verdict.add("modest", str(said), said.start_s)
+
+
+def _unlimited(job: Job) -> Job:
+    return Job(**{**job.__dict__, "limit": 0})
+
+
+def is_well(latest: Mapping[int, Publication], truth: Mapping[int, Bounds], job: Job) -> bool:
+    """Whether a lake holds all panes as they are, each whole as far as it can be."""
+    return all(
+        (said := latest.get(start_s)) is not None
+        and (said.is_whole or not bounds.is_exact)
+        and not differences(said.rows, bounds, _unlimited(job))
+        for start_s, bounds in truth.items()
+        if bounds.least
+    )
+
+
+def newest(sessions: Iterable[Iterable[Publication]]) -> dict[int, Publication]:
+    """By window: the highest revision of a window's full rows that any reader heard."""
+    latest: dict[int, Publication] = {}
+    revisions: dict[int, list[Publication]] = defaultdict(list)
+    for session in sessions:
+        for said in session:
+            revisions[said.start_s].append(said)
+    for start_s, heard in revisions.items():
+        full = [each for each in heard if each.is_all]
+        if full:
+            latest[start_s] = max(full, key=lambda each: each.revision)
+    return latest

@@ -1,0 +1,41 @@
+"""What agents said in their logs: how much, of what kinds, and whether an explanation that they gave is true."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.torture.schedule import Fault
+from tests.torture.verdict import Verdict
+from tests.torture.world import World
+
+TRACEBACK = "Traceback (most recent call last)"
+NAMESAKE = "another agent reports"
+LOSS = re.compile(r"lines of \d+ files? (?:is|are) lost|it was cut short")
+NUMBERS = re.compile(r"[0-9a-f]{6,}|\d+")
+
+
+def judge_words(world: World, faults: Sequence[Fault], verdict: Verdict) -> None:
+    """Explanations that were given for nothing. Whoever has had a twin may speak of it."""
+    twins = {fault.host for fault in faults if fault.kind == "twin"}
+    for name, agent in world.agents.items():
+        if not agent.said.exists():
+            continue
+        lines = agent.said.read_text(errors="replace").splitlines()
+        verdict.counts["words"] += len(lines)
+        is_lossy = world.rotations[name].mode.is_lossy
+        for line in lines:
+            if (NAMESAKE in line and name not in twins) or (LOSS.search(line) and not is_lossy):
+                verdict.add("explained", f"{name}: {line}")
+
+
+def kinds_of_words(world: World, most: int = 30) -> list[tuple[str, int]]:
+    """What was said most often, numbers aside."""
+    counts: Counter[str] = Counter()
+    for agent in world.agents.values():
+        if agent.said.exists():
+            counts.update(
+                NUMBERS.sub("#", line)[:160] for line in agent.said.read_text(errors="replace").splitlines()
+            )
+    return counts.most_common(most)

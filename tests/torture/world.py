@@ -1,0 +1,231 @@
+"""A mesh of agents on hosts, with their servers and logs: what faults befall."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from tests.torture import rotation
+from tests.torture.agents import DISK_MIB, LAKE_DISK_MIB, Agent, Authority, End, RefusedError, configure, elf
+from tests.torture.hosts import Hosts
+from tests.torture.jobs import DOOMED, JOBS, Job
+from tests.torture.options import Options
+from tests.torture.oracle import Log
+from tests.torture.recorder import Recorder
+from tests.torture.rotation import Rotation
+from tests.torture.servers import Server
+
+READY_S_MAX = 60.0
+ASK_AGAIN_S = 0.2
+STYLES = ("plain", "combined", "plain", "apache", "plain", "plain", "plain")
+MODES = (
+    rotation.DELAYED,
+    rotation.CREATE,
+    rotation.DATED,
+    rotation.ZSTD,
+    rotation.COPIED,
+    rotation.COMPRESSED,
+    rotation.CREATE,
+)
+GUESTS = 2
+SPARE = "spare"
+"""A host without a server of its own, where twins run."""
+CLOCKED = (1, 2)
+SINKS = ("east", "west")
+SERVICE_S = 2.0
+"""An agent that ended by itself is started again so much later, as systemd would."""
+
+
+class World:
+    """`agents` by the names of their hosts, guests too. `first`: those that run from the start."""
+
+    def __init__(self, options: Options, folder: Path) -> None:
+        self.options, self.folder = options, folder
+        self.names = [f"web{number + 1}" for number in range(options.agents)]
+        self.guests = [f"guest{number + 1}" for number in range(GUESTS)]
+        self.hosts = Hosts([*self.names, *self.guests, SPARE], folder)
+        self.is_over = threading.Event()
+        self.ends: list[End] = []
+        self.gone: dict[str, str] = {}
+        """Agents that left or were taken out for good, and how."""
+        self.doubtful_ms: dict[str, int] = {}
+        self.servers: dict[str, Server] = {}
+        self.agents: dict[str, Agent] = {}
+        self.rotations: dict[str, Rotation] = {}
+        self.lakes: dict[str, Path] = {}
+        self._make()
+        self.recorder = Recorder(
+            folder / "samples.jsonl",
+            lambda: list(self.agents.values()),
+            [each.parent for each in self.lakes.values()],
+        )
+
+    def _make(self) -> None:
+        site = self.folder / "site"
+        site.mkdir()
+        (site / "page.html").write_text("<html>" + "a page " * 40 + "</html>")
+        self.authority = Authority(self.folder / "authority")
+        styles = [*STYLES[: len(self.names)], *STYLES[-GUESTS:]]
+        modes = [*MODES[: len(self.names)], *MODES[-GUESTS:]]
+        for number, name in enumerate([*self.names, *self.guests]):
+            server = self.servers[name] = Server(self.hosts, name, styles[number])
+            server.configure(site)
+            self.rotations[name] = Rotation(server, modes[number])
+            self.hosts.disk(name, "disk", DISK_MIB)
+            folder = self.folder / name
+            self.agents[name] = Agent(self.hosts, name, folder, has_clock=number in CLOCKED)
+        self._configure()
+
+    def _configure(self) -> None:
+        seeds = {name: self.authority.issue(agent) for name, agent in self.agents.items()}
+        for number, (name, agent) in enumerate(self.agents.items()):
+            sink = SINKS[number] if number < len(SINKS) else ""
+            if sink:
+                self.lakes[sink] = self.hosts.disk(name, "lake", LAKE_DISK_MIB) / "files"
+            server = self.servers[name]
+            configure(
+                agent,
+                format=server.format,
+                seeds=[seeds[each] for each in self.names[:3]],
+                timings=self.options.timings,
+                sink=sink,
+            )
+
+    # Whom faults find.
+
+    @property
+    def living(self) -> list[Agent]:
+        return [agent for agent in self.agents.values() if agent.is_running]
+
+    def well(self, *but: str) -> Agent:
+        """An agent that runs and answers, if possible not one of those. Raises OSError."""
+        names = [name for name in self.agents if name not in but]
+        for name in [*names, *but]:
+            agent = self.agents[name]
+            if agent.is_running and agent.socket.exists() and agent.lock.acquire(blocking=False):
+                agent.lock.release()
+                return agent
+        raise OSError("no agent runs")
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, less of it when the run is over."""
+        self.is_over.wait(seconds)
+
+    def until(self, happened: Callable[[], object], what: str, seconds: float = READY_S_MAX) -> None:
+        """Ask again until it has. Raises OSError."""
+        until = time.monotonic() + seconds
+        while not happened():
+            if time.monotonic() > until:
+                raise OSError(f"after {seconds:.0f} s: {what}")
+            time.sleep(ASK_AGAIN_S)
+
+    # From nothing to a mesh at work.
+
+    def begin(self) -> None:
+        """Servers and agents run, all agents see each other, and all jobs are known."""
+        for name in self.names:
+            self.servers[name].start()
+            self.agents[name].start()
+        for name in self.names:
+            self.until(partial(self._sees_all, self.agents[name]), f"{name} does not see all")
+        for job in (*JOBS, DOOMED):
+            self.start_job(job)
+
+    def _sees_all(self, agent: Agent) -> bool:
+        return self.sees(agent) >= len(self.names)
+
+    @staticmethod
+    def sees(agent: Agent) -> int:
+        return sum(member["state"] == "alive" for member in agent.status().get("members", ()))
+
+    def start_job(self, job: Job) -> None:
+        sinks = [word for sink in job.sinks for word in ("--sink", sink)]
+        lateness = f"{self.options.lateness_s:.0f}s"
+        at = self.agents[self.names[0]].socket
+        keys = self.authority.operator
+        elf(
+            "job",
+            "start",
+            job.name,
+            "--sql",
+            job.sql,
+            "--lateness",
+            lateness,
+            *sinks,
+            "--keys",
+            keys,
+            "--agent",
+            at,
+        )
+        for name in self.names:
+            self.until(partial(self._knows, self.agents[name], job), f"{name} knows no master of {job.name}")
+
+    @staticmethod
+    def _knows(agent: Agent, job: Job) -> bool:
+        with suppress(RefusedError):
+            jobs = json.loads(elf("job", "list", "--agent", agent.socket, "--output", "json"))
+            return any(each["name"] == job.name and each["master"] for each in jobs)
+        return False
+
+    def welcome(self) -> None:
+        for number, name in enumerate(self.names):
+            self.servers[name].welcome(self.options.rate, self.options.seed * 100 + number)
+
+    # While it is at work.
+
+    def revive(self) -> None:
+        """Start again what ended by itself, and write it down."""
+        for agent in list(self.agents.values()):
+            if agent.is_wanted and not agent.is_running and agent.lock.acquire(blocking=False):
+                try:
+                    if agent.is_wanted and not agent.is_running:
+                        self._note_end(agent)
+                        agent.start()
+                finally:
+                    agent.lock.release()
+
+    def _note_end(self, agent: Agent) -> None:
+        assert agent.process is not None
+        said = agent.said.read_text(errors="replace")[-2_000:]
+        self.ends.append(End(time.time(), agent.name, agent.process.returncode, said))
+        self.recorder.event("ended", agent.name, f"ended by itself with {agent.process.returncode}")
+        self.pause(SERVICE_S)
+
+    def rotate(self, name: str) -> None:
+        self.rotations[name].rotate()
+
+    # From faults to the end.
+
+    def dismiss(self) -> None:
+        """No more visitors anywhere."""
+        threads = [threading.Thread(target=server.dismiss) for server in self.servers.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def logs(self) -> list[Log]:
+        """What the oracle reads."""
+        return [self._log(name) for name in self.agents if self.servers[name].oracle.exists()]
+
+    def _log(self, name: str) -> Log:
+        server, mode = self.servers[name], self.rotations[name].mode
+        rotated = sorted(server.log.parent.glob("access.log*")) if mode.is_lossy else []
+        return Log(name, server.oracle, server.style == "plain", tuple(rotated), self.doubtful_ms.get(name))
+
+    def close(self) -> None:
+        """End everything; what was not ended goes with the run's namespaces."""
+        self.is_over.set()
+        threads = [threading.Thread(target=agent.stop) for agent in self.agents.values() if agent.is_running]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for server in self.servers.values():
+            server.stop()
+        self.recorder.close()
