@@ -104,6 +104,8 @@ class MeshNode(LinkedNode):
         self.seats: dict[JobId, JobSeat] = {}
         self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for an operator at this host; it must not call back."""
+        self.served_anew: Callable[[JobId], None] = lambda job: None
+        """Told that another master serves the job, as soon as this node hears of it; it must not call back."""
         self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for a sink that this agent serves; it must not call back."""
         self.describe: Callable[[m.StatusTell], m.StatusTell] = lambda tell: tell
@@ -115,6 +117,7 @@ class MeshNode(LinkedNode):
         self._departure: Departure | None = None
         self._joined = False
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
+        self._ballots: dict[JobId, m.Ballot] = {}  # under which each job is served, as the tree says
         self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
         self._rng = rng
         self._budget, self._sink_of = budget, sink_of
@@ -578,6 +581,9 @@ class MeshNode(LinkedNode):
             for item in seat.take_items():
                 self.directory.put(self._sign(item), now)
                 self._timers.watch(self.directory)
+            if seat.tree.ballot != self._ballots.get(seat.job, m.NO_BALLOT):
+                self._ballots[seat.job] = seat.tree.ballot
+                self.served_anew(seat.job)
             parent = seat.tree.parent
             if parent != self._watched.get(seat.job):
                 self._watch(seat.job, parent)

@@ -121,6 +121,7 @@ class Master:
         self._published: list[Window] = []
         self._ledgers = 0  # that were told, and wait for the log
         self._emit_at: int | None = None
+        self._has_accepted = self._has_told = False
         self._read_at: int | None = None
         self._forget_at: int | None = None
 
@@ -164,6 +165,8 @@ class Master:
     def _follow(self, index: int, entry: AnyEntry, now: int) -> None:
         """What the master itself draws from an entry."""
         if isinstance(entry, Accept):
+            self._has_accepted = True
+            self._hurry(now)
             self._out += self.unshared.keep(entry, self._losses(), now)
             self.publication.accepted(index, entry)
             if entry.promises:
@@ -254,8 +257,15 @@ class Master:
         if self.publication.has_work and (self._emit_at is None or self._emit_at > soon):
             self._emit_at = soon
 
+    def _hurry(self, now: int) -> None:
+        """Who has just taken over has kept everybody waiting: what it accepts first is told as soon as somebody wants it."""
+        if self._has_accepted and not self._has_told:
+            soon = now + self.parameters.append_us
+            self._emit_at = soon if self._emit_at is None else min(soon, self._emit_at)
+
     def _emit(self, now: int) -> None:
         self._emit_at = None
+        self._has_told = self._has_told or (self._has_accepted and self._wants_open)
         self.attendance.look_again()
         if not self.amendments.is_under_way and self.log.has_room:
             self.publication.is_told = self.outbox.is_told and not self._ledgers
@@ -335,6 +345,7 @@ class Master:
         self._out += effects
         if is_new:
             self.publication.tell_open()
+            self._hurry(now)
         return self._end(now)
 
     # ---- sinks ----

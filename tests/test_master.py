@@ -11,7 +11,7 @@ from elf.sinks.ledger import Ledger
 from elf.srt.effects import Send
 from elf.srt.messages import CLOSED, FIRST, GAP, Commit, Control, Farewell, Goodbye, Hello, Position, Welcome
 from elf.srt.partial import Part
-from elf.srt.results import Put, PutTell
+from elf.srt.results import Put, PutTell, Shown, Watch
 from tests.master_rig import BALLOT, CHILD, PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.mesh_lines import SECOND, part_of, plan_of, told, version_of, window_of
 
@@ -321,6 +321,32 @@ def test_without_a_majority_nothing_is_final_with_less() -> None:
     rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
     rig.run(2 * PARAMETERS.hold_us_max)
     assert {window.status for window in rig.windows()} == {"open"}
+
+
+@pytest.mark.parametrize("watches_first", [True, False])
+def test_what_a_new_master_accepts_first_is_told_without_waiting_for_an_emit_interval(
+    watches_first: bool,
+) -> None:
+    rig = Rig()
+    rig.master.is_watched = False
+    watch = Watch(rig.spec.id, B, 1, T0, 0, (0, b""), 0, ())
+    rig.tick(SECOND)
+    if watches_first:
+        rig.do(rig.master.watch(watch, rig.now))
+    rig.bundle({file(A): (0, 100, FIRST)}, [(T0, 1, 5)])
+    if not watches_first:
+        rig.tick(PARAMETERS.append_us)
+        rig.do(rig.master.watch(watch, rig.now))
+    assert rig.take(Shown) == []
+    rig.tick(PARAMETERS.append_us)
+    (shown,) = rig.take(Shown)
+    assert (shown.put.status, shown.put.lines[0]) == ("open", 1)
+    # From then on it is told in emit intervals.
+    rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 6)])
+    rig.tick(PARAMETERS.append_us)
+    assert rig.take(Shown) == []
+    rig.tick(PARAMETERS.emit_us)
+    assert [each.put.lines[0] for each in rig.take(Shown)] == [2]
 
 
 def test_late_lines_revise_a_final_window_while_it_is_retained() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,9 @@ from elf.agent.commands.signals import Stop
 from elf.agent.commands.watch import _windows
 from elf.agent.mesh import words
 from elf.agent.mesh.windows import BACK, NEVER, Watcher
+from elf.agent.simulator.run import Run, simulate
+from elf.agent.simulator.scenario import decode as decode_scenario
+from elf.agent.simulator.world import Actor
 from elf.jobmaster import watchers as w
 from elf.jobmaster.parcels import PAYLOAD_BYTES_MAX
 from elf.jobmaster.plan import encode as encode_plan
@@ -31,6 +35,7 @@ from tests.mesh_lines import plan_of
 
 JOB, ME, MASTER, NEXT = b"J" * 16, b"W" * 16, b"M" * 16, b"N" * 16
 PARAMETERS = Parameters()
+TAKEOVER = Path(__file__).resolve().parent.parent / "examples" / "takeover.json"
 STEP_US = 10_000
 SECOND = 1_000_000
 
@@ -207,6 +212,44 @@ def test_what_a_dead_master_did_not_tell_the_next_one_does() -> None:
     scene.take_over()
     scene.run(2 * SECOND)
     assert [(each.start, each.status) for each in scene.came] == [(1, "open"), (1, "final"), (2, "final")]
+
+
+def test_who_watches_says_so_at_once_to_a_master_that_takes_over() -> None:
+    scene = Scene(3)
+    scene.run(SECOND)
+    assert scene.watcher.tick(scene.now) == []
+    scene.watcher.renew()
+    assert scene.watcher.deadline == 0
+    (route,) = scene.watcher.tick(scene.now)
+    assert isinstance(route, Route)
+    assert isinstance(route.message, Watch)
+    assert scene.watcher.tick(scene.now) == []
+    assert scene.watcher.deadline == scene.now + PARAMETERS.emit_us
+
+
+def test_a_node_hears_of_another_master_as_soon_as_its_tree_does() -> None:
+    """With that, who watches there is known to the new master before it has anything to tell."""
+    served: list[tuple[int, str]] = []
+    heard: dict[str, list[int]] = {}
+
+    def prepare(run: Run) -> None:
+        def observe(now_us: int, what: str, who: Actor | None, about: Any) -> None:
+            if who is None or who.node is None:
+                return
+            if what == "start":
+                who.node.served_anew = lambda job: heard.setdefault(who.name, []).append(run.world.now_us)
+            serves = any(seat.master is not None for seat in who.node.seats.values())
+            if serves and (not served or served[-1][1] != who.name):
+                served.append((now_us, who.name))
+
+        run.world.observers.append(observe)
+
+    outcome = simulate(decode_scenario(TAKEOVER.read_bytes()), prepare=prepare)
+    assert outcome.is_exact
+    (_, first), (at, second) = served[:2]
+    assert first != second
+    for name in {f"web{host}" for host in range(4)} - {first}:
+        assert any(abs(moment - at) < 100_000 for moment in heard[name]), (name, at, heard[name])
 
 
 def test_the_first_windows_of_a_job_are_not_lost_with_its_first_master() -> None:

@@ -97,6 +97,7 @@ class Desk:
         # In each life others, so that what an earlier one asked for is not taken for an answer.
         self._numbers = count(host.node.life << 16)
         host.node.listener = self._hear
+        host.node.served_anew = self._served_anew
         host.node.describe = host.describe
 
     async def serve(self, request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
@@ -271,6 +272,12 @@ class Desk:
         if talk is not None:
             talk.core.step(source, message, self._host.clock_us())
             talk.news.set()
+
+    def _served_anew(self, job: JobId) -> None:
+        for talk in self._talks.values():
+            if isinstance(talk.core, Watcher) and talk.core.job == job:
+                talk.core.renew()
+                talk.news.set()
 
     @contextmanager
     def _talking(self, number: int, core: Asking) -> Iterator[Talk]:

@@ -5,7 +5,7 @@ is taken if its revision is higher than what was taken of that window, and hande
 
     event                                | then
     -------------------------------------+-------------------------------------------------------------------------
-    time                                 | Watch: up to which place all was handed on, and which places never came
+    time, or another master serves       | Watch: up to which place all was handed on, and which places never came
     Shown of a higher ballot             | another master serves: places begin anew
     Shown, WatchTell of a lower one      | dropped: that master serves no more
     ShownPart                            | its place as of a Shown; when all parts are there, the window has come
@@ -18,9 +18,9 @@ Of a window that was final nothing is taken but what is final: on the smaller si
 log, and finds again, as open windows, what had been final. Its revisions are above those of the log that it gives way to; where
 they were taken, a final window of before is handed on with revision (ballot, 0), so that revisions only rise for who reads them.
 
-A master that takes over does not know who watches: the next Watch, which the routes lead to it, names the oldest window that is
-not final here and asks for some before, so that nothing final is left out. `seen` counts what was handed on, not what came:
-whoever does not read stops the flow at its master, which then tells final windows only, and later.
+A master that takes over does not know who watches: the next Watch, which goes out when this node hears of it, names the oldest
+window that is not final here and asks for some before, so that nothing final is left out. `seen` counts what was handed on, not
+what came: whoever does not read stops the flow at its master, which then tells final windows only, and later.
 
 Invariants (`check`): what waits is in order of places, none of them handed on.
 """
@@ -111,6 +111,10 @@ class Watcher:
         if self._seen - self._told >= SLACK:
             self._due = None
         return taken
+
+    def renew(self) -> None:
+        """Another master serves, and does not know that this is watched: it is told at once."""
+        self._due = None
 
     @property
     def has_news(self) -> bool:
