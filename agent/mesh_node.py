@@ -184,7 +184,7 @@ class MeshNode(LinkedNode):
         """The connection that this node had opened to that life of a neighbour was lost, and nobody listens in its place."""
         out: list[Outer] = []
         link = self.links.get(peer)
-        if not self.is_aside and self.overlay.incarnation_of(peer) is not None:
+        if not self.is_aside and self.overlay.is_member(peer):
             self._do(self.overlay.process_gone(peer, life, now), now, out, self.overlay)
             self._overlay_changed(now, out)
         elif link is not None and link.peer_life == life:

@@ -145,6 +145,10 @@ class Overlay:
         """Known, and neither suspect nor dead. O(1)."""
         return node in self._members.members and node not in self._members.suspects
 
+    def is_member(self, node: NodeId) -> bool:
+        """Whether it is kept, alive or suspect. O(1)."""
+        return node in self._members.members
+
     def incarnation_of(self, node: NodeId) -> int | None:
         """Of the latest life of a member that I have heard of; refutations do not change it."""
         contact = self._members.members.get(node)

@@ -1,7 +1,8 @@
 """What every core counts on from a network, held against the simulator's and against the real one.
 
 A message may be lost, repeated or overtaken; it is never changed, names who sent it, and arrives after `send` has returned. Who
-is not there gets nothing, and nobody else notices. Links make of that: each message once, in order, between two lives.
+is not there gets nothing, and nobody else notices. Links make of that: each message once, in order, between two lives. That a
+process has ended is told to who is connected to it, with the life that is gone; or that a later life answers.
 """
 
 from __future__ import annotations
@@ -27,16 +28,24 @@ from tests.transport_rig import PARAMETERS, End, Rig, until
 
 MS = 1_000
 Take = Callable[[NodeId, Message], None]
+Gone = Callable[[NodeId, int], None]
+
+
+def nobody(node: NodeId, life: int) -> None:
+    """Does not ask."""
 
 
 class Net(Protocol):
     """Nodes 0, 1, … of a network under test."""
 
     def id(self, node: int) -> NodeId: ...
-    def start(self, node: int, take: Take) -> None:
-        """A life of the node begins: what comes goes to `take`."""
+    def start(self, node: int, take: Take, gone: Gone = ..., restarted: Gone = ...) -> None:
+        """A life of the node begins, 1 and up: what comes goes to `take`; which lives of others are gone, and which answer in
+        their place, to the other two."""
 
-    def stop(self, node: int) -> None: ...
+    def stop(self, node: int) -> None:
+        """Its process ends."""
+
     def send(self, node: int, to: NodeId, message: Message) -> None: ...
     def now_us(self) -> int: ...
     async def until(self, holds: Callable[[], object]) -> None:
@@ -49,16 +58,34 @@ class Simulated:
     def __init__(self, weather: Weather) -> None:
         self._network, self._calendar = Network(Random(1), weather), Calendar()
         self._taking: dict[NodeId, Take] = {}
+        self._seeing: dict[NodeId, tuple[Gone, Gone]] = {}
+        self._connected: set[tuple[NodeId, NodeId]] = set()
+        self._lives: dict[NodeId, int] = {}
         self._now = 0
 
     def id(self, node: int) -> NodeId:
         return node_id(node.to_bytes(32))
 
-    def start(self, node: int, take: Take) -> None:
-        self._taking[self.id(node)] = take
+    def start(self, node: int, take: Take, gone: Gone = nobody, restarted: Gone = nobody) -> None:
+        me = self.id(node)
+        self._taking[me], self._seeing[me] = take, (gone, restarted)
+        self._lives[me] = self._lives.get(me, 0) + 1
 
     def stop(self, node: int) -> None:
-        del self._taking[self.id(node)]
+        """As `World.crash` does it."""
+        me = self.id(node)
+        del self._taking[me]
+        for other in [source for source, to in self._connected if to == me and source in self._taking]:
+            delay = self._network.end_is_seen(me, other)
+            assert delay is not None
+            self._calendar.add(self._now + delay, self._see, other, (me, self._lives[me]))
+        self._connected = {pair for pair in self._connected if me not in pair}
+
+    def _see(self, by: NodeId, about: tuple[NodeId, int]) -> None:
+        node, life = about
+        if by in self._taking:
+            gone, restarted = self._seeing[by]
+            gone(node, life) if node not in self._taking else restarted(node, self._lives[node])
 
     def send(self, node: int, to: NodeId, message: Message) -> None:
         letter = self.id(node), encode(message, LOG)
@@ -69,6 +96,7 @@ class Simulated:
         message = decode(letter[1], LOG)
         check_datagram(message, letter[0])
         if to in self._taking:
+            self._connected.add((letter[0], to))
             self._taking[to](letter[0], message)
 
     def now_us(self) -> int:
@@ -95,9 +123,13 @@ class Real:
     def id(self, node: int) -> NodeId:
         return self._keys[node].id
 
-    def start(self, node: int, take: Take) -> None:
+    def start(self, node: int, take: Take, gone: Gone = nobody, restarted: Gone = nobody) -> None:
         self._lives[node] += 1
-        end = self._ends[node] = self._rig.end(self._keys[node], life=self._lives[node])
+        former = self._ends.get(node)
+        listen = "127.0.0.1:0" if former is None else f"127.0.0.1:{former.transport.port}"
+        end = self._ends[node] = self._rig.end(self._keys[node], life=self._lives[node], listen=listen)
+        end.transport._refused = gone
+        end.transport._restarted = lambda contact: restarted(contact.id, contact.incarnation)
 
         def deliver(source: NodeId, message: Message) -> None:
             if self._rng.random() >= self._loss:
@@ -225,6 +257,55 @@ def test_a_node_that_stops_gets_nothing_and_its_next_life_does(network: Network_
         await net.until(told)
         assert first == [ping(net, 0, 1)]
         assert ping(net, 0, 3) in second
+
+    network(test, 0.0)
+
+
+def test_the_end_of_a_process_is_told_to_who_is_connected_and_to_nobody_else(network: Network_) -> None:
+    async def test(net: Net) -> None:
+        told: list[tuple[int, NodeId, int]] = []
+        got: list[NodeId] = []
+        for node in range(3):
+            net.start(
+                node,
+                lambda source, message: got.append(source),
+                lambda gone, life, node=node: told.append((node, gone, life)),  # type: ignore[misc]
+            )
+        net.send(0, net.id(1), ping(net, 0, 1))
+        net.send(2, net.id(0), ping(net, 2, 1))
+        await net.until(lambda: len(got) == 2)
+        net.stop(1)
+        await net.until(lambda: told)
+        net.stop(0)
+        await net.until(lambda: len(told) == 2)
+        assert told == [(0, net.id(1), 1), (2, net.id(0), 1)]
+
+    network(test, 0.0)
+
+
+def test_a_later_life_that_answers_is_told_instead_of_the_end(
+    network: Network_, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elf.srt.outward.STOOD_S", 0.0)
+
+    async def test(net: Net) -> None:
+        gone: list[int] = []
+        restarted: list[tuple[NodeId, int]] = []
+        got: list[NodeId] = []
+        net.start(
+            0,
+            lambda source, message: None,
+            lambda node, life: gone.append(life),
+            lambda node, life: restarted.append((node, life)),
+        )
+        net.start(1, lambda source, message: got.append(source))
+        net.send(0, net.id(1), ping(net, 0, 1))
+        await net.until(lambda: got)
+        net.stop(1)
+        net.start(1, lambda source, message: None)
+        await net.until(lambda: restarted)
+        assert restarted == [(net.id(1), 2)]
+        assert gone == []
 
     network(test, 0.0)
 

@@ -52,6 +52,8 @@ WAYS = (
     "sink: refuses a master",
     "sink: tells a new master what it holds",
     "tree: a parent refuses",
+    "process: its end is seen",
+    "process: a later life answers",
 )
 """What `Census` counts besides faults, as far as it is to be seen within three hundred seeds: in 30 of them and more, but for"""
 RARE = (
@@ -87,6 +89,10 @@ class Census:
             self._put(about)
         elif what == "crash" and about:
             self.counts["fault: a disk is lost"] += 1
+        elif what in ("sees end", "sees restart"):
+            self.counts[
+                f"process: {'its end is seen' if what == 'sees end' else 'a later life answers'}"
+            ] += 1
         elif what == "notice" and isinstance(about, Notice):
             self.counts[f"notice: {about.kind}"] += 1
         elif what in ("mend", "heal", "resume"):
@@ -187,7 +193,8 @@ def name_of(fault: s.AnyFault) -> str:
         case s.Step():
             return f"clock {'forward' if fault.by_us > 0 else 'back'}{', its log too' if fault.logs else ''}"
         case s.Crash():
-            return f"crash of {fault.target}{', disks lost' if fault.wipe else ''}"
+            what = "kill" if fault.process else "crash"
+            return f"{what} of {fault.target}{', disks lost' if fault.wipe else ''}"
         case s.Change():
             return f"change, {fault.mode}"
         case s.Lose():

@@ -82,6 +82,9 @@ _WORDS: dict[str, Callable[[Any, Naming], str]] = {
     "clock": _clock,
     "lose": lambda loss, name: _LOST[loss],
     "crash": lambda wipe, name: "crash, its disk is lost" if wipe else "crash",
+    "process": lambda about, name: "its host lives on, and closes its sockets",
+    "sees end": lambda who, name: f"sees that the process of {who} is gone",
+    "sees restart": lambda who, name: f"sees that {who} was restarted",
     "sink away": lambda fault, name: f"{name(s.SINK - fault.sink)} is away{_until(fault)}",
     "sink": lambda fault, name: f"{name(s.SINK - fault.sink)} is back, with {_KEPT[fault.keeps]}",
 }

@@ -9,6 +9,8 @@ import msgspec
 from elf.srt.ids import NodeId
 
 MS = 1_000
+REPEAT_US = 200 * MS
+"""A kernel sends again what was not acknowledged after so long, then after twice that."""
 
 
 class Weather(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +67,21 @@ class Network:
 
     def separates(self, source: NodeId, to: NodeId) -> bool:
         return any(source in senders and to in receivers for senders, receivers in self._cuts.values())
+
+    def end_is_seen(self, ended: NodeId, by: NodeId) -> int | None:
+        """A process has ended, and its host has not: how long it takes a neighbour that is connected to it to know, or None where
+        something separates the two. The host closes the connection, the neighbour asks it by a connect, which it refuses."""
+        if self.separates(ended, by) or self.separates(by, ended):
+            return None
+        weather, random = self._weather, self._random
+        taken = 3 * (self._slow.get(ended, 0) + self._slow.get(by, 0))
+        for _ in range(3):
+            taken += weather.delay_us + int(random() * weather.jitter_us)
+            repeat = REPEAT_US
+            while weather.loss and random() < weather.loss:
+                taken += repeat
+                repeat *= 2
+        return taken
 
     def delays(self, source: NodeId, to: NodeId) -> tuple[int, ...]:
         """The travel time of each copy that arrives: none, one or two."""

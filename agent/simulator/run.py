@@ -432,7 +432,7 @@ class Run:
         wipe = fault.wipe and self._others_know(victims, fault.until_us or self.scenario.trouble_us)
         for actor in victims:
             if actor.node is not None:
-                self.world.crash(actor, wipe=wipe)
+                self.world.crash(actor, wipe=wipe, process=fault.process)
                 self._down.add(actor.id)
                 if fault.until_us and fault.until_us < self.scenario.trouble_us:
                     self.world.at(fault.until_us, partial(self._revive, actor))

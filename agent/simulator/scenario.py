@@ -91,12 +91,14 @@ class SinkCrash(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Crash(Fault, frozen=True, kw_only=True, tag=True):
-    """Agents are gone, and start again at `until_us`; with `wipe` their disks are empty then (the web servers' logs stay)."""
+    """Agents are gone, and start again at `until_us`; with `wipe` their disks are empty then (the web servers' logs stay).
+    process: only their processes have ended, and neighbours see it by their closed sockets; else their hosts are gone."""
 
     target: Target
     host: int = 0
     job: int = 0
     wipe: bool = False
+    process: bool = False
 
 
 class Join(Fault, frozen=True, kw_only=True, tag=True):
@@ -184,7 +186,7 @@ CALM_US = 5 * SECOND
 def random_scenario(seed: int) -> Scenario:
     """A mixture of faults on a small mesh, and for half of the seeds more of it: logs that are lost, sinks that are many or die,
     short retention. The same seed gives the same scenario."""
-    return _More(_Maker(seed).scenario()).scenario()
+    return _Killed(_More(_Maker(seed).scenario()).scenario()).scenario()
 
 
 class _More:
@@ -249,6 +251,35 @@ class _More:
         until = min(self.plain.trouble_us, at + int(rng.random() ** 2 * 10 * SECOND) + 50 * MS)
         keeps: Literal["all", "lake", "nothing"] = rng.choice(("all", "all", "lake", "nothing"))
         return SinkCrash(at_us=at, until_us=until, sink=rng.randrange(sinks), keeps=keeps)
+
+
+class _Killed:
+    """Processes that end while their hosts live on, drawn from a generator of their own."""
+
+    def __init__(self, plain: Scenario) -> None:
+        self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0008)
+
+    def scenario(self) -> Scenario:
+        plain, rng = self.plain, self.rng
+        if rng.random() < 0.5:
+            return plain
+        faults = [*plain.faults, *(self._kill() for _ in range(rng.choice((1, 1, 2, 3))))]
+        return msgspec.structs.replace(plain, faults=tuple(sorted(faults, key=lambda fault: fault.at_us)))
+
+    def _kill(self) -> AnyFault:
+        """Half of them are back before anybody would have been suspected."""
+        rng, trouble_us = self.rng, self.plain.trouble_us
+        at = rng.randint(CALM_US, trouble_us - 2 * SECOND)
+        target: Target = rng.choice(("host", "master", "master", "circle"))
+        return Crash(
+            at_us=at,
+            until_us=min(trouble_us, at + rng.choice((1, 20, 400, 1_000, 3_000, 8_000)) * MS),
+            target=target,
+            host=rng.randrange(self.plain.hosts),
+            job=rng.randrange(len(self.plain.jobs)),
+            wipe=rng.random() < 0.4,
+            process=True,
+        )
 
 
 class _Maker:

@@ -176,15 +176,42 @@ class World:
         )
         return actor.node
 
-    def crash(self, actor: Actor, *, wipe: bool = False) -> None:
-        """The agent is gone at once, with what was not durable; with `wipe` the disk too (not the web server's logs)."""
-        actor.node = None
+    def crash(self, actor: Actor, *, wipe: bool = False, process: bool = False) -> None:
+        """The agent is gone at once, with what was not durable; with `wipe` the disk too (not the web server's logs). process: it
+        alone; else its host, which then says nothing to anybody."""
+        gone, actor.node = actor.node, None
         actor.disk.crash(self.rng)
         if wipe:
             actor.disk.wipe()
             if actor.source is not None:
                 actor.source.forget()
         self.tell("crash", actor, wipe)
+        if process and gone is not None:
+            self.tell("process", actor, None)
+            self._close_sockets(actor, gone)
+
+    def _close_sockets(self, actor: Actor, gone: MeshNode) -> None:
+        """Who speaks to that node now and then has a connection to it. O(actors), and crashes are few."""
+        for other in self.actors.values():
+            node = other.node
+            if node is not None and (actor.id in node.links or node.overlay.is_member(actor.id)):
+                delay = self.network.end_is_seen(actor.id, other.id)
+                if delay is not None:
+                    self._push(self.now_us + delay, self._end_seen, other, (actor, gone.life))
+
+    def _end_seen(self, actor: Actor, about: tuple[Actor, int]) -> None:
+        """The connection to that life was closed. The plain connect that follows is refused, or a later life answers."""
+        node, (ended, life) = actor.node, about
+        if node is None:
+            return
+        if actor.is_paused:
+            self._push(self.now_us + 1_000, self._end_seen, actor, about)
+        elif ended.node is None:
+            self.tell("sees end", actor, ended.name)
+            self._perform(actor, node.process_gone(ended.id, life, self.now_us + actor.clock_us))
+        elif not ended.is_paused:
+            self.tell("sees restart", actor, ended.name)
+            self._perform(actor, node.restarted(ended.node.overlay.me, self.now_us + actor.clock_us))
 
     def stop(self, actor: Actor) -> None:
         """Ask the agent to leave the mesh; it ends when the mesh knows."""
