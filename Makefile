@@ -32,12 +32,13 @@ soak: $(VENV)/.ready
 	$(BIN)/python -m elf.agent.simulator.soak $(SECONDS) soak-failures
 
 # Agents beside real web servers, each on a host of its own, under faults for SECONDS of each of SEEDS, as root; LOAD busy loops
-# beside them. A seed that has a result in torture-out is not run again. docs/torture.md
+# beside them. A seed that has a result in torture-out is not run again. HOSTILE=1 attacks agents instead. docs/torture.md
 SEED ?= 1
 SEEDS ?= $(SEED)
 LOAD ?= 0
+HOSTILE ?=
 torture: $(VENV)/.ready
-	$(BIN)/python -m tests.torture --seconds $(SECONDS) --seeds "$(SEEDS)" --load $(LOAD)
+	$(BIN)/python -m tests.torture --seconds $(SECONDS) --seeds "$(SEEDS)" --load $(LOAD) $(if $(HOSTILE),--hostile)
 
 # Each against its peers in the same run; an hour, on two cores that do nothing else. Writes the report.
 bench: $(VENV)/.ready

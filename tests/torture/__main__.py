@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.torture import hosts, rotation, run, servers
+from tests.torture import hostile, hosts, rotation, run, servers
 from tests.torture.options import Options
 
 INSIDE = "TORTURE_INSIDE"
@@ -38,6 +38,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--allow", default="", help="kinds of findings that do not make a run bad")
     parser.add_argument("--quick", action="store_true", help="timings for a short run")
     parser.add_argument("--keep", action="store_true", help="keep states and logs of a good run too")
+    parser.add_argument(
+        "--hostile", action="store_true", help="clients that mean harm, in the place of faults"
+    )
     parser.add_argument("--again", action="store_true", help="run seeds that have a result, too")
     return parser.parse_args()
 
@@ -61,6 +64,11 @@ def options(asked: argparse.Namespace, seed: int) -> Options:
 
 def inside(asked: argparse.Namespace) -> int:
     """In the namespaces: the run of one seed."""
+    if asked.hostile:
+        attacked = hostile.Hostile(options(asked, 0))
+        for finding in attacked.go(lambda text: print(text, flush=True)).wrong:
+            print(f"{finding.kind}: {finding.text}")
+        return 1 if attacked.verdict.wrong else 0
     each = run.Run(options(asked, int(asked.seeds)))
     verdict = each.go(lambda text: print(f"» {text}", flush=True))
     print(run.told(each.result(), verdict), flush=True)
@@ -75,8 +83,8 @@ def outside(asked: argparse.Namespace) -> int:
         print(f"torture: {reason}", file=sys.stderr)
         return 2
     code = 0
-    for seed in map(int, asked.seeds.split()):
-        done = None if asked.again else run.finished(asked.out / str(seed))
+    for seed in [0] if asked.hostile else map(int, asked.seeds.split()):
+        done = None if asked.again or asked.hostile else run.finished(asked.out / str(seed))
         if done is not None:
             print(run.told(done))
             code |= not done["is_good"]

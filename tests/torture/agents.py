@@ -19,6 +19,8 @@ from typing import Any
 from tests.torture.hosts import Hosts
 
 PORT = 7400
+METRICS = "127.0.0.1:9464"
+METRICS_URL = f"http://{METRICS}/metrics"
 COMMAND_S_MAX = 120.0
 END_S_MAX = 60.0
 DISK_MIB = 96
@@ -33,7 +35,7 @@ name = "{name}"
 state_dir = "disk/state"
 listen = "{address}"
 seeds = {seeds}
-metrics = "127.0.0.1:9464"
+metrics = "{metrics}"
 
 [mesh]
 {timings}
@@ -203,11 +205,18 @@ class Agent:
             return answer
         return {}
 
-    def words_since(self, offset: int) -> str:
-        """What it has said since its log was that long."""
-        with self.said.open("rb") as file:
-            file.seek(offset)
-            return file.read().decode(errors="replace")
+    def tell(self, jobs: Sequence[str]) -> str:
+        """All that it can be asked, for whoever looks for what went wrong."""
+        asked = [("mesh", "status"), ("job", "list"), *(("mesh", "tree", job) for job in jobs)]
+        told = []
+        for words in asked:
+            try:
+                told.append(elf(*words, "--agent", self.socket, "--output", "json", seconds=30.0))
+            except RefusedError as error:
+                told.append(f"{error}\n")
+        metrics = [*self.hosts.enter(self.host), "curl", "-s", "-m", "10", METRICS_URL]
+        told.append(subprocess.run(metrics, capture_output=True, text=True, check=False).stdout)
+        return "\n".join(told)
 
 
 class Authority:
@@ -244,6 +253,7 @@ def configure(
     text = CONFIG.format(
         name=agent.name,
         address=agent.address,
+        metrics=METRICS,
         seeds=json.dumps(list(seeds)),
         timings="\n".join(f'{key} = "{value}"' for key, value in timings.items()),
         format=format,

@@ -30,8 +30,9 @@ class Publication:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it says that it holds every line of its window that was logged in time."""
-        return self.status in {"final", "revised"} and self.reporting == self.expected
+        """Whether it says that it holds every line of its window."""
+        is_over = self.status in {"final", "revised"}
+        return is_over and self.reporting == self.expected and not self.lines_late and not self.lines_rejected
 
     def __str__(self) -> str:
         epoch, node, n = self.revision

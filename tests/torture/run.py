@@ -170,10 +170,16 @@ class Run:
                 self.verdict.add(
                     "unsettled", f"not well {self.options.settle_s_max:.0f} s after the last fault"
                 )
+                self._ask_all()
                 break
             time.sleep(ASK_AGAIN_S)
         self._settled_s = time.monotonic() - began
         time.sleep(ASK_AGAIN_S)
+
+    def _ask_all(self) -> None:
+        """What every agent tells of itself goes beside its log."""
+        for agent in self.world.living:
+            (agent.folder / "told.txt").write_text(agent.tell([job.name for job in JOBS]))
 
     @staticmethod
     def _is_well(judge: Judge, lakes: list[Lake]) -> bool:

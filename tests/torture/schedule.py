@@ -37,7 +37,7 @@ KINDS = (
     Kind("twin", 3, (5.0, 35.0), ("empty", "cloned", "cloned with logs", "instead")),
     Kind("restore", 2, (0.1, 5.0), ("stopped", "running")),
     Kind("full", 3, (2.0, 30.0), ("disk", "lake")),
-    Kind("clock", 3, (3.0, 25.0), ("-300", "-30", "-3", "+3", "+30", "+300")),
+    Kind("clock", 3, (3.0, 25.0), ("-200", "-30", "-3", "+3", "+30", "+200")),
     Kind("reload", 1, (0.0, 0.0)),
     Kind("hog", 2, (3.0, 15.0)),
     Kind("renew", 1, (0.0, 0.0)),

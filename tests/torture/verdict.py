@@ -20,10 +20,12 @@ WRONG = {
     "missing": "a window that nobody was told of",
     "again": "final a second time for one reader",
     "order": "a revision that does not grow",
+    "rejected": "lines are called unreadable or wrong, and none are",
     "ended": "an agent ended by itself",
     "explained": "a loss was told of that did not happen",
     "unsettled": "not well in time after the last fault",
     "memory": "more resident memory than the cap allows",
+    "paused": "a watcher waited too long under attack",
     "run": "the run itself failed",
 }
 """Kinds of findings; a run with none of them is good."""
@@ -130,11 +132,13 @@ class Judge:
         self.verdict.counts["publications"] += 1
         bounds = self.truth(job, as_panes=as_pane).get(said.start_s, EMPTY)
         more = exceeding(said.rows, bounds)
+        if said.lines_rejected:
+            self.verdict.add("rejected", f"{said}: {said.lines_rejected} lines", said.start_s)
         if said.lines_read > bounds.lines_most and not said.lines_rejected:
             more.append(f"{said.lines_read} lines read of {bounds.lines_most}")
         if more:
             self.verdict.add("exceeds", f"{said}: {_short(more)}", said.start_s)
-        elif said.is_all and said.is_whole and not said.lines_late and not self._is_excused(said, job):
+        elif said.is_all and said.is_whole and not self._is_excused(said, job):
             wrong = differences(said.rows, bounds, _unlimited(job) if as_pane else job)
             if wrong:
                 self.verdict.add("claims", f"{said}: {_short(wrong)}", said.start_s)

@@ -82,7 +82,7 @@ class World:
         self._configure()
 
     def _configure(self) -> None:
-        seeds = {name: self.authority.issue(agent) for name, agent in self.agents.items()}
+        self.seeds = seeds = {name: self.authority.issue(agent) for name, agent in self.agents.items()}
         for number, (name, agent) in enumerate(self.agents.items()):
             sink = SINKS[number] if number < len(SINKS) else ""
             if sink:
