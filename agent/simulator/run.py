@@ -18,6 +18,7 @@ from elf.agent.simulator.invariants import Invariants, where
 from elf.agent.simulator.network import Weather
 from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, check_schedule
 from elf.agent.simulator.promises import Promises
+from elf.agent.simulator.readers import Readers
 from elf.agent.simulator.sources import Loss, VirtualSource
 from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
 from elf.jobmaster import plan as plans
@@ -123,7 +124,10 @@ class Run:
         self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(scenario.sinks)]
         self._make_jobs()
         self.census = Census(self)
+        jobs = [spec.id for spec in self.specs]
+        self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
         self.world.observers += [self._observe, Promises(self.world).observe, self.census.observe]
+        self.world.observers.append(self.readers.observe)
 
     # Making.
 

@@ -137,6 +137,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     keep_us: int = KEEP_US
 
 
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who watches a job from `from_us` on, at that host first; and connects anew, to another one, at `again_us`."""
+
+    host: int
+    job: int
+    from_us: int
+    again_us: tuple[int, ...] = ()
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """All that a simulation depends on. hosts: those that begin; others join by a fault. skews: of the hosts' clocks, in turn."""
 
@@ -152,6 +161,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     after_us: int = 3 * SECOND
     rest_us: int = 60 * SECOND
     sinks: int = 1
+    readers: tuple[Reader, ...] = ()
 
     def encode(self) -> bytes:
         """As JSON, for keeping."""
@@ -185,8 +195,8 @@ CALM_US = 5 * SECOND
 
 def random_scenario(seed: int) -> Scenario:
     """A mixture of faults on a small mesh, and for half of the seeds more of it: logs that are lost, sinks that are many or die,
-    short retention. The same seed gives the same scenario."""
-    return _Killed(_More(_Maker(seed).scenario()).scenario()).scenario()
+    short retention; some have processes that end, or readers. The same seed gives the same scenario."""
+    return _Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()
 
 
 class _More:
@@ -279,6 +289,29 @@ class _Killed:
             job=rng.randrange(len(self.plain.jobs)),
             wipe=rng.random() < 0.4,
             process=True,
+        )
+
+
+class _Read:
+    """Readers that are added to every third scenario, drawn from a generator of their own."""
+
+    def __init__(self, plain: Scenario) -> None:
+        self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0005)
+
+    def scenario(self) -> Scenario:
+        if self.rng.random() >= 1 / 3:
+            return self.plain
+        count = self.rng.choice((1, 2, 2, 3))
+        return msgspec.structs.replace(self.plain, readers=tuple(self._reader() for _ in range(count)))
+
+    def _reader(self) -> Reader:
+        plain, rng = self.plain, self.rng
+        again = [rng.randint(CALM_US, plain.trouble_us) for _ in range(rng.choice((0, 1, 3)))]
+        return Reader(
+            host=rng.randrange(plain.hosts),
+            job=rng.randrange(len(plain.jobs)),
+            from_us=rng.randint(2 * SECOND, plain.trouble_us // 2),
+            again_us=tuple(sorted(again)),
         )
 
 

@@ -23,7 +23,7 @@ from elf.jobmaster.job_spec import JobSpec
 from elf.jobmaster.log_codec import LOG
 from elf.jobmaster.schedule import plan_of
 from elf.sinks.ledger import Ledger, above_all
-from elf.srt.effects import Notice, Read, Send, Write
+from elf.srt.effects import Effect, Notice, Read, Send, Write
 from elf.srt.ids import JobId, NodeId, node_id
 from elf.srt.messages import Contact, Line, Message
 from elf.srt.parameters import Parameters
@@ -244,6 +244,11 @@ class World:
         assert actor.node is not None
         self.tell("job", actor, spec)
         self._perform(actor, actor.node.submit(spec, self.clock(actor)))
+
+    def carry(self, actor: Actor, effects: Sequence[Effect]) -> None:
+        """What somebody at this host wants sent or routed."""
+        assert actor.node is not None
+        self._perform(actor, actor.node.carry(effects, self.clock(actor)))
 
     def clock(self, actor: Actor) -> int:
         return self.now_us + actor.clock_us
