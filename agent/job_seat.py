@@ -465,6 +465,7 @@ class JobSeat:
             told=self._told_schedule(),
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
+            handed_on=serve.handed_on,
         )
         self._gather()
         self._items.append(ballot_item(self.job, serve.ballot))

@@ -33,9 +33,11 @@ class Begin(Entry, frozen=True, array_like=True, tag="begin"):
 
 
 class Serve(Entry, frozen=True, array_like=True, tag="serve"):
-    """`ballot` serves from here on. What it says waits for this entry, and so for all before it, to be held by its replicas."""
+    """`ballot` serves from here on. What it says waits for this entry, and so for all before it, to be held by its replicas.
+    unknown_us: windows that end by then may have been final in what this log lacks."""
 
     ballot: Ballot
+    unknown_us: Micros = 0
 
 
 class Proven(Entry, frozen=True, array_like=True, tag="proven"):
@@ -106,7 +108,7 @@ class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):
 
 class Final(Entry, frozen=True, array_like=True, tag="final"):
     """The window's rows up to entry `at` are its result, under that revision. passed: workers of `expected` that are done.
-    covers: the event times that it speaks for."""
+    covers: the event times that it speaks for. is_revised: readers may have another final result of the window."""
 
     version: str
     start: Micros
@@ -116,6 +118,7 @@ class Final(Entry, frozen=True, array_like=True, tag="final"):
     expected: int
     at: int
     covers: tuple[Micros, Micros]
+    is_revised: bool = False
 
 
 class Retire(Entry, frozen=True, array_like=True, tag="retire"):

@@ -6,7 +6,7 @@ node, whatever happened there before.
 | entry | what it does |
 |---|---|
 | Begin | the schedule, and since when the job counts |
-| Serve | nothing: what it is waited for is that replicas hold it |
+| Serve | which windows may have been final in what the log lacks; what it is waited for is that replicas hold it |
 | Proven | more than half of the roster has reported under that ballot |
 | Accept | rows into panes (late ones are only counted), positions, watermarks, gaps: all in one step |
 | Add, Left, Forget | the roster |
@@ -40,6 +40,7 @@ from elf.jobmaster.entries import (
     Left,
     Proven,
     Retire,
+    Serve,
     SpecRank,
 )
 from elf.jobmaster.job_log import Standing, proved
@@ -60,7 +61,7 @@ WindowKey = tuple[str, Micros]
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A final window as the log has it. at: the entry up to which its rows count."""
+    """A final window as the log has it. at: the entry up to which its rows count. is_revised: see `Final`."""
 
     revision: tuple[int, NodeId, int]
     digest: int
@@ -68,6 +69,12 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expected: int
     at: int
     covers: tuple[Micros, Micros]
+    is_revised: bool = False
+
+    @property
+    def status(self) -> str:
+        """Rule Final*: a revision has one status, whoever tells it and whenever."""
+        return "revised" if self.is_revised else "final"
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +91,8 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     touched: dict[str, dict[Micros, int]]
     panes: dict[str, tuple[tuple[bytes, ...], ...]]
     stands: Standing = (NO_BALLOT, NO_BALLOT)
+    unknown_us: Micros = 0
+    taken_back: tuple[WindowKey, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -120,6 +129,8 @@ class JobState:
         self.panes: dict[str, Panes] = {}
         self.withdrawn: dict[WindowKey, Micros] = {}
         """Windows that the last CONTROL took back, and their ends: what a master tells sinks. In no snapshot."""
+        self.taken_back: set[WindowKey] = set()  # all that were final and are retained
+        self.unknown_us: Micros = 0
 
     @property
     def schedule(self) -> Schedule:
@@ -157,6 +168,14 @@ class JobState:
             return shape is None
         return len(schedule) > 1 and not speaks_for(schedule, version, start, start + shape.size_us)
 
+    def was_final(self, key: WindowKey) -> bool:
+        """Rule Final*: whether readers may have a final result of a window: by this log, also before a change took it back, or by
+        what was lost when another master took over."""
+        version, start = key
+        if key in self.finals or key in self.taken_back:
+            return True
+        return start + self.shape(version).size_us <= self.unknown_us
+
     # ---- entries ----
 
     def apply(self, index: int, entry: AnyEntry) -> None:
@@ -180,6 +199,8 @@ class JobState:
                 self._note_gap(worker, entry.lane_us, until_us)
         if isinstance(entry, Begin):
             self.ballot, self.spec = entry.ballot, entry.spec
+        elif isinstance(entry, Serve):
+            self.unknown_us = max(self.unknown_us, entry.unknown_us)
         elif isinstance(entry, Proven):
             self.stands = proved(self.stands, entry.ballot)
         elif isinstance(entry, Final):
@@ -192,7 +213,13 @@ class JobState:
         """Windows*: unless CONTROL or Retire came before it in the log: then nobody could read it again."""
         if entry.version in self.panes and not self.is_past(entry.version, entry.start):
             self.finals[entry.version, entry.start] = Published(
-                entry.revision, entry.digest, entry.passed, entry.expected, entry.at, entry.covers
+                entry.revision,
+                entry.digest,
+                entry.passed,
+                entry.expected,
+                entry.at,
+                entry.covers,
+                entry.is_revised,
             )
 
     def standing(self, tail: Sequence[AnyEntry]) -> Standing:
@@ -212,6 +239,7 @@ class JobState:
         }
         for key in self.withdrawn:
             del self.finals[key]
+        self.taken_back.update(self.withdrawn)
 
     def _open_versions(self) -> None:
         """Trees for the versions of the schedule, and none for others."""
@@ -329,6 +357,8 @@ class JobState:
                 panes.drop(stop)
         for key in [key for key in self.finals if self.is_past(*key)]:
             del self.finals[key]
+        longest = max((shape.size_us for shape in self.positions.shapes.values()), default=0)
+        self.taken_back = {key for key in self.taken_back if key[1] + longest > before}
         for worker in self.watermarks.keys() - self.positions.roster.keys():
             if not self.positions.files_of(worker):
                 del self.watermarks[worker]
@@ -352,6 +382,8 @@ class JobState:
             {version: dict(touched) for version, touched in self.touched.items()},
             {version: _frames(panes) for version, panes in self.panes.items()},
             self.stands,
+            self.unknown_us,
+            tuple(sorted(self.taken_back)),
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:
@@ -363,6 +395,7 @@ class JobState:
         self.positions = Positions.of(snapshot.positions)
         self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)
         self.finals = dict(snapshot.finals)
+        self.unknown_us, self.taken_back = snapshot.unknown_us, set(snapshot.taken_back)
         self._open_versions()
         self.touched = {version: dict(touched) for version, touched in snapshot.touched.items()}
         for version, trees in snapshot.panes.items():

@@ -63,6 +63,7 @@ class Master:
     more may be proposed now; without room bundles wait, and the rest is taken up again later. sinks: durable ones, which keep a
     ledger; stores_states: they take the states of panes, not only rows. told: the schedule of an earlier log, as the directory
     has it: a log that begins goes on with it. losses: see `Succession.losses`; unshared: what a master on this node kept before.
+    handed_on: the log is all that whoever served before ever said.
     Every public method takes the node's clock and returns effects; `fence` is a higher ballot that a sink told: the node must
     step down.
     """
@@ -81,6 +82,7 @@ class Master:
         told: ToldSchedule | None = None,
         losses: Callable[[], int] = lambda: 0,
         unshared: Unshared | None = None,
+        handed_on: bool = False,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -118,6 +120,7 @@ class Master:
         self.unshared = unshared or Unshared.by(parameters)
         self.unshared.begin(state.positions)
         self._losses = losses
+        self._has_all = handed_on or ballot[0] <= 1
         self._published: list[Window] = []
         self._ledgers = 0  # that were told, and wait for the log
         self._emit_at: int | None = None
@@ -135,12 +138,19 @@ class Master:
         if not self.state.schedule:
             self.attendance.is_new = True
             self.log.enter(first_entry(self.spec, self.ballot, now, self._told))
-        self.log.enter(Serve(self.ballot))
+        self.log.enter(Serve(self.ballot, self._unknown_us(now)))
         self.amendments.go_on(now)
         self._forget_at = now + self.attendance.silence.look_us
         self.publication.resume()
         self._look_again(now)
         return self._end(now)
+
+    def _unknown_us(self, now: int) -> Micros:
+        """Rule Final*: whoever served before may have published what was due by now, if nobody handed its log on; of a log that
+        was lost, all that was over."""
+        if self._has_all:
+            return 0
+        return now - (0 if self.attendance.is_new else self.spec.lateness_us)
 
     # ---- the log ----
 
@@ -360,7 +370,7 @@ class Master:
         """A window for the outbox, which did not keep its rows."""
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
-        ready = self.publication.again(key, status)
+        ready = self.publication.again(key)
         return self.publication.as_put(self.job, ready) if isinstance(ready, Ready) else ready
 
     def ledger_told(self, source: NodeId, message: LedgerTell, now: int) -> list[Effect]:

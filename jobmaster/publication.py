@@ -54,7 +54,8 @@ class Ready(msgspec.Struct, frozen=True):
     @property
     def entry(self) -> Final:
         version, start = self.key
-        return Final(version, start, self.revision, self.digest, *self.coverage, self.at, self.covers)
+        about = (self.revision, self.digest, *self.coverage, self.at, self.covers, self.status != "final")
+        return Final(version, start, *about)
 
 
 class Publication:
@@ -353,7 +354,7 @@ class Publication:
         if known is None:
             if not self._is_due(key, roster, coverage, now, has_majority):
                 return None
-            return self._read(key, "final", coverage)
+            return self._read(key, self._first_status(key), coverage)
         is_due = self._is_due(key, roster, coverage, now, has_majority)
         if start not in self._changed[version] and not self._is_filled(key, coverage, is_due):
             return None
@@ -372,6 +373,10 @@ class Publication:
             return None
         self._forced.discard(key)
         return ready
+
+    def _first_status(self, key: WindowKey) -> str:
+        """Rule Final*: what is told as final for the first time in this log may be a revision of what readers have."""
+        return "revised" if self.state.was_final(key) or key in self._before else "final"
 
     def _is_worse(self, coverage: Coverage, known: Published) -> bool:
         """Lines that a lane will bring again are waited for, as long as for a window that was not final yet."""
@@ -470,7 +475,7 @@ class Publication:
         del self._pending[key]
         return ready if entry.version in self.state.touched else None  # CONTROL, or its end, came before it
 
-    def again(self, key: WindowKey, status: str) -> Ready | Literal["later"] | None:
+    def again(self, key: WindowKey) -> Ready | Literal["later"] | None:
         """A window that is final, read once more as the log has it; `LATER` while it is being read; None if its panes have
         changed since: then it is published anew, whether or not that would have been worth it."""
         known = self.state.finals.get(key)
@@ -485,7 +490,7 @@ class Publication:
             self._changed.setdefault(key[0], set()).add(key[1])
             return None
         coverage = Coverage(known.passed, known.expected)
-        return self._ready(key, status, known.revision, coverage, content, known.at)
+        return self._ready(key, known.status, known.revision, coverage, content, known.at)
 
     def newest_finals(self, since_us: Micros, back: int) -> list[WindowKey]:
         """Final windows that start at `since_us` or later, and so many of the newest before, in order of time. O(n log n)."""

@@ -113,12 +113,14 @@ _REPLICATING = (Phase.INSTALL, Phase.SERVE, Phase.DRAIN)
 
 
 class Serve(msgspec.Struct, frozen=True):
-    """This node serves from now on. `state` goes on to be applied to by the succession. fresh: nothing was found; rebuild."""
+    """This node serves from now on. `state` goes on to be applied to by the succession. fresh: nothing was found; rebuild.
+    handed_on: who served before has handed its log on."""
 
     ballot: Ballot
     state: State
     index: int
     fresh: bool
+    handed_on: bool = False
 
 
 class StepDown(msgspec.Struct, frozen=True):
@@ -140,6 +142,7 @@ class Succession:
         "_changes",
         "_committed",
         "_failures",
+        "_handed_on",
         "_heeded",
         "_paused",
         "_proven",
@@ -163,6 +166,7 @@ class Succession:
         self.phase = Phase.REST
         self.ballot: Ballot = NO_BALLOT
         """Under which this node asks or serves; NO_BALLOT when it does neither."""
+        self._handed_on: Ballot = NO_BALLOT  # the own one under which a log was taken over whole
         self.is_closest = False
         self.neighbours: tuple[NodeId, ...] = ()
         self._told: dict[NodeId, Rank] = {}
@@ -515,7 +519,8 @@ class Succession:
             self._failures.note_lost((log.last[1],), self.neighbours)  # who served before
             out += replication.serve()
             assert log.state is not None
-            self._changes.append(Serve(self.ballot, log.state, log.index, fresh=log.index == 0))
+            handed_on = self._handed_on == self.ballot
+            self._changes.append(Serve(self.ballot, log.state, log.index, log.index == 0, handed_on))
         return out + self._hand_over(now)
 
     def _hand_over(self, now: int) -> list[Effect]:
@@ -570,7 +575,7 @@ class Succession:
         if not whole or not self.is_closest or message.ballot[1] != source:
             return []
         self._rest()
-        self.ballot = (min(message.ballot[0] + 1, COUNT_MAX), self.me)
+        self.ballot = self._handed_on = (min(message.ballot[0] + 1, COUNT_MAX), self.me)
         self._told = dict.fromkeys(self.neighbours, log.rank)  # most likely; they refuse otherwise
         return [self.replica.promise(self.ballot), *self._adopt(now)]
 

@@ -5,13 +5,17 @@
     LedgerAsk, Put of a lower ballot     | the fence: refused  | nothing
     LedgerAsk                            | the entries         | its ballot as the fence
     Put of a higher revision             | its revision        | fence, revision, digest; stored by the sink
+    the same, open, of a final window    | the revision held   | its ballot as the fence
+    Put of a final window, by a later    | its revision        | as of a higher revision
+      master than said what is open      |                     |
     Put of the revision held             | its revision        | its ballot as the fence: it was repeated
     Put of a lower revision              | the revision held   | its ballot as the fence
     PutPart of a window that is wanted   | none: see `wants`   | nothing
     any other PutPart                    | the revision held   | its ballot as the fence
 
 A master asks what has been published for good, so windows of which only an open revision is held are not told. A window that was
-withdrawn is an entry like any other, of the digest `NO_ROWS`.
+withdrawn is an entry like any other, of the digest `NO_ROWS`. A sink takes a window as final once: what a master calls final that
+does not know of it, is revised.
 
 An answer says which revision is held: the asker compares. The sink stores what `take_accepted` gives before it performs the
 effects that the same step returned; its files are named by revision, so storing one twice does no harm, and a crash between the
@@ -24,10 +28,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from elf.srt.effects import Effect, Notice, Send, Write
 from elf.srt.ids import ID_BYTES
 from elf.srt.messages import NO_BALLOT, Ballot, Message, Micros
-from elf.srt.results import LedgerAsk, LedgerTell, Put, PutPart, PutTell
+from elf.srt.results import NO_ROWS, LedgerAsk, LedgerTell, Put, PutPart, PutTell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,7 +85,7 @@ class Ledger:
     def wants(self, part: PutPart) -> bool:
         """Whether the window that this is a part of would be taken if it were whole."""
         return not self._is_fenced_off(part.ballot) and self._is_newer(
-            (part.version, part.start), part.revision
+            (part.version, part.start), part.revision, part.ballot
         )
 
     def take_accepted(self) -> list[Put]:
@@ -93,7 +99,7 @@ class Ledger:
             self.fence = max(self.fence, fence)
             for window, revision, digest, is_open in entries:
                 held = self.entries.get(window)
-                if held is None or revision > held[0]:
+                if held is None or revision > held[0] or (window in self._open and not is_open):
                     self._hold(window, revision, digest, is_open)
             self._records += 1
 
@@ -101,10 +107,15 @@ class Ledger:
         """Rule Sinks*: a master below one that was served already is refused, whatever it says."""
         return ballot < self.fence
 
-    def _is_newer(self, window: Window, revision: Revision) -> bool:
-        """Rule Windows*: revisions are compared in order, and a window never goes back to a lower one."""
+    def _is_newer(self, window: Window, revision: Revision, ballot: Ballot, is_open: bool = False) -> bool:
+        """Rule Windows*: revisions are compared in order, and a window never goes back to a lower one, nor from final to open.
+        What the log of a later master has as final counts over what an earlier one, without that log, told as open."""
         held = self.entries.get(window)
-        return held is None or revision > held[0]
+        if held is None:
+            return True
+        if window in self._open:
+            return revision > held[0] or (not is_open and ballot > held[0][:2])
+        return revision > held[0] and not (is_open and held[1] != NO_ROWS)
 
     def _hold(self, window: Window, revision: Revision, digest: int, is_open: bool) -> None:
         self.entries[window] = (revision, digest)
@@ -140,7 +151,7 @@ class Ledger:
         window = (message.version, message.start)
         effects: list[Effect] = []
         if not self._is_fenced_off(message.ballot):
-            if self._is_newer(window, message.revision):
+            if self._is_newer(window, message.revision, message.ballot, message.status == "open"):
                 effects.append(self._accept(window, message))
             else:
                 effects += self._raise_fence(message.ballot) + self._doubt(source, window, message)
@@ -160,6 +171,9 @@ class Ledger:
     def _accept(self, window: Window, message: Put) -> Write:
         self.fence = max(self.fence, message.ballot)
         is_open = message.status == "open"
+        held = self.entries.get(window)
+        if message.status == "final" and held is not None and window not in self._open and held[1] != NO_ROWS:
+            message = replace(message, status="revised")
         self._hold(window, message.revision, message.digest, is_open)
         self._accepted.append(message)
         return self._write(((window, message.revision, message.digest, is_open),))

@@ -242,3 +242,18 @@ def rebuilt_with_less(seed: int) -> s.Scenario:
     lost = s.Crash(at_us=at, until_us=at + SECOND, target="circle", wipe=True)
     gone = s.Lose(at_us=at - rng.randint(0, SECOND), host=rng.randrange(6), loss="all")
     return mesh(seed, [gone, lost], trouble_us=at + 2 * SECOND)
+
+
+def watched(seed: int) -> s.Scenario:
+    """As takeovers, with people who watch, and connect anew now and then."""
+    rng = Random(seed)
+    readers = [
+        s.Reader(
+            host=rng.randrange(6),
+            job=0,
+            from_us=3 * SECOND,
+            again_us=tuple(sorted(rng.randint(s.CALM_US, TROUBLE_US) for _ in range(4))),
+        )
+        for _ in range(2)
+    ]
+    return msgspec.structs.replace(takeovers(seed), readers=tuple(readers))

@@ -25,7 +25,7 @@ from elf.jobmaster.entries import Begin
 from elf.jobmaster.intake import Intake
 from elf.jobmaster.job_log import Promise
 from elf.jobmaster.job_spec import JobSpec
-from elf.jobmaster.job_state import JobState
+from elf.jobmaster.job_state import JobState, Published
 from elf.jobmaster.master import Master
 from elf.jobmaster.outbox import Outbox
 from elf.jobmaster.parking import Parked, Parking
@@ -424,5 +424,17 @@ CANARIES = (
         "what the log calls final is not told again",
         *(Publication, "ledger_differs", always(False)),
         *(meshes.sinks, range(3)),
+    ),
+    Canary(
+        "Final: a revision has one status, whoever tells it",
+        "who is told a window again is told that it is final",
+        *(Published, "status", property(always("final"))),
+        *(meshes.watched, range(3)),
+    ),
+    Canary(
+        "Final: what readers may have as final is revised",
+        "each log begins with what is final",
+        *(JobState, "was_final", always(False)),
+        *(meshes.watched, range(12)),
     ),
 )

@@ -561,7 +561,7 @@ def test_rule_8_what_was_published_before_a_rebuild_is_published_again_only_when
     assert not new.windows()
     new.bundle({file(B): (0, 5, FIRST)}, watermark=T0 + 60 * SECOND)
     new.run(SECOND)
-    assert [(w.status, w.agents_reporting, w.revision[0]) for w in new.windows()] == [("final", 3, 2)]
+    assert [(w.status, w.agents_reporting, w.revision[0]) for w in new.windows()] == [("revised", 3, 2)]
 
 
 def test_rule_8_a_sink_that_lacks_what_another_holds_from_before_a_rebuild_gets_what_is_left_of_it() -> None:

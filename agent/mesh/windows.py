@@ -14,9 +14,14 @@ is taken if its revision is higher than what was taken of that window, and hande
     WatchTell that knows what is missing | they are not said again
     WatchTell: refused                   | `is_refused`
 
-Of a window that was final nothing is taken but what is final: on the smaller side of a partition a master begins with an empty
-log, and finds again, as open windows, what had been final. Its revisions are above those of the log that it gives way to; where
-they were taken, a final window of before is handed on with revision (ballot, 0), so that revisions only rise for who reads them.
+What is handed on of one window, in order:
+
+    open, each of a higher revision     until it is final here
+    final or revised, once              of a higher revision; or told by a later master than what was open. On the smaller side
+                                        of a partition a master begins with an empty log, and finds as open what was final,
+                                        under revisions above those of the log that it gives way to
+    revised, each of a higher revision  and other than the word before; nothing that is open, and final never again
+    withdrawn                           then it may begin anew; final once more only if it never was
 
 A master that takes over does not know who watches: the next Watch, which goes out when this node hears of it, names the oldest
 window that is not final here and asks for some before, so that nothing final is left out. `seen` counts what was handed on, not
@@ -54,6 +59,7 @@ MISSING_MAX = 64
 SLACK = 4
 """So many windows handed on, or their bytes, are told at once instead of with the next period."""
 FINAL = ("final", "revised")
+Content = tuple[int, tuple[Micros, Micros], int, int]
 PARTS_BYTES_MAX = 64 << 20
 """Of a window in parts, as they travel: what its master tells at most, were it not compressed."""
 
@@ -71,6 +77,28 @@ class Parts(msgspec.Struct):
     nbytes: int = 0
 
 
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """The last word on a window. was_final: it, or one before."""
+
+    revision: Revision
+    status: str
+    was_final: bool
+    content: Content
+
+
+def content_of(put: Put) -> Content:
+    """What a revision may change."""
+    return put.digest, put.covers, put.agents_reporting, put.agents_expected
+
+
+def follows(put: Put, known: Known) -> bool:
+    """Rule Final*: whether a word on a window counts for somebody who knows that one."""
+    if put.status == "open":
+        return known.status not in FINAL and put.revision > known.revision
+    is_later_masters = known.status == "open" and put.ballot > known.revision[:2]
+    return put.revision > known.revision or is_later_masters
+
+
 class Watcher:
     """One watch of a job. `number` tells those of one node apart."""
 
@@ -81,7 +109,7 @@ class Watcher:
         """The master has too many watchers."""
         self._me, self.period_us = me, parameters.emit_us
         self._due: int | None = None  # None: at once
-        self._known: dict[WindowKey, tuple[Revision, str]] = {}  # and its status
+        self._known: dict[WindowKey, Known] = {}
         self._waiting: deque[tuple[int, Put, tuple[bytes, ...]]] = deque()
         self._parts: Parts | None = None
         self._highest = 0  # place that came
@@ -148,7 +176,7 @@ class Watcher:
         and how many before that. Where nothing was there to be told at first, all."""
         if self.ballot == NO_BALLOT:
             return NEVER, BACK
-        unfinal = [start for (_, start), (_, status) in self._known.items() if status == "open"]
+        unfinal = [start for (_, start), known in self._known.items() if known.status == "open"]
         since = min(unfinal) if unfinal else max((start + 1 for _, start in self._known), default=ALWAYS)
         return since, min(AGAIN, sum(start < since for _, start in self._known))
 
@@ -212,23 +240,20 @@ class Watcher:
 
     def _take(self, place: int, put: Put, parts: tuple[bytes, ...] = ()) -> None:
         key = (put.version, put.start)
-        if put.status == WITHDRAWN and key not in self._known:
+        known, told = self._known.get(key), put
+        if put.status == WITHDRAWN if known is None else not follows(put, known):
             return
-        known, status = self._known.get(key, ((0, b"", 0), "open"))
-        told = put
-        if status in FINAL:
-            if put.status == "open":
-                return
-            if put.status == "final":
-                told = replace(told, status="revised")
-        elif put.status != "open" and put.revision <= known:
-            told = replace(told, revision=(*put.ballot, 0))
-        if told.revision <= known:
-            return
-        if told is not put and parts:
-            parts = (squeeze(encode(told)), *parts[1:])
-        self._known[key] = (told.revision, told.status)
-        self._waiting.append((place, told, parts))
+        was_final = known is not None and known.was_final
+        if was_final and put.status == "final":  # by a master that does not know it
+            told = replace(put, status="revised")
+            parts = (squeeze(encode(told)), *parts[1:]) if parts else ()
+        content = content_of(put)
+        is_new = (
+            known is None or known.status not in FINAL or put.status not in FINAL or known.content != content
+        )
+        self._known[key] = Known(told.revision, told.status, was_final or told.status in FINAL, content)
+        if is_new:
+            self._waiting.append((place, told, parts))
         self._forget()
 
     def _miss(self, until: int) -> None:

@@ -178,7 +178,7 @@ class Oracle:
         key = (sink, put.job, put.version, put.start)
         before = self.last.get(key)
         self.last[key] = put
-        if before is not None and put.revision <= before.revision:
+        if before is not None and put.revision <= before.revision and not _is_first_final(before, put):
             raise Violation(
                 f"{_name(put)}: accepted after revision {before.revision[0]}.{before.revision[2]}"
             )
@@ -332,6 +332,11 @@ class Oracle:
         """Whether so many agents have left for good, or lost lines."""
         lossy = {server.number for server, _ in self._lossy.values()}
         return put.agents_expected - put.agents_reporting <= len(self.gone | self.returned | lossy)
+
+
+def _is_first_final(before: Put, put: Put) -> bool:
+    """What a master whose log has the window as final tells counts over what one without that log told as open."""
+    return before.status == "open" and put.status != "open" and put.ballot > before.revision[:2]
 
 
 def _speaks(schedule: Sequence[Stretch], version: str, start: Micros, end: Micros) -> bool:

@@ -9,8 +9,8 @@ begins there like somebody new. For each window (job, version, start), over all 
 For one reader, until it connects anew:
 
 3. open words come before all others, unless the window was withdrawn in between;
-4. words rise in their revisions, among those that are open and among those that are not; the first final word may be lower than an
-   open one, which a master without the log had told;
+4. words rise in their revisions, among those that are open and among those that are not; the first final word may be lower than
+   an open one, which a master without the log had told;
 5. what is revised differs from the word before.
 """
 
@@ -77,7 +77,7 @@ def check_next(before: Put | None, put: Put, who: str) -> None:
     )
     if put.status == "open" and before.status in ("final", "revised"):
         raise Violation(about)
-    if put.status == "final" and before.status != "open" and before.status != WITHDRAWN:
+    if put.status == "final" and before.status not in ("open", WITHDRAWN):
         raise Violation(about)
     is_first = before.status == "open" and put.status != "open" and put.ballot > before.revision[:2]
     if put.revision <= before.revision and not is_first:
@@ -106,7 +106,9 @@ class _Watching(msgspec.Struct):
 class Readers:
     """All readers of a simulation. `words`: what they and the sinks were told."""
 
-    def __init__(self, world: World, hosts: list[Actor], jobs: list[JobId], plans: tuple[Reader, ...]) -> None:
+    def __init__(
+        self, world: World, hosts: list[Actor], jobs: list[JobId], plans: tuple[Reader, ...]
+    ) -> None:
         self.words = Words()
         self._world, self._hosts, self._jobs = world, hosts, jobs
         self._watching = [_Watching(f"reader{n}", plan) for n, plan in enumerate(plans)]
