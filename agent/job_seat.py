@@ -55,7 +55,7 @@ _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 
 
 class JobSeat:
-    """One job on one node. `job` is its id. Public cores are for reading."""
+    """One job on one node. `job` is its id. ended: neighbours whose processes are surely gone. Public cores are for reading."""
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class JobSeat:
         stores_states: bool = False,
         former: JobSeat | None = None,
         revoked: Set[NodeId] = frozenset(),
+        ended: Set[NodeId] = frozenset(),
     ) -> None:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me
@@ -97,7 +98,7 @@ class JobSeat:
         self.is_stirred = True
         """More may have changed than what a bundle or a Commit goes through."""
         self._gather()
-        self._directory, self._budget, self._revoked = directory, budget, revoked
+        self._directory, self._budget, self._revoked, self._ended = directory, budget, revoked, ended
         self._items: list[Item] = []
         self._now = 0
 
@@ -465,7 +466,7 @@ class JobSeat:
             told=self._told_schedule(),
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
-            handed_on=serve.handed_on,
+            handed_on=serve.handed_on or serve.former in self._ended,
         )
         self._gather()
         self._items.append(ballot_item(self.job, serve.ballot))

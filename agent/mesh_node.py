@@ -58,6 +58,9 @@ _OF_LOGS = frozenset((m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fe
 EARLY_MAX = 1_000
 """Messages of links that wait for the directory to name their job: a second of a busy one's. Then the link begins anew."""
 
+ENDED_MAX = 64
+"""Neighbours that are known to have ended; all in one rack."""
+
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (r.Put, r.PutPart, r.LedgerAsk)
@@ -119,6 +122,7 @@ class MeshNode(LinkedNode):
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
         self._ballots: dict[JobId, m.Ballot] = {}  # under which each job is served, as the tree says
         self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
+        self._ended: set[NodeId] = set()  # neighbours that said goodbye, or whose processes are gone, as their hosts say
         self._rng = rng
         self._budget, self._sink_of = budget, sink_of
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
@@ -186,6 +190,8 @@ class MeshNode(LinkedNode):
         link = self.links.get(peer)
         if not self.is_aside and self.overlay.is_member(peer):
             self._do(self.overlay.process_gone(peer, life, now), now, out, self.overlay)
+            if not self.overlay.is_member(peer):
+                self._note_ended(peer)
             self._overlay_changed(now, out)
         elif link is not None and link.peer_life == life:
             self._hang_up(peer, now, out)  # no member, yet maybe a child in a tree
@@ -502,11 +508,21 @@ class MeshNode(LinkedNode):
             return
         self._joined = self.overlay.joined
         for what, contact in changes:
+            if what == "left":
+                self._note_ended(contact.id)
+            elif what != "dead":
+                self._ended.discard(contact.id)
             if what in ("dead", "left"):
                 self._hang_up(contact.id, now, out)
         for seat in self.seats.values():
             self._closest(seat, now, out)
         self._timers.watch(self.overlay)
+
+    def _note_ended(self, peer: NodeId) -> None:
+        """Of those before, jobs have another master by now."""
+        if len(self._ended) >= ENDED_MAX:
+            self._ended.clear()
+        self._ended.add(peer)
 
     def _closest(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         """Who has not found the mesh yet is closest to nothing: it would begin jobs anew that others serve."""
@@ -563,6 +579,7 @@ class MeshNode(LinkedNode):
                 has_credit=self._has_credit,
                 former=former,
                 revoked=self._revoked,
+                ended=self._ended,
             )
             seat.restore(records)
             self._do(seat.start(now), now, out, seat)

@@ -63,7 +63,7 @@ class Master:
     more may be proposed now; without room bundles wait, and the rest is taken up again later. sinks: durable ones, which keep a
     ledger; stores_states: they take the states of panes, not only rows. told: the schedule of an earlier log, as the directory
     has it: a log that begins goes on with it. losses: see `Succession.losses`; unshared: what a master on this node kept before.
-    handed_on: the log is all that whoever served before ever said.
+    handed_on: whoever served before has said nothing that is not in the log.
     Every public method takes the node's clock and returns effects; `fence` is a higher ballot that a sink told: the node must
     step down.
     """
@@ -146,8 +146,8 @@ class Master:
         return self._end(now)
 
     def _unknown_us(self, now: int) -> Micros:
-        """Rule Final*: whoever served before may have published what was due by now, if nobody handed its log on; of a log that
-        was lost, all that was over."""
+        """Rule Final*: whoever served before may have published what was due by now, unless it is known that it did not, and
+        of a log that was lost all that was over."""
         if self._has_all:
             return 0
         return now - (0 if self.attendance.is_new else self.spec.lateness_us)

@@ -114,12 +114,13 @@ _REPLICATING = (Phase.INSTALL, Phase.SERVE, Phase.DRAIN)
 
 class Serve(msgspec.Struct, frozen=True):
     """This node serves from now on. `state` goes on to be applied to by the succession. fresh: nothing was found; rebuild.
-    handed_on: who served before has handed its log on."""
+    former: who served before. handed_on: and has handed its log on; or was this node."""
 
     ballot: Ballot
     state: State
     index: int
     fresh: bool
+    former: NodeId = b""
     handed_on: bool = False
 
 
@@ -519,8 +520,9 @@ class Succession:
             self._failures.note_lost((log.last[1],), self.neighbours)  # who served before
             out += replication.serve()
             assert log.state is not None
-            handed_on = self._handed_on == self.ballot
-            self._changes.append(Serve(self.ballot, log.state, log.index, log.index == 0, handed_on))
+            handed_on = self._handed_on == self.ballot or log.last == (self.ballot[0] - 1, self.me)
+            about = (log.index, log.index == 0, log.last[1] if log.index else b"", handed_on)
+            self._changes.append(Serve(self.ballot, log.state, *about))
         return out + self._hand_over(now)
 
     def _hand_over(self, now: int) -> list[Effect]:

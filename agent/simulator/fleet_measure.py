@@ -173,9 +173,9 @@ class Measure:
             if killed.jobs.get(put.job) == 0 and now_us > killed.at_us:
                 killed.jobs[put.job] = now_us
         window = (put.job, put.start)
-        if put.status == "revised":
+        if put.status == "revised" and window in self._coverage:
             self.revisions += 1
-        elif put.status == "final":
+        elif put.status in ("final", "revised"):
             self._coverage.setdefault(window, put.agents_reporting == put.agents_expected)
         visible = self._visible.get(window, 0)
         if put.lines[0] > visible and put.start in self._written:
