@@ -122,7 +122,9 @@ class MeshNode(LinkedNode):
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
         self._ballots: dict[JobId, m.Ballot] = {}  # under which each job is served, as the tree says
         self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
-        self._ended: set[NodeId] = set()  # neighbours that said goodbye, or whose processes are gone, as their hosts say
+        self._ended: set[NodeId] = (
+            set()
+        )  # neighbours that said goodbye, or whose processes are gone, as their hosts say
         self._rng = rng
         self._budget, self._sink_of = budget, sink_of
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
