@@ -32,6 +32,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--agents", type=int, default=5)
     parser.add_argument("--rate", type=float, default=40.0, help="requests a second at each server")
     parser.add_argument("--gap", type=float, default=6.0, help="seconds between faults, in the mean")
+    parser.add_argument(
+        "--rotate", type=float, default=20.0, help="seconds between rotations of a log, in the mean"
+    )
+    parser.add_argument(
+        "--mode", default="", choices=["", *rotation.MODES], help="rotate every log in this way"
+    )
     parser.add_argument("--load", type=int, default=0, help="busy loops beside it")
     parser.add_argument("--faults", default="", help="only these kinds, with spaces")
     parser.add_argument("--without", default="", help="not these kinds")
@@ -53,6 +59,8 @@ def options(asked: argparse.Namespace, seed: int) -> Options:
         agents=asked.agents,
         rate=asked.rate,
         gap_s=asked.gap,
+        rotate_s=asked.rotate,
+        mode=asked.mode,
         load=asked.load,
         is_quick=asked.quick,
         keeps=asked.keep,

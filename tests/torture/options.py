@@ -11,7 +11,7 @@ from typing import Any
 class Options:
     """seconds: of faults; starting and settling come on top. rate: requests a second at each server. gap_s: mean time between
     faults. load: busy loops beside it all. faults: the kinds to draw from, all if empty. without: kinds that are left out.
-    allowed: kinds of findings that do not make a run bad."""
+    allowed: kinds of findings that do not make a run bad. mode: how every log is rotated; "" for each in its own way."""
 
     seconds: float
     seed: int
@@ -26,6 +26,7 @@ class Options:
     faults: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
+    mode: str = ""
 
     @property
     def folder(self) -> Path:

@@ -40,6 +40,7 @@ ZSTD = Mode(
 )
 COPIED = Mode("copytruncate", ("copytruncate",), is_lossy=True)
 COMPRESSED = Mode("compress", ("create 0644 root root", "compress"), wait_s=1)
+MODES = {each.name: each for each in (CREATE, DELAYED, DATED, ZSTD, COPIED, COMPRESSED)}
 
 
 def missing() -> str:

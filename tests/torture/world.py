@@ -75,7 +75,7 @@ class World:
         for number, name in enumerate([*self.names, *self.guests]):
             server = self.servers[name] = Server(self.hosts, name, styles[number])
             server.configure(site)
-            self.rotations[name] = Rotation(server, modes[number])
+            self.rotations[name] = Rotation(server, rotation.MODES.get(self.options.mode, modes[number]))
             self.hosts.disk(name, "disk", DISK_MIB)
             folder = self.folder / name
             self.agents[name] = Agent(self.hosts, name, folder, has_clock=number in CLOCKED)
