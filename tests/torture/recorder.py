@@ -14,6 +14,9 @@ from typing import Any
 from tests.torture.agents import Agent
 
 EVERY_S = 1.0
+CAP_BYTES = 64 << 20
+SLACK_BYTES = 8 << 20
+"""Between two looks at itself an agent may pass its cap by so much, as README says."""
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -65,6 +68,17 @@ class Recorder:
         # Only now it is known when each event was over.
         events = "".join(json.dumps(event) + "\n" for event in self.events)
         self._path.with_name("events.jsonl").write_text(events)
+
+
+def beyond_cap(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Resident bytes at most of each agent that took more than its cap beyond a bare process: one that has just begun."""
+    taken: dict[str, list[float]] = {}
+    for sample in samples:
+        for name, each in sample["agents"].items():
+            if "rss" in each:
+                taken.setdefault(name, []).append(each["rss"])
+    bare = max((each[0] for each in taken.values()), default=0.0)
+    return {name: max(each) for name, each in taken.items() if max(each) > bare + CAP_BYTES + SLACK_BYTES}
 
 
 def _of_agent(agent: Agent) -> dict[str, float]:

@@ -21,6 +21,7 @@ from tests.torture.jobs import JOBS
 from tests.torture.lakes import Lake
 from tests.torture.options import Options
 from tests.torture.oracle import Oracle
+from tests.torture.recorder import beyond_cap
 from tests.torture.schedule import EVERYWHERE, Fault, Schedule
 from tests.torture.verdict import WRONG, Excuse, Judge, Verdict, is_well, newest
 from tests.torture.watchers import Watcher
@@ -210,6 +211,8 @@ class Run:
                 judge.last_words(lake.latest(job), job, f"lake {name}", as_panes=True)
         for end in self.world.ends:
             self.verdict.add("ended", f"{end.name} with {end.code}: {end.said.strip().splitlines()[-1:]}")
+        for name, rss in beyond_cap(self.world.recorder.samples).items():
+            self.verdict.add("memory", f"{name}: {rss / 2**20:.0f} MiB resident")
         judge_words(self.world, self.schedule.faults, self.verdict)
 
     def result(self) -> dict[str, Any]:
