@@ -16,7 +16,7 @@ from tests.torture.jobs import JOBS
 from tests.torture.options import Options
 from tests.torture.oracle import Count, Log, Oracle, top
 from tests.torture.publications import Publication
-from tests.torture.schedule import APART_S, KINDS, Schedule
+from tests.torture.schedule import APART_S, FILLED_S, KINDS, LOST_MAX, OF_DISKS, Schedule
 from tests.torture.verdict import Excuse, Judge, Verdict, is_well
 
 AGENTS, PATHS, _ = JOBS
@@ -163,6 +163,15 @@ def test_no_agent_has_two_faults_at_once() -> None:
         for fault in schedule(seed).faults:
             assert until_s.get(fault.host, 0.0) <= fault.at_s
             until_s[fault.host] = fault.at_s + fault.span_s + APART_S
+
+
+def test_two_disks_at_most_are_lost_at_a_time() -> None:
+    for seed in range(8):
+        filled_s: list[float] = []
+        for fault in schedule(seed).faults:
+            if fault.kind in OF_DISKS:
+                assert sum(until_s > fault.at_s for until_s in filled_s) < LOST_MAX
+                filled_s.append(fault.at_s + fault.span_s + FILLED_S)
 
 
 @pytest.mark.slow

@@ -47,6 +47,12 @@ KINDS = (
     Kind("leave", 1, (0.0, 0.0), is_late=True),
     Kind("revoke", 0.7, (0.0, 0.0), is_late=True),
 )
+OF_DISKS = {"wipe", "restore", "twin"}
+"""After these, an agent does not know what it had promised. A job's log is on three disks; when all are lost together, nobody can
+know what it held, so at most two are lost until they have had time to be filled again."""
+LOST_MAX = 2
+FILLED_S = 20.0
+RESTORE_S_MAX = 26.0
 EVERYWHERE = {"roll"}
 OF_GUESTS = {"join", "leave", "revoke"}
 LATE_S = 120.0
@@ -80,6 +86,7 @@ class Schedule:
         self._draws = random.Random(options.seed)
         self._busy = dict.fromkeys([*hosts, *guests], 0.0)
         self._joined: list[str] = []
+        self._filled_s: list[float] = []
         self.faults = self._draw_faults()
         self.rotations = self._draw_rotations(random.Random(options.seed ^ 0x0106))
 
@@ -117,6 +124,9 @@ class Schedule:
             return None
         for each in self._busy if kind.name in EVERYWHERE else [host]:
             self._busy[each] = at_s + span_s + APART_S
+        if kind.name in OF_DISKS:
+            wait_s = RESTORE_S_MAX if kind.name == "restore" else 0.0
+            self._filled_s.append(at_s + wait_s + span_s + FILLED_S)
         if kind.name == "join":
             self._joined.append(host)
         elif kind.name in OF_GUESTS:
@@ -132,6 +142,8 @@ class Schedule:
         if len(struck) >= AT_ONCE_MAX or not free:
             return ""
         if kind.name in EVERYWHERE and struck:
+            return ""
+        if kind.name in OF_DISKS and sum(until_s > at_s for until_s in self._filled_s) >= LOST_MAX:
             return ""
         return self._draws.choice(free)
 
