@@ -22,12 +22,12 @@ from tests.torture.servers import Server
 
 READY_S_MAX = 60.0
 ASK_AGAIN_S = 0.2
-STYLES = ("plain", "combined", "plain", "apache", "plain", "plain", "plain")
+STYLES = ("plain", "combined", "apache", "plain", "plain", "plain", "plain")
 MODES = (
     rotation.DELAYED,
     rotation.CREATE,
-    rotation.DATED,
     rotation.ZSTD,
+    rotation.DATED,
     rotation.COPIED,
     rotation.COMPRESSED,
     rotation.CREATE,
