@@ -353,12 +353,13 @@ class DeltaWorker:
         self._out.append(bundle)
 
     def _mark_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> None:
-        """Where lost lines are told before the watermark has passed them, all is a gap until it has."""
+        """Where lost lines are told before the watermark has passed them, all is a gap until it has. What was promised while no
+        line could be read is one, too."""
         is_open = any(not self._places.at[slot].closed for slot in cut.gaps)
         lost_until = max(self._places.lost_until(covered), now if is_open else 0)
         if lost_until > self._watermark:
             self._gap_until = max(self._gap_until, lost_until)
-        if self._promised < self._gap_until:
+        if self._promised < self._gap_until or cut.is_blind:
             opened = (slot for slot, span in covered.items() if not (slot[2] or span[2] & CLOSED))
             live = next(opened, (self._me, 0, 0))  # of a file that is known to be closed it is said once
             start, end, flags = covered.get(live, (0, 0, FIRST))

@@ -398,6 +398,8 @@ class Publication:
         if is_waited_for or self._may_be_older(key):
             self._held_since.pop(key, None)
             return False
+        if roster.have_all_passed(*self.state.covers(*key)):
+            return has_majority
         since = self._held_since[key] = min(now, self._held_since.get(key, now))
         return now - since >= self._parameters.hold_us_max and has_majority
 

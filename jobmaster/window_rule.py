@@ -65,18 +65,25 @@ class Roster:
     def of_open(self, start: Micros, end: Micros) -> Coverage:
         """Who has a word in a window that is open: a line at its very start is one (logs count whole seconds)."""
         expected = self.expected(start, end)
-        return Coverage(
-            int(np.count_nonzero(expected & (self._heard >= start))), int(np.count_nonzero(expected))
-        )
+        heard = self._without_lost(expected & (self._heard >= start), start, end)
+        return Coverage(int(np.count_nonzero(heard)), int(np.count_nonzero(expected)))
 
     def of_final(self, start: Micros, end: Micros) -> Coverage:
         """Who is done with the window."""
         expected = self.expected(start, end)
-        done = expected & self.has_passed(end)
+        done = self._without_lost(expected & self.has_passed(end), start, end)
+        return Coverage(int(np.count_nonzero(done)), int(np.count_nonzero(expected)))
+
+    def _without_lost(self, workers: NDArray[np.bool_], start: Micros, end: Micros) -> NDArray[np.bool_]:
+        """Without those that have lost lines of the window, or could not read them."""
         for at, (low, high) in self._gaps:
             if low - self._lateness_us < end and high > start:  # also what was late, and in time, is lost
-                done[at] = False
-        return Coverage(int(np.count_nonzero(done)), int(np.count_nonzero(expected)))
+                workers[at] = False
+        return workers
+
+    def have_all_passed(self, start: Micros, end: Micros) -> bool:
+        """Whether everyone who is expected is past the window: who is not done with it has lost lines, and will not be."""
+        return not (self.expected(start, end) & ~self.has_passed(end)).any()
 
     def is_settled(self, start: Micros, end: Micros) -> bool:
         """Whether nobody will come who has not: all that are missing have left, or have lost lines of the window."""

@@ -537,7 +537,8 @@ class Seen:
         with self._changed:
             self.puts.append((time.time(), put))
             held = self.latest.get(put.start)
-            if held is None or held.revision < put.revision:
+            is_final = held is not None and held.status == "open" and put.status != "open"
+            if held is None or held.revision < put.revision or (is_final and held.revision[:2] < put.ballot):
                 self.latest[put.start] = put
             self._changed.notify_all()
 

@@ -15,6 +15,7 @@ from elf.agent.mesh import metrics as p
 from elf.agent.mesh.memory import Memory
 from elf.agent.mesh.metrics import MetricsServer, exposition, health, metrics
 from elf.agent.simulator.world import World
+from elf.agent.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.srt.addresses import parse_address
 from elf.srt.parameters import Parameters
@@ -44,6 +45,7 @@ def host() -> Any:
         lag_bytes=lambda: {'/var/log/a "b"\\c\n.log': 17},
         totals=Totals(lines=10, parsed=10),
         counters=SimpleNamespace(front_bytes=1, again_bytes=2, gaps=0, beyond=1),
+        unparsed=Unparsed("access"),
     )
     budget = Budget(64 << 20)
     budget.reserve("source access", 3_000)

@@ -27,7 +27,7 @@ from threading import Lock
 
 import msgspec
 
-from elf.agent.batch import Batch
+from elf.agent.batch import Batch, Reject
 from elf.agent.blocks import BLOCK_BYTES, LINE_MAX, Block
 from elf.agent.feed import ParseState, Totals
 from elf.agent.fields import Format
@@ -40,7 +40,7 @@ from elf.agent.mesh.log_files import SAVE_S, LogFiles
 from elf.agent.mesh.reading import Place, Reading
 from elf.agent.mesh.rescan import Rescan
 from elf.agent.source import GRACE_S
-from elf.agent.unparsed import Unparsed
+from elf.agent.unparsed import LINES_MIN, Unparsed
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
 from elf.jobmaster.plan import Column
@@ -132,7 +132,13 @@ class MeshSource:
         self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
         self._missing: dict[int, tuple[float, float]] = {}  # since when, and when that was last so
         self._time_max = self._files.notes.time_max
-        self._line_s: float | None = None
+        self._line_s: float | None = None  # when a line was read last, and could be
+        self._rejected, self._rejected_us = (
+            0,
+            0,
+        )  # lines in a row that could not, and the clock at the last of them
+        self._can_read = False  # any line so far
+        self._reject: Reject | None = None
         self._lost_bytes = 0
         self._lock = Lock()
 
@@ -157,7 +163,7 @@ class MeshSource:
 
     def _tell(self) -> None:
         """What other threads may see, each in one step."""
-        complaint = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path)
+        complaint = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path, self._reject)
         if complaint is not None:
             self._said.append(complaint)
         self._notices.extend([*self._said, *self._source.notices, *self.formats.take_found()])
@@ -325,7 +331,6 @@ class MeshSource:
             return block
         if note.begin < 0:
             note.begin, self._files.is_dirty = block.start, True
-        self._line_s = self._files.now_s
         state = self._front.get(generation)
         if state is None:
             state = self._front[generation] = self._state_before(file, block)
@@ -461,6 +466,27 @@ class MeshSource:
         self.counters.front_bytes += block.end - block.start
         self._totals.count(batch, block)
         self._path = block.path
+        if batch.samples:
+            self._reject = batch.samples[-1]
+        if batch.rows:
+            self._line_s, self._rejected, self._can_read = self._files.now_s, 0, True
+        else:
+            self._rejected += len(batch.reject_rows) + block.too_long
+            self._rejected_us = self._files.clock_us
+
+    @property
+    def _is_blind(self) -> bool:
+        """Whether none of the last lines could be read: of none is known when it was."""
+        return self._rejected >= (LINES_MIN if self._can_read else 1)
+
+    def _is_blind_from(self, before_us: Micros, watermark_us: Micros) -> bool:
+        """Whether what is promised now may hold some of these lines."""
+        return self._is_blind and before_us < watermark_us and before_us <= self._rejected_us
+
+    @property
+    def unparsed(self) -> Unparsed:
+        """How many of the recent lines are rejected."""
+        return self._unparsed
 
     def _has_memory(self, reading: Reading) -> bool:
         """Whether this job may gather more. Others give way: they read again, later."""
@@ -488,6 +514,7 @@ class MeshSource:
         is_missing = self._tell_missing(reading)
         caught_up = at_end and not waits and not is_missing
         watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
+        is_blind = caught_up and not reading.lane and self._is_blind_from(reading.watermark_us, watermark_us)
         reading.watermark_us = watermark_us
         overflows, reading.rows.overflows = reading.rows.overflows, 0
         parts = reading.rows.cut()
@@ -496,7 +523,8 @@ class MeshSource:
         self.counters.cuts += 1
         self.counters.gaps += len(gaps)
         self.counters.overflows += overflows
-        return Cut(read.job, read.request, read.schedule, spans, watermark_us, parts, caught_up, gaps)
+        about = (read.job, read.request, read.schedule)
+        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind)
 
     def _settled(self, reading: Reading, place: Place, at_end: bool) -> bool:
         """Whether nothing is waited for there now. Closes the file if this is its end, or if the rest cannot come."""
@@ -586,7 +614,8 @@ class MeshSource:
 
     def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
         """The latest event time, held back by files of which more is to be read; of an idle source the clock as it was before
-        it was read to its end, less the grace. It does not fall."""
+        it was read to its end, less the grace. It does not fall. Rule 2*: a source of which no line can be read is as an idle
+        one, so nobody waits for it; but what it promises is a gap. What was read before is promised apart, as it is none."""
         latest = self._time_max if caught_up else reading.latest_us
         unread = () if at_end else self._source.unread()
         for generation, place in reading.places.items():
@@ -596,6 +625,7 @@ class MeshSource:
         is_quiet = (
             scan_s is not None and line_s is not None and (scan_s - line_s) * 1e6 >= self._idle_grace_us
         )
-        if caught_up and is_quiet and self._source.complete_until is not None:
+        is_first = self._is_blind and reading.watermark_us < (latest or 0)
+        if caught_up and is_quiet and not is_first and self._source.complete_until is not None:
             latest = max(latest or 0, self._files.scan_clock_us - self._idle_grace_us)
         return max(reading.watermark_us, min(latest or 0, self._files.clock_us))

@@ -31,7 +31,7 @@ from elf.agent.mesh.cuts import MeshSource
 from elf.agent.mesh.desk import Desk
 from elf.agent.mesh.identity import claim, own_key
 from elf.agent.mesh.memory import LOOK_S, Memory
-from elf.agent.mesh.metrics import MetricsServer, health, metrics
+from elf.agent.mesh.metrics import MetricsServer, health, metrics, unparsed_sources
 from elf.agent.mesh.seeds import Seeds
 from elf.agent.mesh.seen_columns import SeenColumns
 from elf.agent.mesh.share import CpuShare
@@ -332,6 +332,7 @@ class Host:
             found.append("the disk takes nothing; make room, or mend it")
         if self.sinks is not None and self.sinks.is_refused:
             found.append("the lake of a sink takes nothing; make room, or mend it")
+        found += unparsed_sources(self.sources)
         return found
 
     def _look_at_memory(self) -> None:

@@ -163,7 +163,13 @@ def health(host: Host) -> str:
         return "the disk takes nothing"
     if host.sinks is not None and host.sinks.is_refused:
         return "a sink takes nothing"
-    return ""
+    troubles = [f"{host.config.agent.name}: {each}" for each in unparsed_sources(host.sources)]
+    return "\n".join(troubles)
+
+
+def unparsed_sources(sources: Mapping[str, Any]) -> list[str]:
+    """Of which sources most lines are rejected, and a sample of these."""
+    return [source.unparsed.trouble for source in sources.values() if source.unparsed.trouble]
 
 
 def metrics(host: Host, version: str) -> str:
@@ -189,6 +195,8 @@ def _sources(host: Host) -> Iterator[Family]:
     read: list[Sample] = []
     gaps: list[Sample] = []
     beyond: list[Sample] = []
+    share: list[Sample] = []
+    samples: list[Sample] = []
     for name, source in host.sources.items():
         own = {"source": name}
         lag += [(own | {"file": file}, nbytes) for file, nbytes in source.lag_bytes().items()]
@@ -206,9 +214,16 @@ def _sources(host: Host) -> Iterator[Family]:
         ]
         gaps.append((own, counters.gaps))
         beyond.append((own, counters.beyond))
+        unparsed = source.unparsed
+        share.append((own, unparsed.share))
+        if unparsed.trouble:
+            labels = {"agent": host.config.agent.name, "reason": unparsed.reason, "sample": unparsed.sample}
+            samples.append((own | labels, 1))
     yield "elf_source_lag_bytes", "gauge", "Bytes of a log file that are not read.", lag
     yield "elf_source_lines_total", "counter", "Lines read, by outcome.", lines
     yield "elf_source_rejected_lines_total", "counter", "Lines that could not be parsed, by reason.", rejects
+    yield "elf_source_rejected_share", "gauge", "Of the recent lines, how many could not be parsed.", share
+    yield "elf_source_rejected_sample", "gauge", "1 while that is most of them, and one such line.", samples
     yield (
         "elf_source_read_bytes_total",
         "counter",
