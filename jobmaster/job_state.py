@@ -191,6 +191,7 @@ class JobState:
             self.spec = entry.spec
         if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
+            self._note_unread_end(entry.worker, entry.until_us)
         shapes = self.positions.shapes
         self.positions.apply(entry)
         if isinstance(entry, ControlEntry):
@@ -283,6 +284,12 @@ class JobState:
         if before is not None:
             from_us, to_us = min(before[0], from_us), max(before[1], to_us)
         self.gaps[worker] = (from_us, max(to_us, from_us))
+
+    def _note_unread_end(self, worker: NodeId, until_us: Micros) -> None:
+        """Who could read nothing up to its last promise could not read what came behind that either."""
+        gap = self.gaps.get(worker)
+        if gap is not None and gap[1] >= self.watermarks.get(worker, BEFORE_ALL):
+            self._note_gap(worker, gap[0], until_us)
 
     def _note_lost_lane(self, worker: NodeId) -> None:
         """Who goes while it has lines to read again, or has lost some of them, leaves a gap where they were given up."""

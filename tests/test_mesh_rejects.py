@@ -21,6 +21,10 @@ class Half(Fleet):
         (self.port,) = free_ports(1)
         super().__init__(folder, count)
 
+    def __enter__(self) -> Half:
+        super().__enter__()
+        return self
+
     def _config(self, number: int, name: str, port: int) -> str:
         self._agent = f'metrics = "127.0.0.1:{self.port}"' if number == BROKEN else ""
         return super()._config(number, name, port)
