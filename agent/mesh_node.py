@@ -32,6 +32,7 @@ from elf.agent.departure import Departure
 from elf.agent.job_seat import JobSeat, SinkOf
 from elf.agent.linked_node import LinkedNode, Outer, Standing
 from elf.agent.revoked import OWN, REVOKED, heed
+from elf.agent.rivals import Rivals
 from elf.agent.roles import roles_of
 from elf.agent.timers import Timed
 from elf.cbt.budget import Budget
@@ -60,6 +61,9 @@ EARLY_MAX = 1_000
 
 ENDED_MAX = 64
 """Neighbours that are known to have ended; all in one rack."""
+
+ASKED_MAX = 3
+"""Seeds that are asked at a start what the mesh knows of this node."""
 
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
@@ -104,6 +108,8 @@ class MeshNode(LinkedNode):
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
         self._sign, self._is_revoked = sign, is_revoked
+        self.rivals = Rivals(me, verify)
+        """Other processes with this node's key, for the surroundings to look at."""
         self.seats: dict[JobId, JobSeat] = {}
         self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for an operator at this host; it must not call back."""
@@ -145,6 +151,7 @@ class MeshNode(LinkedNode):
     ) -> list[Outer]:
         """Begin, or begin again with what the disk held. `warm`: members that are known already, with what is `known`."""
         out: list[Outer] = []
+        self.rivals.last = records.get(("node", b""), (0,))[-1]
         if known is not None:
             self.directory.share(known)
         else:
@@ -154,6 +161,10 @@ class MeshNode(LinkedNode):
         if warm:
             self.overlay.warm(warm, now)
         else:
+            ask = self.directory.ask(
+                "agent", self.id
+            )  # before the own advert takes the place of others there
+            self._do([Send(seed.id, ask) for seed in seeds[:ASKED_MAX]], now, out)
             self._do(self.overlay.join(seeds, now), now, out)
         self._joined = self.overlay.joined
         self._open_seats(now, out, records)
@@ -330,6 +341,8 @@ class MeshNode(LinkedNode):
             if gateway is not None:
                 out.append(Send(gateway, message))
         elif kind in self._stepping:
+            if kind is m.GossipItems:
+                self.rivals.read(message.items)  # type: ignore[attr-defined]
             core = self._stepping[kind]
             self._do(core.step(source, message, now), now, out, core)
             self._timers.watch(core)
@@ -503,6 +516,9 @@ class MeshNode(LinkedNode):
     # What follows from a change.
 
     def _overlay_changed(self, now: int, out: list[Outer]) -> None:
+        outlived = self.overlay.take_outlived()
+        if outlived is not None:
+            self.rivals.hear(outlived)
         if self.is_aside:
             return
         changes = self.overlay.take_changes()

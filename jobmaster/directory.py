@@ -282,6 +282,10 @@ class Directory:
             return [Send(source, self._digest(whole=True))]
         return self._compare(source, message.buckets)
 
+    def ask(self, kind: str, name: bytes) -> GossipDigest:
+        """What another node holds where that item belongs, whatever is held here."""
+        return GossipDigest(self._root, (), (self._place(kind, name),))
+
     def _compare(self, source: NodeId, theirs: tuple[int, ...]) -> list[Effect]:
         if len(theirs) != len(self._buckets):
             text = f"a neighbour has {len(theirs)} buckets, this node {len(self._buckets)}; give both the same parameters"

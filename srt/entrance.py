@@ -21,7 +21,7 @@ import zmq
 from elf.errors import ConfigError, PeerError
 from elf.srt import handshake
 from elf.srt.addresses import Address
-from elf.srt.handshake import Proof, Refusal
+from elf.srt.handshake import Proof, Refusal, TwinError
 from elf.srt.ids import NodeId, node_id
 from elf.srt.messages import Life
 from elf.srt.outbox import Outbox
@@ -155,36 +155,69 @@ class Entrance:
                 raise PeerError("a packet in several parts")
             kind = handshake.kind_of(packet)
             if connection.node is None:
-                if kind != handshake.PROOF:
+                if kind == handshake.CHALLENGE and connection.proof is None:
+                    self._answer(number, connection, routing, handshake.proof_of(packet))
+                elif kind == handshake.PROOF and connection.proof is None:
+                    self._prove(number, connection, routing, handshake.proof_of(packet))
+                else:
                     raise PeerError("it speaks before it has said who it is")
-                self._prove(connection, routing, handshake.proof_of(packet))
             elif kind == handshake.STRETCH and routing == connection.routing:
                 self._hear(connection)
                 self._station.take(connection.node, connection.stream, packet)
             else:
                 raise PeerError("it speaks out of turn")
         except PeerError as error:
-            reason = "proof" if connection.node is None else "garbage"
+            reason = (
+                "garbage"
+                if connection.node is not None and not isinstance(error, TwinError)
+                else handshake.reason_of(error)
+            )
             self._refuse(reason, number, connection, routing, error)
 
     def _hear(self, connection: Connection) -> None:
-        """Raises PeerError where a later life of the node is known."""
+        """Raises TwinError where another process speaks for the node by now."""
         assert connection.node is not None
         assert connection.proof is not None
         connection.heard_s = monotonic()
-        if not self._station.gate.heard(connection.node, connection.proof.life, self._station.wall_s()):
-            raise PeerError("it was restarted since; this connection is of an earlier life")
+        self._station.check_speaker(connection.node, connection.proof)
 
-    def _prove(self, connection: Connection, routing: bytes, proof: Proof) -> None:
+    def _answer(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
+        """Somebody asks who runs here: another node, of one that bears this agent's name; or one that does."""
         station = self._station
-        node = station.gate.admit(proof, connection.key, station.wall_s())
-        former = self.proven.get(node)
-        connection.node, connection.proof, connection.routing = node, proof, routing
-        self.proven[node] = connection
-        if former is not None and former.proof is not None and former.proof.life < proof.life:
-            self._forget(former)
-        station.whereabouts.learn(node, proof.life, proof.address)
+        node = station.gate.check(proof, connection.key, station.wall_s())
+        if node == station.gate.me and proof.instance != station.gate.instance:
+            self._tell_twin(connection, proof)
+        self._connections.pop(number, None)
         self._send(routing, station.proof())
+
+    def _prove(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
+        station = self._station
+        node = station.gate.check(proof, connection.key, station.wall_s())
+        connection.proof, connection.routing = proof, routing
+        if node == station.gate.me and proof.instance != station.gate.instance:
+            raise station.own_twin(proof)
+
+        def decided(error: PeerError | None) -> None:
+            if number not in self._connections:
+                return
+            if error is None:
+                self._let_in(connection, node, proof)
+            else:
+                self._refuse(handshake.reason_of(error), number, connection, routing, error)
+
+        station.admit(node, proof, "", decided)
+
+    def _let_in(self, connection: Connection, node: NodeId, proof: Proof) -> None:
+        """What another process of that node sends over its connection from now on is refused, and names this one."""
+        connection.node = node
+        self.proven[node] = connection
+        self._station.let_in(node, proof)
+        self._send(connection.routing, self._station.proof())
+
+    def _tell_twin(self, connection: Connection, proof: Proof) -> None:
+        node, error = self._station.gate.me, self._station.own_twin(proof)
+        self._station.note_twin(node, error, proof)
+        self._station.refuse(handshake.TWIN, f"{connection.host}: {error}", node, node)
 
     def _refuse(
         self, reason: str, number: bytes, connection: Connection, routing: bytes, error: PeerError
@@ -192,11 +225,15 @@ class Entrance:
         """Say why, here and there; what else comes over that connection is not read."""
         key = connection.key or (connection.proof.key if connection.proof else None)
         node = b"" if key is None else node_id(key)
+        if isinstance(error, TwinError) and connection.proof is not None:
+            self._station.note_twin(node, error, connection.proof)
         text = f"{connection.host}: {error}"
         self._station.refuse(reason, text, node or connection.host.encode(), node)
         self._connections.pop(number, None)
         self._forget(connection)
-        refusal = Refusal(reason, str(error)[:500], error.evidence[: handshake.EVIDENCE_BYTES_MAX])
+        evidence = error.evidence[: handshake.EVIDENCE_BYTES_MAX]
+        at, other = (error.at, error.instance) if isinstance(error, TwinError) else ("", 0)
+        refusal = Refusal(reason, str(error)[:500], evidence, at, other)
         self._send(routing, handshake.pack(handshake.REFUSAL, refusal))
 
     def _forget(self, connection: Connection) -> None:

@@ -15,8 +15,14 @@ What is believed of a node, by the version (incarnation, refuted) of the claim:
     alive or suspect v   its process is gone       dead v     change "dead"; others are told "suspect", and look for themselves
     dead v     alive w > v                         alive w    change "joined"
     dead v     dead_us go by                       -
-    (myself)   suspect, dead, left w >= mine       alive > w  I refute: `refuted` rises, and where a lost disk has made my
-                                                              incarnation too low, that one, which is written first
+    (myself)   suspect, dead, left w >= mine       alive > w  I refute: `refuted` rises
+    (myself)   another process, or a higher incarnation       `outlived` is told: the node begins anew above it, everywhere
+
+What others say of another process than the one that is believed alive (`Contact.instance`; who speaks for itself has come through
+the door, `elf.srt.admission`):
+
+    alive v    alive w > v                         alive v    v is challenged: where it does not answer, the change is as above
+    alive v    suspect, dead, left                 alive v    it is not the process that is meant
 
 Claims that change a belief are passed on with the next pings, `news_repeats` times; a claim about the addressee goes first.
 
@@ -32,9 +38,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from elf.srt.effects import Effect, Send, Write
+from elf.srt.effects import Effect, Send
 from elf.srt.ids import NodeId
-from elf.srt.messages import COUNT_MAX, LIFE_MAX, Contact, News, Ping, Pong, ProbeFor
+from elf.srt.messages import COUNT_MAX, Contact, News, Ping, Pong, ProbeFor
 from elf.srt.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -50,8 +56,9 @@ NEWS_KEPT_MAX = 64
 PROBES_MAX = 256
 """Outstanding at once, those asked for by others included; each lasts one probe period."""
 
-DIRECT, INDIRECT, FOR_ANOTHER, ONCE = range(4)
-"""Stages of a probe. ONCE: no answer means nothing (a seed, a dead member, a candidate for the routing table)."""
+DIRECT, INDIRECT, FOR_ANOTHER, ONCE, CHALLENGE = range(5)
+"""Stages of a probe. ONCE: no answer means nothing (a seed, a dead member, a candidate for the routing table). CHALLENGE: no
+answer means that another process has taken the member's place, as others say."""
 
 
 def newer(one: Contact, other: Contact) -> bool:
@@ -61,10 +68,15 @@ def newer(one: Contact, other: Contact) -> bool:
     return one.incarnation > other.incarnation
 
 
+def is_other_process(one: Contact, other: Contact) -> bool:
+    """Whether these are known to be two processes."""
+    return 0 != one.instance != other.instance != 0
+
+
 class Probe:
     """One Ping that waits for its Pong. Times in lived µs."""
 
-    __slots__ = ("asker", "asker_number", "due", "sent", "stage", "target")
+    __slots__ = ("asker", "asker_number", "due", "rival", "sent", "stage", "target")
 
     def __init__(self, target: Contact, stage: int, sent: int, due: int) -> None:
         self.target = target
@@ -73,6 +85,7 @@ class Probe:
         self.due = due
         self.asker = b""
         self.asker_number = 0
+        self.rival: Contact | None = None
 
 
 class Grave:
@@ -101,6 +114,7 @@ class Membership:
         "me",
         "members",
         "number",
+        "outlived",
         "probes",
         "suspects",
     )
@@ -117,6 +131,8 @@ class Membership:
         self.probes: dict[int, Probe] = {}
         self.changes: list[Change] = []
         self.leaving = False
+        self.outlived: Contact | None = None
+        """A claim about myself that is above anything I can say in this life, or of another process in it."""
         self._news: dict[NodeId, tuple[News, int]] = {}
         self.number = 0
 
@@ -167,7 +183,7 @@ class Membership:
         """Begin to suspect a member, unless the claim is older than what is known of it. Whether that is new."""
         node = contact.id
         old = self.members.get(node)
-        if old is None or newer(old, contact) or node in self.suspects:
+        if old is None or newer(old, contact) or node in self.suspects or is_other_process(old, contact):
             return False
         self.members[node] = contact
         self.suspects[node] = self.lived + self._parameters.suspect_us
@@ -179,7 +195,7 @@ class Membership:
         """Believe a member "dead" or "left", unless the claim is older than what is known of it. Whether that is new. told: the
         claim that others hear."""
         old = self.members.get(contact.id)
-        if old is None or newer(old, contact):
+        if old is None or newer(old, contact) or is_other_process(old, contact):
             return False
         self.forget(contact.id)
         while len(self.graves) >= GRAVES_MAX:
@@ -194,20 +210,22 @@ class Membership:
         self.members.pop(node, None)
         self.suspects.pop(node, None)
 
-    def refute(self, claim: Contact, status: str) -> list[Effect]:
-        """A claim about myself. Contradicted with a newer version of me where it is wrong; [] or the Write to do before."""
+    def is_other(self, contact: Contact) -> bool:
+        """Whether that is another process than the one that is believed to be a member."""
+        old = self.members.get(contact.id)
+        return old is not None and is_other_process(old, contact)
+
+    def refute(self, claim: Contact, status: str) -> None:
+        """A claim about myself. Contradicted with a newer version of me where it is wrong, or noted where I cannot."""
         me = self.me
-        writes: list[Effect] = []
-        if claim.incarnation > me.incarnation:
-            self.me = Contact(me.id, min(claim.incarnation + 1, LIFE_MAX), me.address, 0, me.instance)
-            writes.append(Write(("node", b""), self.me.incarnation, replace=True))
-            self.changes.append(("joined", self.me))
+        if claim.incarnation > me.incarnation or (
+            claim.incarnation == me.incarnation and is_other_process(me, claim)
+        ):
+            self.outlived = claim
         elif status != "alive" and not self.leaving and not newer(me, claim):
             refuted = min(claim.refuted + 1, COUNT_MAX)
             self.me = Contact(me.id, me.incarnation, me.address, refuted, me.instance)
-        if self.me is not me:
             self.spread(News(self.me, "alive"))
-        return writes
 
     # News.
 
@@ -255,6 +273,17 @@ class Membership:
         """The Ping to send now. Where too many probes are open it asks for no answer."""
         number = self.probing(target, stage)
         return Send(target.id, Ping(self.me, number, self.news_for(target.id), digest))
+
+    def challenge(self, rival: Contact, digest: int) -> list[Effect]:
+        """Others say that this process has taken a member's place: ask the member, unless that is under way."""
+        node = rival.id
+        if any(probe.stage == CHALLENGE and probe.target.id == node for probe in self.probes.values()):
+            return []
+        number = self.probing(self.members[node], CHALLENGE)
+        if not number:
+            return []
+        self.probes[number].rival = rival
+        return [Send(node, Ping(self.me, number, self.news_for(node), digest))]
 
     def probe_for(self, asked: ProbeFor, digest: int) -> Send:
         """Another node cannot reach the target: the Ping to send now."""

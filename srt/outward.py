@@ -26,7 +26,7 @@ from zmq.utils.monitor import parse_monitor_message
 from elf.errors import PeerError
 from elf.srt import handshake
 from elf.srt.addresses import Address
-from elf.srt.handshake import Proof
+from elf.srt.handshake import Proof, Refusal, TwinError
 from elf.srt.ids import NodeId
 from elf.srt.outbox import Outbox
 from elf.srt.pieces import Stream
@@ -76,6 +76,8 @@ class Outward:
         queue_bytes_max: int,
         found: Found,
         lost: Callable[[Outward, Proof], None],
+        *,
+        only_asks: bool = False,
     ) -> None:
         self.node, self.address = node, address
         self.state = State.CLOSED
@@ -86,6 +88,7 @@ class Outward:
         self.asked: list[Future[Proof]] = []
         """Who waits for the neighbour's proof."""
         self._station, self._found, self._lost = station, found, lost
+        self._only_asks, self._attempt = only_asks, 0
         self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
         self._opened_s = 0.0
         self._dealer: Driven | None = None
@@ -123,7 +126,8 @@ class Outward:
             assert self.address.key is not None
             socket.set(zmq.CURVE_SERVERKEY, self.address.key)
         monitor = socket.get_monitor_socket(_LOST_EVENTS)
-        self._packet = station.proof()
+        self._packet = station.proof(handshake.CHALLENGE if self._only_asks else handshake.PROOF)
+        self._attempt += 1
         self._stream = Stream()
         self._dealer = Driven(socket, station.loop, self._receive, self._write)
         self._monitor = Driven(monitor, station.loop, self._event)
@@ -170,31 +174,64 @@ class Outward:
                 raise PeerError("a packet in several parts")
             kind = handshake.kind_of(packet)
             if kind == handshake.PROOF and self.state is State.OPENING:
-                self._prove(handshake.proof_of(packet))
+                self._take_proof(handshake.proof_of(packet))
             elif kind == handshake.STRETCH and self.state is State.OPEN:
                 assert self.node is not None
                 self._station.take(self.node, self._stream, packet)
             elif kind == handshake.REFUSAL:
                 refusal = handshake.refusal_of(packet)
-                self.fail("refused there", f"it refuses this agent: {refusal.text}")
-                if refusal.evidence:
-                    self._station.heed(refusal.evidence)
+                self._refused(refusal)
             else:
                 raise PeerError("it speaks out of turn")
         except PeerError as error:
             self.fail("garbage", str(error))
 
-    def _prove(self, proof: Proof) -> None:
+    def _take_proof(self, proof: Proof) -> None:
         station = self._station
         if self.address.key is not None and proof.key != self.address.key:
             raise PeerError("it has another key than its address says; correct the address")
-        self.node = station.gate.admit(proof, self.address.key if station.keys else None, station.wall_s())
-        former, self.proof, self.state = self.proof, proof, State.OPEN
+        node = station.gate.check(proof, self.address.key if station.keys else None, station.wall_s())
+        if self._only_asks:
+            self._tell(proof)
+            return
+        attempt = self._attempt
+
+        def decided(error: PeerError | None) -> None:
+            if self.state is not State.OPENING or self._attempt != attempt:
+                return
+            if error is None:
+                self._open_to(node, proof)
+            else:
+                self.fail(handshake.reason_of(error), str(error), node)
+                if isinstance(error, TwinError):
+                    station.note_twin(node, error, proof)
+
+        station.admit(node, proof, str(Address(self.address.endpoint, proof.key)), decided)
+
+    def _open_to(self, node: NodeId, proof: Proof) -> None:
+        former, self.node, self.proof, self.state = self.proof, node, proof, State.OPEN
         self._pause_s = PAUSE_S_MIN
-        self._found(self, proof, is_later=former is not None and proof.life > former.life)
+        self._found(self, proof, is_later=former is not None and proof.instance != former.instance)
+        self._tell(proof)
+        self._write()
+
+    def _tell(self, proof: Proof) -> None:
         for future in self._waiting():
             future.set_result(proof)
-        self._write()
+
+    def _refused(self, refusal: Refusal) -> None:
+        text = f"it refuses this agent: {refusal.text}"
+        if refusal.reason == handshake.TWIN:
+            self.fail(
+                "refused there",
+                text,
+                error=TwinError(f"{self.name}: {text}", refusal.other_at, refusal.other),
+            )
+            self._station.refused_for(refusal.other_at, refusal.other)
+            return
+        self.fail("refused there", text)
+        if refusal.evidence:
+            self._station.heed(refusal.evidence)
 
     def _event(self, frames: Sequence[zmq.Frame]) -> None:
         event = parse_monitor_message([frame.bytes for frame in frames])
@@ -215,12 +252,18 @@ class Outward:
             self.open()
         return self.state is State.OPEN
 
-    def fail(self, reason: str, text: str) -> None:
+    def dial_afresh(self) -> None:
+        """Without a pause."""
+        self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
+
+    def fail(self, reason: str, text: str, node: NodeId = b"", error: PeerError | None = None) -> None:
         """Hang up, and pause."""
         if self.state is State.CLOSED:
             return
-        error = PeerError(f"{self.name}: {text}")
-        self._station.refuse(reason, str(error), self.node or self.name.encode(), self.node or b"")
+        error = error or PeerError(f"{self.name}: {text}")
+        node = node or self.node or b""
+        if not self._only_asks:
+            self._station.refuse(reason, str(error), node or self.name.encode(), node)
         self.close()
         self._retry_s = monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import NodeId
 from elf.srt.leafset import leaves_digest
-from elf.srt.membership import DIRECT, FOR_ANOTHER, INDIRECT, ONCE, Change, Membership, Probe
+from elf.srt.membership import DIRECT, FOR_ANOTHER, INDIRECT, ONCE, Change, Membership, Probe, newer
 from elf.srt.messages import (
     COUNT_MAX,
     Contact,
@@ -149,6 +149,10 @@ class Overlay:
         """Whether it is kept, alive or suspect. O(1)."""
         return node in self._members.members
 
+    def member(self, node: NodeId) -> Contact | None:
+        """What is believed of a member. O(1)."""
+        return self._members.members.get(node)
+
     def incarnation_of(self, node: NodeId) -> int | None:
         """Of the latest life of a member that I have heard of; refutations do not change it."""
         contact = self._members.members.get(node)
@@ -166,6 +170,11 @@ class Overlay:
         """
         me = replace(self.me, refuted=min(self.me.refuted + 1, COUNT_MAX))
         return Overlay(me, parameters, rng), list(dict.fromkeys((*self._seeds, *self.leaves())))
+
+    def take_outlived(self) -> Contact | None:
+        """Of a later life of this node than this one, or of another process in it, that others have heard of."""
+        outlived, self._members.outlived = self._members.outlived, None
+        return outlived
 
     def take_changes(self) -> list[Change]:
         """What has become of members since the last call, in order. `warm` gives none."""
@@ -402,7 +411,7 @@ class Overlay:
     def _refute(self, source: NodeId, claim: Contact, status: str, out: list[Effect]) -> None:
         """Rule: who is reported suspect or dead and lives says so, with a higher version, first to the one who told it."""
         before = self.me
-        out[:0] = self._members.refute(claim, status)
+        self._members.refute(claim, status)
         if self.me is not before and source != self.me.id:
             out.append(
                 Send(source, Ping(self.me, 0, self._members.news_for(source), self._near.leaves.digest))
@@ -419,6 +428,8 @@ class Overlay:
                 self._ask_others(number, probe, out)
                 continue
             del members.probes[number]
+            if probe.rival is not None and members.is_other(probe.rival):
+                members.hear(probe.rival)
             if probe.stage == INDIRECT and members.suspect(probe.target):
                 self._on_suspect(probe.target, out)
 
@@ -434,9 +445,12 @@ class Overlay:
         node = contact.id
         members = self._members
         if node == self.me.id:
-            out[:0] = members.refute(contact, "alive")
+            members.refute(contact, "alive")
             return
         strange = members.hear(contact)
+        if members.is_other(contact):
+            news = News(members.members[node], "alive")  # above which it has to be heard by others
+            out.append(Send(node, Ping(self.me, 0, (news,), self._near.leaves.digest)))
         if strange or (self._rounds.soon.pop(node, None) is not None and node in members.members):
             self._rounds.soon.pop(node, None)
             if self._near.take_in(contact, heard=True):
@@ -448,7 +462,11 @@ class Overlay:
         """Rule: into the leaf set comes only who was heard, so that the dead do not come back by hearsay."""
         members = self._members
         if contact.id == self.me.id:
-            out[:0] = members.refute(contact, "alive")
+            members.refute(contact, "alive")
+            return
+        if members.is_other(contact):
+            if newer(contact, members.members[contact.id]):
+                out.extend(members.challenge(contact, self._near.leaves.digest))
             return
         strange = members.hear(contact)
         if contact.id in members.graves and not strange:
@@ -461,7 +479,11 @@ class Overlay:
     def _hear_of_all(self, contacts: Iterable[Contact], out: list[Effect]) -> None:
         """The same of many, of whom only those are asked that all together leave a place for. O(n log n)."""
         members = self._members
-        running = [each.id for each in contacts if each.id in members.members or members.hear(each)]
+        running = [
+            each.id
+            for each in contacts
+            if members.is_other(each) or each.id in members.members or members.hear(each)
+        ]
         fitting = set(self._near.leaves.lacks(running))
         for contact in contacts:
             self._hear_of(contact, contact.id in fitting, out)

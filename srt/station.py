@@ -10,10 +10,12 @@ from time import monotonic, time
 import msgspec
 import zmq
 
+from elf.errors import PeerError
 from elf.srt import handshake
 from elf.srt.addresses import KEY_BYTES
+from elf.srt.admission import Admission, both, twin
 from elf.srt.effects import Notice
-from elf.srt.handshake import Gate, Keys, Proof
+from elf.srt.handshake import Gate, Keys, Proof, TwinError
 from elf.srt.ids import NodeId
 from elf.srt.messages import Message
 from elf.srt.pieces import Stream
@@ -38,6 +40,14 @@ NOTICE_S = 60
 """The same of the same neighbour is told once a minute."""
 NOTICES_MAX = 1_024
 """Remembered as told: three reasons of each neighbour."""
+
+
+TWINS_MAX = 64
+TWIN_S = 60.0
+"""Two processes with one key are a problem that is shown for so long after one was refused: it knocks at least twice as often."""
+
+Admit = Callable[[NodeId, Proof, str, Callable[[PeerError | None], None]], None]
+"""(node, proof, dialed, decided): whether that process may come in; see `elf.srt.challenges`."""
 
 
 class Counters(msgspec.Struct):
@@ -65,11 +75,19 @@ class Station:
         deliver: Callable[[NodeId, Message], None],
         notice: Callable[[Notice], None],
         log: LogForm | None,
-        heed: Callable[[bytes], None] = lambda evidence: None,
+        heed: Callable[[bytes], None],
+        refused_for: Callable[[str, int], None],
+        admission: Admission,
     ) -> None:
         self.heed = heed
         """Takes what a neighbour shows for its refusal; nobody has checked it."""
+        self.refused_for = refused_for
+        """Told for which other process, at which address, a neighbour refuses this one; nobody has checked it."""
+        self.admit: Admit
+        self.twins: dict[NodeId, tuple[str, float, str]] = {}
+        """Two processes with one key: what is said of them, when one was refused last, and its address; oldest first."""
         self.gate, self.keys, self.key, self.log = gate, keys, key, log
+        self.admission = admission
         self.counters = Counters()
         self.whereabouts = Whereabouts()
         self.advertised = ""
@@ -79,12 +97,11 @@ class Station:
         self._deliver, self._notice = deliver, notice
         self._told: dict[tuple[str, bytes], float] = {}  # (reason, about whom) -> when; oldest first
 
-    def proof(self) -> bytes:
+    def proof(self, kind: int = handshake.PROOF) -> bytes:
         """This node's first packet."""
         gate, certificate = self.gate, self.keys.proof if self.keys is not None else b""
-        return handshake.pack(
-            handshake.PROOF, Proof(gate.life, self.advertised, self.key, certificate, gate.instance)
-        )
+        proof = Proof(gate.life, gate.instance, self.advertised, self.key, certificate)
+        return handshake.pack(kind, proof)
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:
         """With every bound set."""
@@ -108,6 +125,29 @@ class Station:
             self.whereabouts.hear(message)
             counters.messages_in += 1
             deliver(source, message)
+
+    def own_twin(self, proof: Proof) -> TwinError:
+        """Of a process that has proven to have this node's key."""
+        return TwinError(both(self.advertised, proof.address), self.advertised, self.gate.instance)
+
+    def check_speaker(self, node: NodeId, proof: Proof) -> None:
+        """Raises TwinError where another process speaks for the node by now. O(1)."""
+        known = self.admission.speaks(node, proof)
+        if known is not None:
+            raise twin(proof, known)
+
+    def note_twin(self, node: NodeId, error: TwinError, refused: Proof) -> None:
+        """Somebody may want to know for a while."""
+        self.twins.pop(node, None)
+        if len(self.twins) >= TWINS_MAX:
+            del self.twins[next(iter(self.twins))]
+        self.twins[node] = str(error), monotonic(), refused.address
+
+    def let_in(self, node: NodeId, proof: Proof) -> None:
+        """That process speaks for the node; if it was refused before at that address, then the other one has ended."""
+        if node in self.twins and self.twins[node][2] == proof.address:
+            del self.twins[node]
+        self.whereabouts.learn(node, proof.life, proof.address)
 
     def refuse(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
         """Count it, and say so once per reason, peer and interval. `about`: node or host."""

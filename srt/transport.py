@@ -19,6 +19,8 @@ from elf.errors import ConfigError, PeerError
 from elf.srt import messages as m
 from elf.srt import results as r
 from elf.srt.addresses import Address, key_text, parse_address
+from elf.srt.admission import Admission
+from elf.srt.challenges import Challenges
 from elf.srt.effects import Notice
 from elf.srt.entrance import Entrance
 from elf.srt.handshake import Gate, Keys, Proof, Trust
@@ -27,7 +29,7 @@ from elf.srt.messages import Contact, Life, Message
 from elf.srt.outward import Outward, State
 from elf.srt.parameters import Parameters
 from elf.srt.process_gone import is_gone
-from elf.srt.station import HANDSHAKE_S, Counters, Station
+from elf.srt.station import HANDSHAKE_S, TWIN_S, Counters, Station
 from elf.srt.whereabouts import address_for
 from elf.srt.wire import LogForm, encode_parts
 
@@ -47,6 +49,8 @@ class Transport:
     heed: takes what a neighbour shows when it refuses this node, a revocation for all that is known; it has to be checked.
     refused: told which life of which neighbour is gone, by its host's word (`process_gone`). restarted: told who answers in a
     later life where a connection was lost.
+    refused_for: told for which other process with this node's key, at which address, a neighbour refuses it. instance: which
+    process this is. contact_of: what the node itself has heard of another one.
     """
 
     def __init__(
@@ -65,7 +69,9 @@ class Transport:
         notice: Callable[[Notice], None],
         log: LogForm | None = None,
         heed: Callable[[bytes], None] = lambda evidence: None,
-        instance: int = 0,
+        instance: int,
+        contact_of: Callable[[NodeId], Contact | None] = lambda node: None,
+        refused_for: Callable[[str, int], None] = lambda at, instance: None,
         refused: Callable[[NodeId, Life], None] = lambda node, life: None,
         restarted: Callable[[Contact], None] = lambda contact: None,
     ) -> None:
@@ -78,9 +84,19 @@ class Transport:
             raise ConfigError("key: the node's id is not that of its key")
         self.id, self._key, self._advertise = me, key, advertise
         self._station = Station(
-            Gate(key, life, trust, instance), keys, key, deliver=deliver, notice=notice, log=log, heed=heed
+            Gate(key, life, instance, trust),
+            keys,
+            key,
+            deliver=deliver,
+            notice=notice,
+            log=log,
+            heed=heed,
+            refused_for=refused_for,
+            admission=Admission(contact_of),
         )
         self._address_of, self._refused, self._restarted = address_of, refused, restarted
+        self._challenges = Challenges(self._station, self._station.admission)
+        self._station.admit = self._challenges.admit
         self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
         self._congested_bytes = parameters.link_bytes_max // 2
         self._entrance = Entrance(self._station, self._queue_bytes_max)
@@ -174,6 +190,23 @@ class Transport:
                 except PeerError as error:
                     outward.fail("proof", str(error))
 
+    def dial_afresh(self) -> None:
+        """Whoever refused this process may take it now: nobody is left alone for a while any more."""
+        for outward in (*self._peers.values(), *self._strangers.values()):
+            outward.dial_afresh()
+
+    async def who(self, address: str) -> int:
+        """The instance of the process that runs at an address of this node's; 0 where none answers. It is told that this one
+        runs, too."""
+        answer = await self._challenges.who(address, self._key)
+        return 0 if answer is None else answer.instance
+
+    @property
+    def twins(self) -> dict[NodeId, str]:
+        """Nodes of which a second process was refused within the last minute, and what is said of that."""
+        since_s = monotonic() - TWIN_S
+        return {node: text for node, (text, at_s, _) in self._station.twins.items() if at_s >= since_s}
+
     @property
     def counters(self) -> Counters:
         """As they stand."""
@@ -196,6 +229,7 @@ class Transport:
             self._timer.cancel()
         for look in self._looks.values():
             look.cancel()
+        self._challenges.close()
         for outward in (*self._peers.values(), *self._strangers.values()):
             outward.close(linger_ms)
         self._entrance.close()
@@ -235,7 +269,7 @@ class Transport:
     def _found(self, outward: Outward, proof: Proof, *, is_later: bool) -> None:
         """A neighbour has proven who it is."""
         assert outward.node is not None
-        self._station.whereabouts.learn(outward.node, proof.life, proof.address)
+        self._station.let_in(outward.node, proof)
         if is_later:
             self._restarted(Contact(outward.node, proof.life, str(outward.address), 0, proof.instance))
         endpoint = outward.address.endpoint

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from elf.srt.effects import Effect, Send, Write
+from elf.srt.effects import Effect, Send
 from elf.srt.ids import NodeId, closeness, node_id
 from elf.srt.messages import Contact, Message
 from elf.srt.overlay import Overlay
@@ -30,7 +30,7 @@ class Mesh:
         self.lives: dict[NodeId, int] = {}
         self.cut: set[tuple[NodeId, NodeId]] = set()
         self.slow: dict[tuple[NodeId, NodeId], int] = {}
-        self.written: list[Write] = []
+        self.begun_anew: list[NodeId] = []
         self.sent: dict[str, int] = {}
         self.check = False
         self._queue: list[tuple[int, int, NodeId, NodeId, Message | None]] = []
@@ -91,9 +91,14 @@ class Mesh:
         for effect in effects:
             if isinstance(effect, Send):
                 self._send(node, effect)
-            elif isinstance(effect, Write):
-                self.written.append(effect)
-                self.lives[node] = max(self.lives[node], effect.record)
+        outlived = self.nodes[node].take_outlived()
+        if outlived is not None:
+            self.begun_anew.append(node)
+            self.lives[node] = outlived.incarnation
+            seeds = self.nodes[node].acquaintances()
+            self.crash(node)
+            self.start(node, seeds)
+            return
         deadline = self.nodes[node].deadline
         if deadline is not None and deadline != self._alarm.get(node):
             self._alarm[node] = deadline

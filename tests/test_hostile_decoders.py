@@ -106,10 +106,10 @@ CASES: dict[str, Case] = {
         piece,
     ),
     "head of a packet": Case(
-        [handshake.pack(handshake.PROOF, handshake.Proof(1, "", bytes(32)))], handshake.kind_of
+        [handshake.pack(handshake.PROOF, handshake.Proof(1, 1, "", bytes(32)))], handshake.kind_of
     ),
     "proof of a connection": Case(
-        [handshake.pack(handshake.PROOF, handshake.Proof(5, "h:1", KEYS.curve_public, KEYS.proof))],
+        [handshake.pack(handshake.PROOF, handshake.Proof(5, 6, "h:1", KEYS.curve_public, KEYS.proof))],
         handshake.proof_of,
     ),
     "refusal": Case(

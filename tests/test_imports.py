@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 EDGES = {
     "srt": {
-        "transport", "entrance", "outward", "station", "sockets", "process_gone",  # messages over TCP
+        "transport", "entrance", "outward", "station", "sockets", "process_gone", "challenges",  # messages over TCP
         "security", "security_files", "security_items", "security_pairs",  # keys: made, kept in files, dated
     },
     "jobmaster": {
@@ -21,7 +21,7 @@ EDGES = {
 }  # fmt: skip
 CORES_OF_AGENT = {
     "mesh_node", "linked_node", "job_seat", "delta_worker",
-    "_timers", "departure", "held_back", "reading_places", "revoked", "roles", "timers",  # what these import
+    "_timers", "departure", "held_back", "reading_places", "revoked", "rivals", "roles", "timers",  # what these import
 }  # fmt: skip
 OUTSIDE = {
     "asyncio", "concurrent", "fcntl", "http", "io", "mmap", "multiprocessing", "os", "pathlib", "random", "secrets", "select",

@@ -61,6 +61,7 @@ def host() -> Any:
         told=SimpleNamespace(counts={"link": 4}),
         notary=SimpleNamespace(refused={"forged": 3}),
         sinks=SimpleNamespace(stored=8, is_refused=False, queued_bytes=70),
+        door=SimpleNamespace(rival=None),
         started_s=1.5,
         name_of=lambda peer: peer.hex()[:4],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from elf.srt.effects import Effect, Send, Write
 from elf.srt.ids import NodeId, node_id
@@ -330,18 +331,84 @@ def test_who_is_suspected_refutes_to_the_teller_and_to_all() -> None:
 
 
 @pytest.mark.parametrize("status", ["alive", "suspect", "dead"])
-def test_a_node_that_lost_its_disk_rises_above_its_former_life_and_writes_that_first(status: str) -> None:
+def test_a_claim_of_a_later_life_than_mine_cannot_be_refuted_in_this_one(status: str) -> None:
+    """Links and the advert would stay below it: all of the node begins anew above it."""
     node = overlay()
-    effects = claim(node, version(ME, 12, 3), status)
-    assert node.me == Contact(ME.id, 13, "here")
-    assert effects[0] == Write(("node", b""), 13, replace=True)
-    assert node.take_changes() == [("joined", node.me)]
+    claim(node, later := version(ME, 12, 3), status)
+    assert node.me == ME
+    assert node.take_outlived() == later
+    assert node.take_outlived() is None
+    assert node.take_changes() == []
 
 
-def test_a_table_that_tells_of_my_former_life_is_refuted_too() -> None:
+def test_a_table_that_tells_of_my_former_life_is_noticed_too() -> None:
     node = overlay()
-    effects = node.step(B.id, LeavesTell(B, (version(ME, 9), A)), 0)
-    assert effects[0] == Write(("node", b""), 10, replace=True)
+    node.step(B.id, LeavesTell(B, (later := version(ME, 9), A)), 0)
+    assert node.take_outlived() == later
+
+
+def test_another_process_in_my_own_life_is_noticed_too() -> None:
+    me, other = replace(ME, instance=1), replace(ME, instance=2)
+    node = Overlay(me, TIMES, Random(1))
+    node.warm(OTHERS, 0)
+    claim(node, me, "alive")
+    assert node.take_outlived() is None
+    claim(node, other, "alive")
+    assert node.take_outlived() == other
+
+
+ONE, OTHER = replace(A, instance=1), replace(version(A, 5), instance=2)
+
+
+def with_two_of_a() -> Overlay:
+    """Knows the one, and hears of the other, in a later life of the same node."""
+    node = Overlay(ME, TIMES, Random(1))
+    node.warm([ONE, B], 0)
+    return node
+
+
+def test_who_has_taken_a_members_place_by_hearsay_is_not_believed_while_that_answers() -> None:
+    node = with_two_of_a()
+    ((to, ping),) = sent(node.step(B.id, Ping(B, 0, (News(OTHER, "alive"),)), 0), Ping)
+    assert to == A.id
+    assert isinstance(ping, Ping)
+    assert sent(node.step(B.id, Ping(B, 0, (News(OTHER, "alive"),)), 0), Ping) == []
+    node.step(A.id, Pong(ONE, ping.number, A.id), 1_000)
+    node.tick(TIMES.probe_us)
+    assert node.member(A.id) == ONE
+    assert node.take_changes() == []
+
+
+def test_it_is_believed_when_the_member_does_not_answer() -> None:
+    node = with_two_of_a()
+    node.step(B.id, Ping(B, 0, (News(OTHER, "alive"),)), 0)
+    for tick in range(1, 5):
+        node.tick(tick * TIMES.probe_us)
+    assert node.member(A.id) == OTHER
+    assert node.take_changes()[:2] == [("dead", ONE), ("joined", OTHER)]
+
+
+def test_its_own_word_has_come_through_the_door() -> None:
+    node = with_two_of_a()
+    node.step(A.id, Ping(OTHER, 0), 0)
+    assert node.member(A.id) == OTHER
+
+
+def test_an_earlier_life_that_has_come_through_the_door_hears_above_what_it_must_be() -> None:
+    node = Overlay(ME, TIMES, Random(1))
+    node.warm([OTHER, B], 0)
+    ((to, ping),) = sent(node.step(A.id, Ping(ONE, 0), 0), Ping)
+    assert to == A.id
+    assert isinstance(ping, Ping)
+    assert ping.news == (News(OTHER, "alive"),)
+
+
+@pytest.mark.parametrize("status", ["suspect", "dead", "left"])
+def test_the_death_of_another_process_is_not_the_members(status: str) -> None:
+    node = with_two_of_a()
+    claim(node, OTHER, status)
+    assert node.is_alive(A.id)
+    assert node.take_changes() == []
 
 
 def test_who_leaves_says_so_and_does_not_refute() -> None:

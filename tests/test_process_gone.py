@@ -28,7 +28,7 @@ async def serve(path):
     keys = load_keys(path)
     trust = Trust(keys.authority)
     me = node_id(keys.curve_public)
-    transport = Transport(me, 7, Parameters(), keys=keys, trust=trust, key=keys.curve_public, listen="127.0.0.1:0",
+    transport = Transport(me, 7, Parameters(), keys=keys, trust=trust, key=keys.curve_public, listen="127.0.0.1:0", instance=7,
         address_of=lambda node: None, notice=print,
         deliver=lambda source, message: transport.send(source, Ping(Contact(me, 7), message.number)))
     transport.start()

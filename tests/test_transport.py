@@ -276,6 +276,7 @@ def test_another_address_is_another_connection() -> None:
         b = rig.end(keys)
         a.ping(b, 1)
         await until(lambda: b.numbers == [1])
+        b.transport.close()
         moved = rig.end(keys, life=2)
         a.ping(moved, 2)
         await until(lambda: moved.numbers == [2])

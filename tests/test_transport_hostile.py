@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from random import Random
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 
 from elf.errors import PeerError
-from elf.srt import entrance, handshake, station
+from elf.srt import admission, challenges, entrance, handshake, station
 from elf.srt.addresses import key_text
-from elf.srt.handshake import Gate, Proof
+from elf.srt.handshake import Proof
 from elf.srt.ids import NodeId, node_id
 from elf.srt.messages import Contact, Frame, Goodbye, JoinMesh, Message, Piece, Ping, Pong, ProbeFor, Routed
 from elf.srt.pieces import Stream
@@ -135,20 +136,139 @@ def test_a_reached_peer_without_a_good_certificate_is_not_spoken_to() -> None:
     run(test)
 
 
-def test_two_agents_with_one_key() -> None:
+def test_a_twin_of_a_living_agent_is_refused_and_gets_in_when_that_has_ended() -> None:
     async def test(rig: Rig) -> None:
         b = rig.end()
         keys = rig.keys()
-        earlier, later = rig.end(keys, life=1), rig.end(keys, life=2)
-        later.ping(b, 2)
-        await until(lambda: b.numbers == [2])
-        earlier.ping(b, 1)
-        await until(lambda: earlier.refused.get("refused there"))
-        assert b.numbers == [2]
-        assert any("each agent needs a key of its own" in notice.text for notice in b.notices)
+        first, twin = rig.end(keys, life=1), rig.end(keys, life=2, is_listed=False)
+        first.ping(b, 1)
+        await until(lambda: b.numbers == [1])
+        twin.ping(b, 2)
+        await until(lambda: twin.refused.get("refused there"))
+        assert twin.rivals == [(first.transport.address, first.instance)]
+        for end in (b, twin):
+            told = [notice.text for notice in end.notices if "two agents run with one key" in notice.text]
+            assert len(told) == 1
+            assert (
+                f"one at 127.0.0.1:{first.transport.port}, and one at 127.0.0.1:{twin.transport.port}"
+                in told[0]
+            )
+        assert list(b.transport.twins) == [first.id]
+        first.ping(b, 3)
+        await until(lambda: b.numbers == [1, 3])
+        first.transport.close()
+        await until(lambda: twin.ping(b, 4) and 4 in b.numbers)
+        assert set(b.numbers) == {1, 3, 4}
+
+    run(test)
+
+
+def test_who_bears_the_name_of_the_agent_it_connects_to_is_told_so() -> None:
+    async def test(rig: Rig) -> None:
+        b = rig.end()
         same_as_b = rig.client(b, b.keys)
         same_as_b.send(same_as_b.proof(life=99))
-        assert "this agent's key" in handshake.refusal_of((await same_as_b.answer())[1]).text
+        refusal = handshake.refusal_of((await same_as_b.answer())[1])
+        assert refusal.reason == handshake.TWIN
+        assert (refusal.other_at, refusal.other) == (b.transport.address, b.instance)
+        assert list(b.transport.twins) == [b.id]
+
+    run(test)
+
+
+def test_an_agent_that_has_lost_its_disk_or_moved_gets_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for an answer where the kernel refuses, or the new process answers: a wait would outlast this test."""
+    monkeypatch.setattr(challenges, "CHALLENGE_S", 1_000.0)
+
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        keys = rig.keys()
+        first = rig.end(keys, life=5)
+        first.ping(b, 1)
+        await until(lambda: b.numbers == [1])
+        port = first.transport.port
+        first.transport.close()
+        again = rig.end(keys, life=6, listen=f"127.0.0.1:{port}")
+        again.ping(b, 2)
+        await until(lambda: b.numbers == [1, 2])
+        again.transport.close()
+        moved = rig.end(keys, life=3)
+        moved.ping(b, 3)
+        await until(lambda: b.numbers == [1, 2, 3])
+        assert not b.transport.twins
+
+    run(test)
+
+
+def test_whoever_is_silent_gives_way_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that is stopped: its host takes the connection, and nobody answers."""
+    monkeypatch.setattr(challenges, "CHALLENGE_S", 0.2)
+
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        keys = rig.keys()
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"127.0.0.1:{silent.getsockname()[1]}/{key_text(keys.curve_public)}"
+            stopped = rig.client(b, keys)
+            stopped.send(stopped.proof(address=address))
+            assert (await stopped.answer())[0] == handshake.PROOF
+            twin = rig.end(keys, life=2)
+            twin.ping(b, 1)
+            await until(lambda: b.numbers == [1])
+            stopped.send(stretch(Ping(Contact(twin.id, 1), 2)))
+            kind, packet = await stopped.answer()
+            assert kind == handshake.REFUSAL
+            assert handshake.refusal_of(packet).other == twin.instance
+        assert b.numbers == [1]
+
+    run(test)
+
+
+def test_nobody_else_has_a_process_challenged_or_answers_for_it() -> None:
+    """An address of another one's choosing, with the key of the one it is about: who answers there has to have that key."""
+
+    async def test(rig: Rig) -> None:
+        b, other = rig.end(), rig.end()
+        keys = rig.keys()
+        liar = rig.client(b, keys)
+        endpoint = f"127.0.0.1:{other.transport.port}"
+        liar.send(liar.proof(address=f"{endpoint}/{key_text(keys.curve_public)}"))
+        assert (await liar.answer())[0] == handshake.PROOF
+        honest = rig.end(keys, life=2)
+        honest.ping(b, 1)
+        await until(lambda: b.numbers == [1])
+        thief = rig.client(b)
+        thief.send(handshake.pack(handshake.CHALLENGE, handshake.proof_of(liar.proof())))
+        assert (await thief.answer())[0] == handshake.REFUSAL
+        assert not other.got
+
+    run(test)
+
+
+def test_knocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever knocks again and again has nobody challenged more than twice a second."""
+    asked: list[str] = []
+    who = challenges.Challenges.who
+
+    async def counting(self: challenges.Challenges, address: str, key: bytes) -> Proof | None:
+        asked.append(address)
+        return await who(self, address, key)
+
+    monkeypatch.setattr(challenges.Challenges, "who", counting)
+    monkeypatch.setattr(admission, "ANSWERED_S", 1_000.0)
+
+    async def test(rig: Rig) -> None:
+        b = rig.end()
+        keys = rig.keys()
+        first = rig.end(keys)
+        first.ping(b, 1)
+        await until(lambda: b.numbers == [1])
+        for _ in range(20):
+            twin = rig.client(b, keys)
+            twin.send(twin.proof(instance=77))
+            assert (await twin.answer())[0] == handshake.REFUSAL
+        assert len(asked) == 1
+        await goes_on(rig, b)
 
     run(test)
 
@@ -360,16 +480,3 @@ def test_an_address_counts_only_for_the_node_of_its_key() -> None:
     assert address_for(A, "a:1", needs_key=True) is None
     assert address_for(A, "a:1", needs_key=False) is not None
     assert address_for(A, "nonsense", needs_key=False) is None
-
-
-def test_an_earlier_life_is_refused_while_a_later_one_lives() -> None:
-    gate = Gate(bytes(32), 1, None)
-    key = b"k" * 32
-    node = gate.admit(Proof(5, "", key), None, 100.0)
-    assert node == node_id(key)
-    assert gate.heard(node, 5, 120.0)
-    with pytest.raises(PeerError, match="a key of its own"):
-        gate.admit(Proof(4, "", key), None, 170.0)
-    assert gate.admit(Proof(4, "", key), None, 120.0 + handshake.LIFE_S) == node
-    assert gate.admit(Proof(6, "", key), None, 200.0) == node
-    assert not gate.heard(node, 5, 201.0)

@@ -56,8 +56,11 @@ class End:
         life: int,
         listen: str = "127.0.0.1:0",
         trust: Trust | None = None,
+        instance: int = 1,
     ) -> None:
         self.id, self.key, self.life, self.keys = node_id(key), key, life, keys
+        self.instance = instance
+        self.rivals: list[tuple[str, int]] = []
         self.got: list[tuple[NodeId, Message]] = []
         self.notices: list[Notice] = []
         self.gone: list[tuple[NodeId, int]] = []
@@ -77,9 +80,11 @@ class End:
             notice=self.notices.append,
             refused=lambda node, life: self.gone.append((node, life)),
             restarted=self.restarted.append,
+            instance=instance,
+            refused_for=lambda at, other: self.rivals.append((at, other)),
         )
         self.transport.start()
-        self.contact = Contact(self.id, life, self.transport.address)
+        self.contact = Contact(self.id, life, self.transport.address, 0, instance)
 
     def ping(self, to: End | NodeId, number: int = 0) -> Ping:
         ping = Ping(self.contact, number)
@@ -126,7 +131,8 @@ class Rig:
             keys = self.keys()
         if key is None:
             key = keys.curve_public if keys is not None else len(self.ends).to_bytes(32)
-        end = End(self, keys, key, life, listen, Trust(self.authority.public) if self.secure else None)
+        trust = Trust(self.authority.public) if self.secure else None
+        end = End(self, keys, key, life, listen, trust, 1 + len(self.ends))
         self.ends.append(end)
         if is_listed:
             self.addresses[end.id] = end.transport.address
@@ -168,7 +174,8 @@ class Client:
     def proof(self, **other: Any) -> bytes:
         """Its own, as it should be; `other` fields."""
         assert self.keys is not None
-        fields = {"life": 1, "address": "", "key": self.keys.curve_public, "certificate": self.keys.proof}
+        key, certificate = self.keys.curve_public, self.keys.proof
+        fields = {"life": 1, "instance": 99, "address": "", "key": key, "certificate": certificate}
         return handshake.pack(handshake.PROOF, Proof(**{**fields, **other}))
 
     def send(self, *parts: bytes) -> None:

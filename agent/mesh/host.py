@@ -29,6 +29,7 @@ from elf.agent.mesh.columns import advertised, retold
 from elf.agent.mesh.control import SOCKET, ControlServer
 from elf.agent.mesh.cuts import MeshSource
 from elf.agent.mesh.desk import Desk
+from elf.agent.mesh.door import Anew, Door, forget
 from elf.agent.mesh.identity import claim, own_key
 from elf.agent.mesh.memory import LOOK_S, Memory
 from elf.agent.mesh.metrics import MetricsServer, health, metrics, unparsed_sources
@@ -75,7 +76,12 @@ class Host:
     """One agent in a mesh. `run` it once. All but reading and writing happens on the loop."""
 
     def __init__(
-        self, config: Config, keys: Keys | None, trust: Trust | None, notices: Callable[[str], None]
+        self,
+        config: Config,
+        keys: Keys | None,
+        trust: Trust | None,
+        notices: Callable[[str], None],
+        former: Anew | None = None,
     ) -> None:
         assert config.mesh is not None
         self.config, self.mesh = config, config.mesh
@@ -104,26 +110,34 @@ class Host:
         self._timer: asyncio.TimerHandle | None = None
         self._wake_s = 0.0
         self._revoked = 0
-        self._is_started = self._is_over = False
+        self.door = Door(self, former)
+        self.last_life = 0
+        """Of which the folder has all records; this one is above it."""
+        self.is_started = self._is_over = False
+        self._former = former
+        self._anew: Anew | None = None
+        self._waits: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
         self._failure: Exception | None = None
 
     # From start to stop.
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Join the mesh, and serve until `stop` is set or the node has left for good.
+    async def run(self, stop: asyncio.Event) -> Anew | None:
+        """Join the mesh, and serve until `stop` is set or the node has left for good; or until it has to begin anew: how.
 
         Raises ConfigError for what is wrong in the file or in the keys, StateError when `state_dir` cannot be used.
         """
         self._loop = asyncio.get_running_loop()
-        folder = self.config.agent.state_dir
+        folder, former = self.config.agent.state_dir, self._former
         state_dir.make(folder)
-        self.memory = Memory(self.config.agent.memory_max)
+        self.memory = Memory(self.config.agent.memory_max) if former is None else former.memory
+        if former is not None and former.is_lost:
+            forget(folder)
         self.store, records = Store.open(folder, self.notices)
         self._loop.set_exception_handler(self._failed)
         with ExitStack() as opened:
             opened.callback(self.store.close)
-            life = self._begin_life(records.get(("node", b""), [0])[-1])
+            life = self._begin_life(records, former)
             me = self._listen(life, opened)
             self._open_sources(me.id, opened)
             await self._begin(me, records)
@@ -132,12 +146,22 @@ class Host:
             await self._serve(stop)
         if self._failure is not None:
             raise self._failure
+        return self._anew
 
-    def _begin_life(self, last: int) -> int:
+    def _begin_life(self, records: dict[tuple[str, bytes], list[Any]], former: Anew | None) -> int:
         """On disk before anybody hears of it. Above the clock's seconds too: a lost disk does not bring an old life back."""
-        life = min(max(last + 1, int(time.time())), LIFE_MAX)
+        written: int = records.pop(("node", b""), [0])[-1]
+        above = written if former is None else max(written, former.above)
+        self.last_life = written if former is None or former.is_lost else former.last
+        records["node", b""] = [self.last_life]
+        life = min(max(above + 1, int(time.time())), LIFE_MAX)
         self.store.begin(Write(("node", b""), life, replace=True))
         return life
+
+    def begin_anew(self, anew: Anew) -> None:
+        """This life is over, and the next one of this process begins like that."""
+        self._anew = anew
+        self._left.set()
 
     def _listen(self, life: int, opened: ExitStack) -> Contact:
         """Where this life is reached. Nobody is heard before the node begins."""
@@ -161,6 +185,8 @@ class Host:
             instance=self.instance,
             refused=self._refused,
             restarted=self._restarted,
+            contact_of=self._contact_of,
+            refused_for=self.door.refused_for,
         )
         self.transport.start()
         opened.callback(self.transport.close)
@@ -188,8 +214,25 @@ class Host:
             self.sinks = SinkHost(self.mesh.sinks, self, records)
         self.seeds = Seeds(self.mesh.seeds, me.id, self.transport.ask, self._found_seed)
         await self.seeds.first()
-        self._is_started = True
+        if self.door.rival is None:
+            self._start(records)
+        else:
+            self._waits = self._loop.create_task(self._wait(records))
+            self._waits.add_done_callback(self._waited)
+
+    def _start(self, records: dict[tuple[str, bytes], list[Any]]) -> None:
+        self.is_started = True
         self.perform(self.node.start(self.clock_us(), records, self.seeds.contacts()))
+
+    async def _wait(self, records: dict[tuple[str, bytes], list[Any]]) -> None:
+        """Another process with this key lives: only commands are served until it does not."""
+        await self.door.wait()
+        self.transport.dial_afresh()
+        self._start(records)
+
+    def _waited(self, done: asyncio.Task[None]) -> None:
+        if not done.cancelled() and done.exception() is not None:
+            self._failed(self._loop, {"exception": done.exception()})
 
     def _notary(self) -> dict[str, Any]:
         """Who signs and checks items of the directory; without keys all are believed."""
@@ -204,7 +247,8 @@ class Host:
 
     def _found_seed(self) -> None:
         """A seed has answered that was not there when this node began."""
-        self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
+        if self.is_started:
+            self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
     def _open_sources(self, me: NodeId, opened: ExitStack) -> None:
         agent = self.config.agent
@@ -266,9 +310,12 @@ class Host:
 
     async def _end(self) -> None:
         """Neighbours hear that this life is over, so that they need not find out; what the disk was given is there."""
-        if not self.node.has_left and self._failure is None:
+        if self.is_started and not self.node.has_left and self._failure is None:
             self.perform(self.node.rest(self.clock_us()))
         self._is_over = True
+        self.door.close()
+        if self._waits is not None:
+            self._waits.cancel()
         self.seeds.close()
         if self.sinks is not None:
             await self.sinks.close()
@@ -325,7 +372,9 @@ class Host:
         )
 
     def _problems(self) -> list[str]:
-        found = self.seeds.problems
+        found = [self.door.problem] if self.door.rival is not None else self.seeds.problems
+        for node, text in self.transport.twins.items():
+            found.append(text if node == self.node.id else f"{self.name_of(node)}: {text}")
         if self.node.is_aside:
             found.append("the disk takes nothing, so others serve in its place; make room, or mend it")
         elif self.store.is_refused:
@@ -361,6 +410,9 @@ class Host:
                 self._notice(effect)
         if self.node.has_left:
             self._left.set()
+        rival = self.node.rivals.take()
+        if rival is not None and not self._is_over:
+            self.door.look_at(rival)
         if self.trust is not None and len(self.trust.revoked) != self._revoked:
             self._revoked = len(self.trust.revoked)
             self.transport.recheck()
@@ -388,7 +440,7 @@ class Host:
             self.perform(self.node.tick(self.clock_us()))
 
     def _deliver(self, source: NodeId, message: Message) -> None:
-        if not self._is_started or self._is_over:
+        if not self.is_started or self._is_over:
             return
         try:
             effects = self.node.receive(source, message, self.clock_us())
@@ -406,17 +458,17 @@ class Host:
             item = parse(evidence, Item)
         except PeerError:
             return
-        if item.kind == "revoked" and self._is_started and not self._is_over:
+        if item.kind == "revoked" and self.is_started and not self._is_over:
             self.submit(item)
 
     def _refused(self, node: NodeId, life: int) -> None:
         """The process of a neighbour is gone: its host says so."""
-        if self._is_started and not self._is_over:
+        if self.is_started and not self._is_over:
             self.perform(self.node.process_gone(node, life, self.clock_us()))
 
     def _restarted(self, contact: Contact) -> None:
         """A neighbour answers in a later life."""
-        if self._is_started and not self._is_over:
+        if self.is_started and not self._is_over:
             self.perform(self.node.restarted(contact, self.clock_us()))
 
     def _is_out(self, text: str) -> None:
@@ -501,6 +553,17 @@ class Host:
             return address
         item = self.node.directory.get("agent", node)
         return (decode_agent(item).address or None) if item is not None else None
+
+    def _contact_of(self, node: NodeId) -> Contact | None:
+        """Which process of that node the overlay believes in, or else its own advert tells."""
+        if not hasattr(self, "node"):
+            return None
+        contact = self.node.overlay.member(node)
+        item = self.node.directory.get("agent", node)
+        if item is None or (contact is not None and contact.instance):
+            return contact
+        advert = decode_agent(item)
+        return Contact(node, advert.incarnation, advert.address, 0, advert.instance)
 
     def name_of(self, node: NodeId) -> str:
         """What people call an agent."""

@@ -61,6 +61,9 @@ class Host(Protocol):
     def notary(self) -> Any: ...
 
     @property
+    def door(self) -> Any: ...
+
+    @property
     def started_s(self) -> float: ...
 
     def name_of(self, node: NodeId) -> str: ...
@@ -157,6 +160,8 @@ def _number(value: float) -> str:
 
 def health(host: Host) -> str:
     """ "" when all is well, else what is not."""
+    if host.door.rival is not None:
+        return "another agent with its key lives"
     if not host.node.overlay.joined:
         return "not in the mesh yet: no seed has answered"
     if host.store.is_refused or host.node.is_aside:

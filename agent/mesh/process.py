@@ -11,6 +11,7 @@ import uvloop
 
 from elf.agent.allocator import stay_small
 from elf.agent.config import Config
+from elf.agent.mesh.door import Anew
 from elf.agent.mesh.host import Host
 from elf.srt.security import Keys, Trust
 
@@ -22,12 +23,13 @@ def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
     """
     stay_small()
     keys = _keys(config)
-    host = Host(config, keys, Trust(keys.authority) if keys is not None else None, notices)
+    trust = Trust(keys.authority) if keys is not None else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(host))
+        return runner.run(_run(lambda former: Host(config, keys, trust, notices, former)))
 
 
-async def _run(host: Host) -> int:
+async def _run(host_after: Callable[[Anew | None], Host]) -> int:
+    """One host after the other: a node that has to begin anew does so within the process."""
     stop, exit_code = asyncio.Event(), 0
     loop = asyncio.get_running_loop()
 
@@ -41,7 +43,9 @@ async def _run(host: Host) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ask, number)
-    await host.run(stop)
+    anew = await host_after(None).run(stop)
+    while anew is not None and not stop.is_set():
+        anew = await host_after(anew).run(stop)
     return exit_code
 
 

@@ -10,6 +10,7 @@ from elf.agent.mesh.survey import Survey
 from elf.agent.mesh.words import Member, Status, TreeNode
 from elf.agent.mesh_node import MeshNode
 from elf.jobmaster.job_spec import AgentAdvert
+from elf.srt.admission import TWO_AGENTS
 from elf.srt.ids import NodeId
 from elf.srt.messages import StatusTell, TreeTell
 
@@ -119,6 +120,7 @@ def _problems(
             )
     for other, (tell, _, _) in sorted(survey.answers.items()):
         found += [f"{name_of(other, adverts.get(other))}: {problem}" for problem in tell.problems]
+    found = _once(found)
     names: dict[str, list[str]] = {}
     for member in members:
         if member.state != "left":
@@ -127,6 +129,15 @@ def _problems(
         if len(ids) > 1:
             found.append(f"{name}: {len(ids)} agents have this name ({', '.join(ids)}); give each its own")
     return found
+
+
+def _once(problems: Sequence[str]) -> list[str]:
+    """Two processes with one key are named by everybody at whose door one stands: once is enough."""
+    found: dict[str, str] = {}
+    for problem in problems:
+        about = problem.find(TWO_AGENTS)
+        found.setdefault(problem[about:] if about >= 0 else problem, problem)
+    return list(found.values())
 
 
 def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[TreeTell]) -> TreeNode:

@@ -38,6 +38,13 @@ class Disk:
         self.writes += 1
         self._pending.append((key, record, replace))
 
+    def begin(self, key: Key, record: Any) -> None:
+        """A record that an agent waits for before it does anything: durable at once, with all that is under way."""
+        is_full, self.is_full = self.is_full, False
+        self.write(key, record, True)
+        self.sync(self.pending)
+        self.is_full = is_full
+
     def sync(self, count: int) -> int:
         """The oldest `count` writes become durable, unless the disk is full; returns how many did."""
         if self.is_full:

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from elf.agent.mesh_node import MeshNode, Outer
+from elf.agent.rivals import HEARSAY_S, Rival, is_above
 from elf.agent.simulator.calendar import Calendar
 from elf.agent.simulator.disk import Disk, JournalDisk
 from elf.agent.simulator.network import Network, Weather
@@ -40,6 +41,8 @@ PATHS = Paths([f"/p/{number}" for number in range(1_000)])
 MEMORY_BYTES = 8 << 30
 """Of the panes of all nodes together: a simulation does not spill."""
 
+_LIFE = ("node", b"")
+
 Observer = Callable[[int, str, "Actor | None", Any], None]
 """(world time, what, who, about what): "deliver", "crash", "start", "put", "notice", …"""
 
@@ -48,6 +51,7 @@ class Actor:
     """A host: its web server's logs, its disk, its clock, and the agent while one runs."""
 
     __slots__ = (
+        "begun_us",
         "clock_us",
         "disk",
         "id",
@@ -57,6 +61,7 @@ class Actor:
         "name",
         "node",
         "received",
+        "seeds",
         "source",
         "wake_us",
     )
@@ -72,6 +77,8 @@ class Actor:
         self.inbox: list[tuple[NodeId, Message]] = []
         self.wake_us: int | None = None
         self.received = 0
+        self.seeds: tuple[Contact, ...] = ()
+        self.begun_us = -round(HEARSAY_S * 1e6)
 
 
 class World:
@@ -140,9 +147,12 @@ class World:
 
     def start(self, actor: Actor, seeds: Sequence[Contact] = ()) -> None:
         """Start the agent; it joins through `seeds`."""
+        actor.seeds = tuple(seeds)
         node = self._make_node(actor)
         self.tell("start", actor, None)
-        self._perform(actor, node.start(self.clock(actor), actor.disk.records, seeds))
+        records = dict(actor.disk.records)
+        actor.disk.begin(_LIFE, actor.life)
+        self._perform(actor, node.start(self.clock(actor), records, seeds))
 
     def start_warm(self, actors: Iterable[Actor]) -> None:
         """Start agents that have known each other for long: a mesh of 10,000 need not be watched while it forms."""
@@ -153,6 +163,7 @@ class World:
             known.put(node.advert(self.clock(actor)), self.clock(actor))
         for number, (node, actor) in enumerate(nodes):
             leaves, table = warm_tables(contacts, number, self.parameters.leaves)
+            actor.disk.begin(_LIFE, actor.life)
             self.tell("start", actor, None)
             self._perform(actor, node.start(self.clock(actor), {}, (), [*leaves, *table], known))
 
@@ -344,6 +355,10 @@ class World:
             self.tell("left", actor, None)
             actor.node = None
             return
+        rival = node.rivals.take()
+        if rival is not None and self._is_above(actor, rival):
+            self._begin_anew(actor, rival)
+            return
         deadline = node.deadline
         if deadline is not None:
             wake = deadline - actor.clock_us
@@ -352,6 +367,23 @@ class World:
                 if wake != actor.wake_us:
                     actor.wake_us = wake
                     self._push(wake, self._wake, actor, wake)
+
+    def _is_above(self, actor: Actor, rival: Rival) -> bool:
+        if rival.is_lost:
+            return True
+        since_s = (self.now_us - actor.begun_us) / 1e6
+        return is_above(rival, actor.life, 0) and since_s >= HEARSAY_S
+
+    def _begin_anew(self, actor: Actor, rival: Rival) -> None:
+        """Another process had this node's name in a later life, and is gone: as `elf.agent.mesh.door` does."""
+        last = actor.node.rivals.last if actor.node is not None else 0
+        if not rival.is_lost:
+            actor.begun_us = self.now_us
+        self.crash(actor, wipe=rival.is_lost)
+        actor.life = max(actor.life, rival.contact.incarnation)
+        if not rival.is_lost:
+            actor.disk.begin(_LIFE, last)
+        self.start(actor, actor.seeds)
 
     def _transmit(self, source: NodeId, to: NodeId, message: Message) -> None:
         sent = message if self._coded is None else encode(message, self._coded)

@@ -1,0 +1,153 @@
+"""Real agents on loopback with keys: two processes with one key, machines that were cloned, wiped or restored from a backup."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from elf.agent.mesh import words as w
+from elf.errors import ElfError
+from tests.mesh_rig import SQL, Agent, Fleet, free_ports, line, wait_until
+
+ONE_KEY = "two agents run with one key"
+
+
+@contextmanager
+def twin_of(fleet: Fleet, number: int, *, clone: bool = False) -> Iterator[Agent]:
+    """Another process with the key of that agent, on another port, beside a log of its own; `clone`: with a copy of its state."""
+    original = fleet.agents[number]
+    twin = Agent(fleet.folder / "twin", "twin", port := free_ports(1)[0], fleet._config(number, "twin", port))
+    if clone:
+        shutil.copytree(
+            original.folder / "state", twin.folder / "state", ignore=shutil.ignore_patterns("*.sock")
+        )
+    twin.start()
+    try:
+        yield twin
+    finally:
+        if twin.is_running:
+            twin.kill()
+
+
+def status(at: Agent) -> w.Status:
+    """What `elf mesh status` shows there; nothing while the agent begins anew."""
+    with suppress(ElfError):
+        answer = at.ask(w.MeshStatus())
+        assert isinstance(answer, w.Status)
+        return answer
+    return w.Status("", (), ())
+
+
+def member(at: Agent, name: str) -> w.Member | None:
+    return next((each for each in status(at).members if each.name == name), None)
+
+
+def problems(at: Agent) -> str:
+    return "\n".join(status(at).problems)
+
+
+def test_a_twin_of_a_living_agent_is_refused_and_named(tmp_path: Path) -> None:
+    with Fleet(tmp_path, 3, security="curve", seeds=3) as fleet:
+        a0, a1, _ = fleet.agents
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                with twin_of(fleet, 1) as twin:
+                    twin.write([line(time.time(), 200, 1)])
+                    wait_until(lambda: ONE_KEY in problems(a0), "elf mesh status does not say it")
+                    wait_until(lambda: ONE_KEY in problems(twin), "the twin's does not")
+                    for text in (problems(twin), problems(a0), twin.said(), a0.said(), a1.said()):
+                        assert f"one at 127.0.0.1:{a1.port}, and one at 127.0.0.1:{twin.port}" in text
+                        assert "elf keys issue" in text
+                    assert problems(a0).count(ONE_KEY) == 1
+                    seen.wait_finals(3)
+                    assert is_itself(a0, a1)
+                    assert member(a0, "twin") is None
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def test_an_agent_that_restarts_wiped_is_let_in_and_nobody_speaks_of_two(tmp_path: Path) -> None:
+    with Fleet(tmp_path, 3, security="curve", seeds=3) as fleet:
+        a1 = fleet.agents[1]
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                a1.kill()
+                a1.start()
+                fleet.wait_joined()
+                a1.kill()
+                shutil.rmtree(a1.folder / "state")
+                a1.start()
+                fleet.wait_joined()
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+        assert ONE_KEY not in "".join(agent.said() for agent in fleet.agents)
+
+
+def test_who_was_stopped_and_replaced_gives_way_and_is_itself_again_when_the_other_is_gone(
+    tmp_path: Path,
+) -> None:
+    def lake(number: int) -> str:
+        return '[[sink]]\nname = "lake"\nparquet = "lake"\n' if number == 1 else ""
+
+    with Fleet(tmp_path, 3, security="curve", seeds=3, more=lake) as fleet:
+        a0, a1, _ = fleet.agents
+        fleet.start_job("hits", SQL, "--sink", "lake")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                a1.signal(signal.SIGSTOP)
+                with twin_of(fleet, 1) as twin:
+                    wait_until(lambda: member(a0, "twin") is not None, "the twin is not let in")
+                    a1.signal(signal.SIGCONT)
+                    wait_until(lambda: ONE_KEY in problems(a1), "the original does not wait")
+                    assert f"127.0.0.1:{twin.port}" in problems(a1)
+                for each in fleet.agents:
+                    wait_until(partial(is_itself, each, a1), f"not itself again at {each.name}")
+                assert ONE_KEY not in problems(a1)
+                had = len(lake_files(a1))
+                wait_until(lambda: len(lake_files(a1)) > had, "its lake gets nothing")
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def test_a_folder_restored_from_a_backup_counts_as_lost(tmp_path: Path) -> None:
+    with Fleet(tmp_path, 3, security="curve", seeds=3) as fleet:
+        a1 = fleet.agents[1]
+        backup = tmp_path / "backup"
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                a1.kill()
+                shutil.copytree(a1.folder / "state", backup, ignore=shutil.ignore_patterns("*.sock"))
+                a1.start()
+                fleet.wait_joined()
+                seen.wait_finals()
+                a1.kill()
+                shutil.rmtree(a1.folder / "state")
+                shutil.copytree(backup, a1.folder / "state")
+                a1.start()
+                wait_until(lambda: "counts as lost" in a1.said(), "nobody notices the backup")
+                for each in fleet.agents:
+                    wait_until(partial(is_itself, each, a1), f"not itself again at {each.name}")
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+        assert a1.said().count("counts as lost") == 1
+        assert ONE_KEY not in "".join(agent.said() for agent in fleet.agents)
+
+
+def is_itself(at: Agent, agent: Agent) -> bool:
+    """Whether that agent is known there by its name, at its address, and alive."""
+    found = member(at, agent.name)
+    return found is not None and (found.state, found.address) == ("alive", f"127.0.0.1:{agent.port}")
+
+
+def lake_files(agent: Agent) -> list[Path]:
+    return list((agent.folder / "lake").rglob("*.parquet"))
