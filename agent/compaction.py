@@ -39,11 +39,12 @@ class Compaction:
 
     def _compact(self, older_than_us: int) -> None:
         from elf.sinks.lake import compact
+        from elf.sinks.parquet import cause
 
         for folder in self._lakes:
             try:
                 compact(folder, older_than_us)
             except OSError as error:
                 self._failures.append(
-                    f"lake {folder}: {error.strerror or error}; its small files stay until the next hour"
+                    f"lake {folder}: {cause(error)}; its small files stay until the next hour"
                 )

@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from elf.agent import units
+from elf.agent.listing import refused
 from elf.agent.mesh import specs
 from elf.agent.mesh.specs import MeshSection, SinkSection
 from elf.agent.toml_lines import key_lines
@@ -114,6 +115,13 @@ def check_folders(job: JobSection) -> None:
                     f"{job.where}: job {job.name}: sink {sink}: {place}{error.strerror}; "
                     "name another folder, or make it writable"
                 ) from error
+
+
+def check_logs(config: Config) -> None:
+    """Raises ConfigError for a log that is no file: it would be passed over in silence."""
+    for source in config.sources:
+        if (why := refused(source.paths)) is not None:
+            raise ConfigError(f"{config.path}: source {source.name}: {why}")
 
 
 def load(path: Path, *, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Config:

@@ -6,7 +6,7 @@ First where the known ones are now, then what the unknown ones are; `agent/sourc
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -55,6 +55,7 @@ class Finder:
             Seen
         ] = []  # rotated files, to be followed if the next glance at their family finds it at rest
         self._denied: dict[Inode, int | None] = {}  # where to begin once it can be read; None: at its start
+        self._claim: Callable[[Sequence[Seen]], set[Inode]] | None = None
         self._listing = Listing(patterns, known.notice)
         self._looked_at = 0.0
 
@@ -63,6 +64,12 @@ class Finder:
         self.inotify.drain()
         if not self._glance(now):
             self._look(now)
+
+    def claim(self, claim: Callable[[Sequence[Seen]], set[Inode]] | None) -> None:
+        """From the next scan on, files of the families that no pattern names are followed if `claim` picks them, of those that
+        are unknown and not empty, the oldest first; and files that are read and gone are looked for in them. None: no more."""
+        self._claim = claim
+        self.inotify.moved |= claim is not None
 
     def _glance(self, now: float) -> bool:
         """Whether all is as it was at the last look, but for files that grew."""
@@ -196,13 +203,31 @@ class Finder:
                 known = {file.inode for file in self.known.files.values()}
             if self._resuming and (one.inode in known or one in self._new):
                 chains.add(one.family)
+        self._resolve_claimed(seen, now)
         self._resolve_new(seen, now)
+
+    def _resolve_claimed(self, seen: list[Seen], now: float) -> None:
+        if self._claim is None:
+            return
+        known = {file.inode for file in self.known.files.values()}
+        unknown = [one for one in seen if one.inode not in known and one.status.st_size]
+        claimed = self._claim(unknown)
+        for one in unknown:
+            if one.inode in claimed and not one.wanted:
+                one.wanted = True
+                self._also_wanted.add(one.inode)
+                self._resolve(one, now)
 
     def _resolve(self, one: Seen, now: float, *, is_at_rest: bool = False) -> None:
         """What is a file with an unknown inode? One that was read elsewhere, a copy in the making, or a new one."""
         if one.status.st_size == 0 and one.rotated:
             return  # perhaps a copy that begins
-        if not (one.wanted or self._resuming or any(file.is_lost for file in self.known.files.values())):
+        if not (
+            one.wanted
+            or self._resuming
+            or self._claim
+            or any(file.is_lost for file in self.known.files.values())
+        ):
             return
         content = self._try_open(one)
         if content is None:
@@ -263,7 +288,7 @@ class Finder:
         for file in self.known.files.values():
             if file.inode is not None or file.content is not None or names.family(file.path) != one.family:
                 continue
-            if file.state.done and not (one.wanted or self._resuming):
+            if file.state.done and not (one.wanted or self._resuming or self._claim):
                 continue
             answer = continues(one, content, file)
             if answer is Continues.NO:

@@ -151,7 +151,8 @@ def seek(content: Content, state: FileState) -> bool:
     if content.compressed and trace.head_size == state.head_size and trace.head_crc != state.head_crc:
         return False
     return (
-        state.offset - state.base >= state.tail_size
+        isinstance(content, Plain)  # whose tail was read before
+        or state.offset - state.base >= state.tail_size
         or tail_hash(trace.tail[-state.tail_size :]) == state.tail_hash
     )
 

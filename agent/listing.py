@@ -39,6 +39,37 @@ class Seen(msgspec.Struct):
         return names.family(self.path)
 
 
+def not_a_file(mode: int) -> str | None:
+    """Why what has that mode cannot be followed as a log: a position must find the same bytes again. None of a regular file."""
+    kinds = (
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    )
+    if stat.S_ISDIR(mode):
+        return "is a folder, not a log; name the files in it, for example '*.log'"
+    for is_it, name in kinds:
+        if is_it(mode):
+            return (
+                f"is {name}, whose bytes cannot be read again after a restart; have the server log to a file "
+                "(elf run without --follow reads it once)"
+            )
+    return None
+
+
+def refused(patterns: Iterable[str]) -> str | None:
+    """Of a source's patterns: what is there under one's own name and is no file, and what to do. None if all may be followed."""
+    for pattern in patterns:
+        try:
+            why = not_a_file(os.stat(pattern).st_mode)
+        except OSError:
+            continue  # it may come, or become readable
+        if why is not None:
+            return f"{pattern}: {why}"
+    return None
+
+
 def reason(error: Exception) -> str:
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
 
@@ -68,6 +99,7 @@ class Listing:
         self._notice = notice
         self._missing: set[str] = set()
         self._aliases: set[tuple[str, str]] = set()
+        self._odd: set[str] = set()
 
     def look(self, known_paths: Iterable[str]) -> list[Seen]:
         """Every file once, longest unmodified first. O(files in the folders)."""
@@ -125,7 +157,15 @@ class Listing:
             return
         self._missing.discard(path)
         if not stat.S_ISREG(status.st_mode):
+            if (
+                wanted
+                and path not in self._odd
+                and not (stat.S_ISDIR(status.st_mode) and path not in self.patterns)
+            ):
+                self._odd.add(path)
+                self._notice(f"{path}: {not_a_file(status.st_mode)}; it is not read")
             return
+        self._odd.discard(path)
         one = Seen(os.path.realpath(path) if is_link else path, status, wanted)
         other = found.setdefault(one.inode, one)
         if other is one:
@@ -148,6 +188,6 @@ def _is_at(one: Seen) -> bool:
 def _files_in(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if entry.is_symlink() or entry.is_file()]
+            return [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []

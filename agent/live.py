@@ -27,6 +27,7 @@ from elf.agent.live_job import LiveJob
 from elf.agent.live_source import LiveSource, Moment, SourceRecord
 from elf.cbt.budget import Budget
 from elf.jobmaster.journal import Journal
+from elf.sinks.parquet import cause
 from elf.sinks.result import StreamClosed
 
 WAKE_S = 0.1
@@ -337,7 +338,7 @@ class Live:
         except BrokenPipeError:
             raise
         except OSError as error:
-            text = f"{what}: {error.strerror or error}; nothing is lost, trying again every {RETRY_S:.0f} s"
+            text = f"{what}: {cause(error)}; nothing is lost, trying again every {RETRY_S:.0f} s"
             if self._said.get(what) != text:
                 self._said[what] = text
                 self._notices(text)

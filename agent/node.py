@@ -17,6 +17,7 @@ from elf.agent.engine import Progress, RunOptions, Summary
 from elf.agent.feed import Feed, columns_for
 from elf.agent.format_choice import FormatChoice
 from elf.agent.job_record import JobRecord
+from elf.agent.listing import refused
 from elf.agent.live import Live, Record, tell_stopped
 from elf.agent.live_job import JobOptions, LiveJob
 from elf.agent.live_source import LiveSource, SourceRecord
@@ -260,6 +261,10 @@ def follow(
     from elf.agent.engine import compile_plan
 
     began = time.monotonic()
+    if "-" in options.files:
+        raise UsageError("-: standard input cannot be followed; leave --follow out to read it once")
+    if (why := refused(options.files)) is not None:
+        raise UsageError(why)
     source = Source("access", options.files, state=None, start="beginning")
     source.scan(time.monotonic())
     formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))

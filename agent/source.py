@@ -21,7 +21,7 @@ No clocks and no sleeping: `now` is seconds on any clock that does not go back, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -30,9 +30,10 @@ from elf.agent.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey
 from elf.agent.content import Plain
 from elf.agent.finding import Finder
 from elf.agent.first_seen import FirstSeen
-from elf.agent.follow import Followed, Replaced
+from elf.agent.follow import Followed, Inode, Replaced
 from elf.agent.identity import FileState
 from elf.agent.known import Known
+from elf.agent.listing import Seen
 from elf.agent.recognise import exactly, reading
 from elf.errors import SourceError
 
@@ -211,6 +212,10 @@ class Source:
                 else:
                     passed.append(file)
         return passed
+
+    def claim(self, claim: Callable[[Sequence[Seen]], set[Inode]] | None) -> None:
+        """See `Finder.claim`."""
+        self._finder.claim(claim)
 
     def close(self) -> None:
         """Close every descriptor. Idempotent."""

@@ -34,19 +34,36 @@ from elf.sinks.lake_frames import (
 from elf.sinks.result import PaneState, StateValues, Window, encode_column, encode_part
 
 
+def cause(error: OSError) -> str:
+    """What failed, and where."""
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+
+
 class WriterProcess:
     """One run of `elf.sinks.lake_writer`. Use as a context: on leaving, the process has ended.
 
-    Raises OSError, with the errno that the writer met, where something could not be made durable.
+    Raises OSError where something could not be made durable: with the errno and the path that the writer met, or without a path
+    where the process itself could not be started, which the text then says.
     """
 
     def __init__(self) -> None:
         command = [sys.executable, "-P", "-m", "elf.sinks.lake_writer"]
         # One thread and the plain allocator: this process lives for a tenth of a second beside a web server.
         environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
-        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            what = f"{error.filename}: " if error.filename else ""
+            raise OSError(
+                error.errno,
+                f"the process that writes the lake cannot be started: {what}{error.strerror or error}",
+            ) from error
 
     def __enter__(self) -> WriterProcess:
         return self

@@ -129,8 +129,16 @@ class Log:
 
     made: ClassVar[list[Log]] = []
 
-    def __init__(self, server: Server, state: Path, memory: int = 64 << 20, **options: int) -> None:
+    def __init__(
+        self,
+        server: Server,
+        state: Path,
+        memory: int = 64 << 20,
+        pattern: str = "access.log*",
+        **options: int,
+    ) -> None:
         self.server, self.state, self.memory, self.options = server, state, memory, options
+        self.pattern = str(server.log.with_name(pattern))
         self.now_s = 1000.0
         self.source = self._open()
         self.made.append(self)
@@ -138,7 +146,7 @@ class Log:
     def _open(self) -> MeshSource:
         return MeshSource(
             "access",
-            [str(self.server.log) + "*"],
+            [self.pattern],
             "combined",
             "UTC",
             ME,

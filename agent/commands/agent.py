@@ -15,6 +15,7 @@ from elf.agent.commands.validate import check_formats
 def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
     """Serve until SIGTERM (exit code 0: that is how an agent ends) or Ctrl-C (130). Raises `ElfError`."""
     settings = config.load(path, environ=os.environ, flags=flags)
+    config.check_logs(settings)
     check_formats(settings)  # queries are compiled by `serve`, in a child process, to stay small
     if settings.mesh is not None:
         from elf.agent.mesh.process import serve_mesh

@@ -25,6 +25,7 @@ Schemas = Mapping[str, Mapping[str, SqlType]]
 def validate_command(path: Path) -> None:
     """Print what the configuration means. Raises `ConfigError`."""
     settings = config.load(path, environ=os.environ)
+    config.check_logs(settings)
     plans = check(settings)
     for job in settings.jobs:
         config.check_folders(job)

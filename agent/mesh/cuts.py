@@ -150,7 +150,7 @@ class MeshSource:
         What a bug of ours raises for one job does not touch the others; asked again, it reads again.
         """
         with self._lock:
-            self._files.look(clock_us, now_s, read.since_us)
+            self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
             if self._line_s is None:
                 self._line_s = now_s
             reading = self._resume(read, schedule)
@@ -230,6 +230,7 @@ class MeshSource:
             has_files = any(slot[1] for slot in read.positions)
             counts_all, is_known = self._files.notes.counts_all(read.job, has_files)
             self._files.is_dirty |= not is_known
+            self._find_again(read, is_lost=counts_all and not is_known)
             reading = self._readings[key] = Reading(read, schedule, self._worker, counts_all)
             self._ask_columns()
         reading.read_s = self._files.now_s
@@ -239,6 +240,14 @@ class MeshSource:
         for note in self._files.notes.files.values():
             self._meet(reading, note)
         return reading
+
+    def _find_again(self, read: Read, *, is_lost: bool) -> None:
+        """Files that the job's log knows: this agent may have lost its disk, and they may have been renamed since."""
+        known = self._files.notes.by_identity
+        missing = [slot for slot, at in read.positions.items() if slot[1] not in known and not at.closed]
+        missing += [slot for slot in read.ends if slot[1] not in known]
+        if is_lost or any(slot[1] for slot in missing):
+            self._files.find_again(read.positions, read.ends, is_lost=is_lost)
 
     def _ask_columns(self) -> None:
         """Those of all jobs; what was gathered is settled where they change."""
@@ -544,6 +553,7 @@ class MeshSource:
             reading.close(place, GAP if note.lost else 0)
             return True
         if file is None:
+            self._files.seek()
             if is_done and self._is_given_up(place.slot[1]):
                 reading.close(place, GAP)
                 return True
@@ -608,6 +618,7 @@ class MeshSource:
                 reading.spans[slot] = offset, offset, flags | GAP | CLOSED
             else:
                 is_missing = True
+                self._files.seek()
                 if told is not None:
                     reading.spans[slot] = offset, offset, 0
         return is_missing

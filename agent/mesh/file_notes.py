@@ -34,6 +34,7 @@ MARK_BYTES = 64 << 10
 JOBS_MAX = 1_000
 BEGUN_MAX = 10_000
 """First lines whose number of files is remembered, 12 bytes each."""
+NEVER_US = -(1 << 62)
 MAGIC = b"elf-notes-1 "
 
 Offset = Annotated[int, Meta(ge=0, lt=1 << 62)]
@@ -60,8 +61,7 @@ class FileNote(msgspec.Struct, array_like=True):
 
     def identity(self, part: int = 0) -> int:
         """Of what begins at `bases[part]`: 63 bits, not 0."""
-        text = b"%d %d %d" % (self.fingerprint, self.ordinal, self.bases[part])
-        return int.from_bytes(blake2b(text, digest_size=8).digest()) >> 1 or 1
+        return identity_of(self.fingerprint, self.ordinal, self.bases[part])
 
     def low(self, event_us: int, front: int) -> int:
         """A place before which every line is older than that; lines up to `front` were read. O(log marks)."""
@@ -116,6 +116,12 @@ def fingerprint_of(line: bytes) -> int:
     return int.from_bytes(blake2b(line, digest_size=8).digest()) >> 1 or 1
 
 
+def identity_of(fingerprint: int, ordinal: int, base: int = 0) -> int:
+    """See `FileNote.identity`."""
+    text = b"%d %d %d" % (fingerprint, ordinal, base)
+    return int.from_bytes(blake2b(text, digest_size=8).digest()) >> 1 or 1
+
+
 def is_sound(source: SourceState | None) -> bool:
     """Whether a source could have written that: what others may have put there must not be worked with. O(files)."""
     for file in source.files if source is not None else ():
@@ -168,11 +174,16 @@ class Notes:
         fingerprint = fingerprint_of(line)
         return [note for note in self.files.values() if note.fingerprint == fingerprint]
 
-    def identify(self, note: FileNote, line: bytes) -> None:
-        """Its first line is known. O(1)."""
+    def begun(self, fingerprint: int) -> int:
+        """How many files began like that, as far as it is remembered."""
+        return self._begun.get(fingerprint, 0)
+
+    def identify(self, note: FileNote, line: bytes, ordinal: int | None = None) -> None:
+        """Its first line is known. ordinal: as the mesh's log has it, where this agent has lost its own count. O(1)."""
         note.fingerprint = fingerprint = fingerprint_of(line)
-        note.ordinal = self._begun.pop(fingerprint, 0)
-        self._begun[fingerprint] = note.ordinal + 1
+        begun = self._begun.pop(fingerprint, 0)
+        note.ordinal = begun if ordinal is None else ordinal
+        self._begun[fingerprint] = max(begun, note.ordinal + 1)
         if len(self._begun) > BEGUN_MAX:
             del self._begun[next(iter(self._begun))]
         self._index(note)
@@ -180,6 +191,16 @@ class Notes:
     def cut_short(self, note: FileNote, base: int) -> None:
         """The file ends at `base`, and was read further: what it will hold there is another part."""
         note.bases.append(base)
+        self._index(note)
+
+    def begin_behind(self, note: FileNote, base: int | None, ordinal: int) -> None:
+        """Nothing before `base` (None: nothing at all) is to be read of it, for nobody can tell what of that was counted."""
+        for part in range(len(note.bases)):
+            self.by_identity.pop(note.identity(part), None)
+        note.ordinal, note.bases = ordinal, [base or 0]
+        if base is None:
+            note.over_us = NEVER_US
+        self._begun[note.fingerprint] = max(self.begun(note.fingerprint), ordinal + 1)
         self._index(note)
 
     def part_from(self, copy: int, line: bytes, base: int) -> FileNote:

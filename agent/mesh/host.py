@@ -380,7 +380,8 @@ class Host:
         elif self.store.is_refused:
             found.append("the disk takes nothing; make room, or mend it")
         if self.sinks is not None and self.sinks.is_refused:
-            found.append("the lake of a sink takes nothing; make room, or mend it")
+            why = self.sinks.refusal or "the disk beside its lake takes nothing"
+            found.append(f"{why}; its windows wait until that is mended")
         found += unparsed_sources(self.sources)
         return found
 

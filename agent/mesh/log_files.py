@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from elf.agent.blocks import Block
 from elf.agent.feed import FUTURE_US
 from elf.agent.first_seen import first_seen
-from elf.agent.follow import Followed
+from elf.agent.follow import Followed, Inode
+from elf.agent.listing import Seen
 from elf.agent.mesh.file_notes import FileNote, Notes, first_line
+from elf.agent.mesh.found_again import FoundAgain, Moved, present_end
 from elf.agent.mesh.rescan import Rescan, holds, open_known
 from elf.agent.recognise import exactly
 from elf.agent.source import Source
 from elf.errors import SourceError
-from elf.srt.messages import Micros
+from elf.srt.messages import Micros, Position, Slot
 
 SCAN_S = 0.02
 """Reads of several jobs at one flush look at the folders once, unless something is known to have changed."""
 SAVE_S = 5.0
 HEAD_BYTES = 64 << 10
+SEEK_S = 600.0
+"""A file that is missing is looked for so long: what compresses or moves it may take its time."""
+SEEK_EVERY_S = 1.0
+LOOKS_MAX = 16
+"""While files are renamed between two looks."""
 
 
 class LogFiles:
@@ -54,33 +61,96 @@ class LogFiles:
             block_bytes=block_bytes,
             grace_s=grace_s,
         )
+        self._found_again = FoundAgain(self.notes, notice)
+        self._sought_s: float | None = None
+        self._unknown: Sequence[Seen] = ()
         self.clock_us = self.scan_clock_us = 0
         self.now_s = self.save_s = 0.0
         self.scan_s: float | None = None
         self.is_dirty = False
         """Whether an identity was given that is not saved."""
 
-    def look(self, clock_us: Micros, now_s: float, since_us: Micros) -> None:
-        """Find out what files there are. since_us: at the very first look, what was last written before is not read."""
+    def look(self, clock_us: Micros, now_s: float, since_us: Micros, is_lost: bool = False) -> None:
+        """Find out what files there are. since_us: at the very first look, what was last written before is not read. is_lost: the
+        very first look is not that of a new agent: what is there was not there before the beginning."""
         self.clock_us, self.now_s = clock_us, now_s
         is_first = self.scan_s is None
         if self.scan_s is not None and now_s - self.scan_s < SCAN_S and self.source.is_still():
             return
         self.scan_s, self.scan_clock_us = now_s, clock_us
+        if self._sought_s is not None and now_s - self._sought_s >= SEEK_S:
+            self._sought_s = None
+            self.source.claim(None)
         self.source.scan(now_s)
         if is_first:
             self.save_s = now_s
             if self.notes.source is None:
-                for generation, begin in self.source.begin_at(self.notes.firsts).items():
+                firsts = [] if is_lost else self.notes.firsts
+                for generation, begin in self.source.begin_at(firsts).items():
                     self.notes.of(generation).begin = begin
                 self.notes.firsts = []
                 for file in self.source.pass_over((since_us - FUTURE_US) * 1000):
                     note = self.notes.of(file.state.generation)
                     note.over_us = file.mtime_ns // 1000 + FUTURE_US
+        self._identify_all()
+
+    def _identify_all(self) -> None:
         files = self.source.files()
         for generation in files:
             self.identify(generation)
         self.notes.forget(set(files))
+
+    def find_again(
+        self, positions: Mapping[Slot, Position], ends: Iterable[Slot] = (), *, is_lost: bool = False
+    ) -> None:
+        """Look, now and at each later scan, for files that a job's log knows and this agent does not. is_lost: what this agent
+        knew of its files was lost, so that those it knows now may not be what they seem."""
+        self._found_again.tell(positions, ends)
+        for _ in range(LOOKS_MAX):
+            self._sought_s = None
+            self.seek()
+            self.source.scan(self.now_s)
+            self._identify_all()
+            try:
+                if is_lost:
+                    self._doubt()
+            except Moved:
+                continue
+            break
+
+    def seek(self) -> None:
+        """Something is missing: at the next scan, and at all that follow for a while, look into every file of the families."""
+        if self._sought_s is None or self.now_s - self._sought_s >= SEEK_EVERY_S:
+            self._sought_s = self.now_s
+            self.source.claim(self._pick)
+
+    def _pick(self, unknown: Sequence[Seen]) -> set[Inode]:
+        self._unknown = unknown
+        try:
+            return self._found_again.pick(unknown)
+        except Moved:
+            return set()  # the next look decides
+
+    def _doubt(self) -> None:
+        """Those of which it cannot be told what was counted of them are read from their present end on."""
+        files = self.source.files()
+        known = [note for note in self.notes.files.values() if note.generation in files]
+        followed = {file.inode for file in files.values()}
+        unknown = [one for one in self._unknown if one.inode not in followed]
+        for note in self._found_again.doubt(known, files, unknown):
+            file = files[note.generation]
+            try:
+                base = present_end(file) or None
+            except (OSError, SourceError):
+                base = None
+            ordinal = max(self._found_again.ordinals(note.fingerprint), default=-1) + 1
+            self.notes.begin_behind(note, base, max(ordinal, self.notes.begun(note.fingerprint)))
+            self.is_dirty = True
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Files beside those that are followed which may be what is missing, and cannot be read; and why."""
+        return self._found_again.unread
 
     def identify(self, generation: int, *, is_read: bool = False) -> None:
         """Give a file its identity, if there is a line to make it of. is_read: it is not a copy of another one."""
@@ -97,7 +167,7 @@ class LogFiles:
                 return
         note = self.notes.of(generation)
         if line is not None:
-            self.notes.identify(note, line)
+            self.notes.identify(note, line, self._found_again.ordinal(line))
             self.is_dirty = True
 
     def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
@@ -136,11 +206,13 @@ class LogFiles:
         return self.notes.of(generation)
 
     def front_of(self, note: FileNote) -> int | None:
-        """How far the source has read a file; None if it passed it over, and its length is not known."""
+        """How far the source has read a file; None if it passed it over, and its length is not known: an archive was there at the
+        first start, or is too old."""
         file = self.source.files().get(note.generation)
         if file is None or (note.length is not None and file.state.done):
             return note.length
-        return None if note.over_us is not None and file.state.done else file.state.offset
+        is_passed = note.over_us is not None or (note.begin < 0 and file.packed)
+        return None if is_passed and file.state.done else file.state.offset
 
     def is_done(self, note: FileNote) -> bool:
         """Whether the source has read it to its end."""

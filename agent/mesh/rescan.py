@@ -84,6 +84,7 @@ class Rescan:
         self._content = open_known(file)
         self._cutter = Cutter(min(block_bytes, line_max + 1), line_max)
         self._read = 0  # bytes of the content that were taken
+        self._before = b""  # the last one before `offset`, of compressed content
         try:
             self._skip(offset)
         except BaseException:
@@ -100,10 +101,11 @@ class Rescan:
             if not got:
                 raise FileNotFoundError(self.file.path)
             self._read += got
+            self._before = bytes(view[got - 1 : got])
 
     def begins_line(self) -> bool:
         """Whether a line begins at `offset`, as far as that can be told at no cost."""
-        return self.tail(1) in (None, b"", b"\n")
+        return (self.tail(1) or self._before) in (b"", b"\n")
 
     def tail(self, size: int) -> bytes | None:
         """Up to `size` bytes before `offset`; None where that cannot be told without reading from the start."""

@@ -31,7 +31,7 @@ from elf.jobmaster.job_spec import JobSpec, decode_job
 from elf.jobmaster.parcels import put_bytes
 from elf.jobmaster.states_told import PaneReader
 from elf.sinks.ledger import Ledger, above_all
-from elf.sinks.parquet import ParquetSink
+from elf.sinks.parquet import ParquetSink, cause
 from elf.sinks.result import PaneState
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import JobId, NodeId
@@ -85,6 +85,8 @@ class SinkHost:
         self._compaction = Compaction([lake.directory for lake in self._lakes.values()], time.monotonic())
         self._compact_at = 0.0
         self._is_refused = False
+        self.refusal = ""
+        """Why a lake takes nothing at present."""
         self.stored = 0
         """Windows taken since the start."""
         host.node.sink = self.take
@@ -258,16 +260,14 @@ class SinkHost:
             try:
                 lake.flush()
             except OSError as error:
-                if not self._is_refused:
-                    self._host.notices(
-                        f"sink {name}: {lake.directory}: {error.strerror or error}; its windows wait, "
-                        f"trying again every {RETRY_S:.0f} s"
-                    )
-                self._is_refused = True
+                refusal = f"sink {name}: {cause(error)}"
+                if refusal != self.refusal:
+                    self._host.notices(f"{refusal}; its windows wait, trying again every {RETRY_S:.0f} s")
+                self._is_refused, self.refusal = True, refusal
                 return False
         if self._is_refused:
             self._host.notices("sinks: all windows are stored again")
-        self._is_refused = False
+        self._is_refused, self.refusal = False, ""
         return True
 
     @property
