@@ -420,9 +420,9 @@ class DeltaWorker:
         if not moved or self._clock - self._forgot_at <= OVERDUE_PARKS * self._p.park_us:
             return []
         text = (
-            f"{len(moved)} of this agent's files stand in the mesh where it has not brought them: another agent reports lines in "
-            "its name. Those lines are wrong, and its own may be missing; see which agents run that should not, and revoke "
-            "their keys (`elf keys revoke`)"
+            f"{len(moved)} of this agent's files are counted further than this run of it has reported. An earlier run may have "
+            "reported them, as before its state folder was lost or restored: then all is well. If there was none, somebody else "
+            "reports in its name: see which agents run that should not, and revoke their keys (`elf keys revoke`)"
         )
         return [Notice("place", text, self._me)]
 

@@ -71,6 +71,8 @@ class Source:
         self.name, self.grace_s, self._line_max = name, grace_s, line_max
         self.lost_bytes = 0
         """Bytes that were known of and vanished before they could be read."""
+        self.cut_off: set[int] = set()
+        """Generations of files whose end could not be read: damaged archives, and files that went while nobody looked."""
         self.idle_since: float | None = None
         self.complete_until: float | None = None
         """Every line that was written before this time has been handed out (the last scan's `now`, while `at_end`)."""
@@ -202,16 +204,21 @@ class Source:
                 and file.inode not in self._known.writable
                 and file.mtime_ns < before_ns
                 and file.size
+                and self.skip(file)
             ):
-                try:
-                    with reading(file.path) as content:
-                        file.close()
-                        file.take_as_read(content, file.size, unseen=True)
-                except (OSError, SourceError) as error:
-                    self._known.deny(file, error)
-                else:
-                    passed.append(file)
+                passed.append(file)
         return passed
+
+    def skip(self, file: Followed) -> bool:
+        """Do not read what a file of which nothing was read holds. False if it cannot be read at all."""
+        try:
+            with reading(file.path) as content:
+                file.close()
+                file.take_as_read(content, file.size, unseen=True)
+        except (OSError, SourceError) as error:
+            self._known.deny(file, error)
+            return False
+        return True
 
     def claim(self, claim: Callable[[Sequence[Seen]], set[Inode]] | None) -> None:
         """See `Finder.claim`."""
@@ -265,6 +272,7 @@ class Source:
                 continue  # moved since the scan; the next one finds it
             except SourceError as error:
                 self._known.notice(f"{file.path}: {error}; not reading further")
+                self.cut_off.add(file.state.generation)
                 block = file.end(self._cutter)
                 file.close()
                 return block, False
@@ -291,6 +299,8 @@ class Source:
         if not placed and file.lag_bytes:
             self.lost_bytes += file.lag_bytes
             self._known.notice(f"{file.path}: gone with {file.lag_bytes} bytes that were not read")
+        if not (placed or file.size):
+            self.cut_off.add(file.state.generation)
         block = file.finish(self._cutter, now)
         if file.state.done:
             file.close()
@@ -305,6 +315,7 @@ class Source:
                 self._known.notice(
                     f"{file.path}: the compressed data ends early (truncated); read up to there"
                 )
+                self.cut_off.add(file.state.generation)
                 return True
             return False
         return file.retired_at is not None and now - max(file.retired_at, file.grown_at) >= self.grace_s

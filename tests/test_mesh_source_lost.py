@@ -15,7 +15,8 @@ from random import Random
 import pytest
 import zstandard
 
-from tests.mesh_log_rig import GRACE_S, Job, Log, Server, check_exact, line_of, plan_of
+from tests.mesh_log_rig import GRACE_S, Job, Log, Server, check_exact, count, key_of, line_of, plan_of
+from tests.mesh_log_rig import told as rig_told
 
 ONE = (line_of(plan_of(), 1, 0),)
 KINDS = ("rename", "gz", "zst", "date", "date gz", "delayed gz", "copy", "copy gz", "tmp gz")
@@ -242,3 +243,163 @@ def interleaved(
         return real(*about, **options)
 
     return call
+
+
+# What cannot be had is told: what happened, where, and what to do.
+
+
+def killed(tmp_path: Path, pattern: str = "access.log") -> World:
+    """An agent that has lost its state folder, in the midst of a file."""
+    world = World(tmp_path, "rename", 1, pattern)
+    world.write()
+    for job in world.jobs:
+        job.settle()
+    world.write()
+    world.server.finish_line()
+    return world
+
+
+def told(world: World, *, writes: bool = True) -> list[str]:
+    """All that is said until every job has settled; of losses the same is in `problems`."""
+    world.restart("lost")
+    said: list[str] = []
+    if writes:
+        world.write()
+        world.server.finish_line()
+    for _ in range(3):
+        for job in world.jobs:
+            job.settle()
+        said += world.log.source.take_notices()
+        world.log.now_s += GRACE_S
+    return said
+
+
+def lines_of(world: World) -> int:
+    return sum(len(file) for file in world.server.files)
+
+
+def counted(job: Job) -> int:
+    rows = job.rows().values()
+    return sum(int(lines.lanes[0].sum()) for _, lines, *_ in rows)
+
+
+def test_a_deleted_log_is_named_with_what_to_do(tmp_path: Path) -> None:
+    world = killed(tmp_path)
+    world.rotation.run()
+    world.log.server.log.with_name("access.log.1").unlink()
+    offset = next(iter(world.jobs[0].committed.values())).offset
+    said = told(world)
+    (text,) = world.log.source.problems
+    assert text in said
+    assert text.startswith(
+        f"access: a log file of this source, counted up to byte {offset}, is nowhere in its folders: it was deleted"
+    )
+    assert all(len(job.gaps) == 1 for job in world.jobs)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".xz"])
+def test_an_archive_that_cannot_be_read_is_named(tmp_path: Path, ending: str) -> None:
+    world = killed(tmp_path)
+    world.rotation.run()
+    plain = world.log.server.log.with_name("access.log.1")
+    lead = {".gz": b"\x1f\x8b\x08", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ\x00"}[ending]
+    plain.with_name(plain.name + ending).write_bytes(lead + b"not what it seems" * 9)
+    plain.unlink()
+    said = told(world)
+    (text,) = world.log.source.problems
+    assert text in said
+    assert f"what is there may be the rest of it ({plain}{ending}: " in text
+    assert all(len(job.gaps) == 1 for job in world.jobs)
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.9])
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_an_archive_that_ends_early_is_a_gap_and_told(tmp_path: Path, state: str, keep: float) -> None:
+    world = killed(tmp_path)
+    world.rotation.run()
+    plain = world.log.server.log.with_name("access.log.1")
+    data = gzip.compress(plain.read_bytes())
+    plain.with_name("access.log.1.gz").write_bytes(data[: int(len(data) * keep)])
+    plain.unlink()
+    if state == "kept":
+        world.restart("kept")
+        world.settle()
+    else:
+        told(world)
+    assert any("access.log.1.gz" in text for text in world.log.source.problems), world.log.source.problems
+    for job in world.jobs:
+        assert job.gaps
+        assert counted(job) < lines_of(world)
+
+
+@pytest.mark.parametrize("is_refilled", [False, True])
+def test_a_log_that_was_cut_short_is_told_without_blaming_anybody(tmp_path: Path, is_refilled: bool) -> None:
+    world = killed(tmp_path)
+    os.truncate(world.server.log, 300)
+    if is_refilled:
+        for _ in range(5):
+            world.write()
+    said = told(world, writes=is_refilled)
+    (text,) = world.log.source.problems
+    assert text in said
+    assert f"{world.server.log}: " in text
+    assert ("no line begins there any more" in text) is is_refilled
+    assert "it was cut short, or a shorter one took its place" in text
+    assert not any("another agent" in each for each in said)
+
+
+@pytest.mark.parametrize("pattern", ["access.log", "access.log*"])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("seed", range(4))
+def test_logs_that_begin_alike_are_never_confused(
+    tmp_path: Path, seed: int, ending: str, pattern: str
+) -> None:
+    """A first line that is always the same tells no file from another: after the disk is lost that is a gap, not a count."""
+    world = World(tmp_path, "gz" if ending else "rename", seed, pattern, "beginning")
+    banner = world.server._line()
+
+    def begin() -> None:
+        world.server.files[-1].append(banner)
+        with world.server.log.open("ab") as log:
+            log.write(banner + b"\n")
+
+    begin()
+    for _ in range(2):
+        world.write()
+        for job in world.jobs:
+            job.settle()
+        world.rotation.run()
+        begin()
+    world.write()
+    for job in world.jobs:
+        job.settle()
+    world.write()
+    if seed % 2:
+        world.rotation.run()
+        begin()
+    said = told(world)
+    assert any("begin with one and the same line" in text for text in said)
+    for job in world.jobs:
+        assert job.gaps
+        assert counted(job) <= lines_of(world)
+        groups, _ = count(world.server.files, 0)
+        have = {key: lanes for part in job.rows().values() for key, lanes in rig_told(part[0]).items()}
+        for (pane, path), (hits, size) in groups.items():
+            mine = have.pop((pane, key_of(path.decode())), [0, 0, 0, 0])
+            assert mine[0] <= hits
+            assert mine[2] <= size
+        assert not have
+
+
+def test_what_was_given_up_and_comes_back_is_counted(tmp_path: Path) -> None:
+    world = killed(tmp_path)
+    world.rotation.run()
+    rotated = world.server.log.with_name("access.log.1")
+    away = tmp_path / "elsewhere"
+    rotated.rename(away)
+    told(world)
+    assert all(job.gaps for job in world.jobs)
+    away.rename(rotated)
+    for job in world.jobs:
+        job.settle()
+        check_exact(job, world.server.files)

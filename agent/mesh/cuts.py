@@ -37,6 +37,7 @@ from elf.agent.mesh.file_notes import FileNote
 from elf.agent.mesh.job_rows import Before
 from elf.agent.mesh.line_parsing import Parsing, advance
 from elf.agent.mesh.log_files import SAVE_S, LogFiles
+from elf.agent.mesh.losses import Losses
 from elf.agent.mesh.reading import Place, Reading
 from elf.agent.mesh.rescan import Rescan
 from elf.agent.source import GRACE_S
@@ -130,7 +131,9 @@ class MeshSource:
         self._odd: set[str] = set()
         self._front: dict[int, ParseState] = {}
         self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
-        self._missing: dict[int, tuple[float, float]] = {}  # since when, and when that was last so
+        self._losses = Losses(name, self._files, grace_s, self._said.append)
+        self.problems: tuple[str, ...] = ()
+        """What was lost of late, for `elf mesh status`."""
         self._time_max = self._files.notes.time_max
         self._line_s: float | None = None  # when a line was read last, and could be
         self._rejected, self._rejected_us = (
@@ -172,7 +175,7 @@ class MeshSource:
         held = sum(reading.rows.nbytes for reading in self._readings.values())
         buffers = self._block_bytes + len(self._rescans) * (self._line_max + 1)
         self.nbytes = held + buffers + self._parsing.nbytes
-        self._lag_bytes = self._source.lag_bytes()
+        self._lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
         if self.totals.lines != self._totals.lines:
             self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
 
@@ -230,7 +233,7 @@ class MeshSource:
             has_files = any(slot[1] for slot in read.positions)
             counts_all, is_known = self._files.notes.counts_all(read.job, has_files)
             self._files.is_dirty |= not is_known
-            self._find_again(read, is_lost=counts_all and not is_known)
+            self._files.find_again(read.positions, read.ends, is_lost=counts_all and not is_known)
             reading = self._readings[key] = Reading(read, schedule, self._worker, counts_all)
             self._ask_columns()
         reading.read_s = self._files.now_s
@@ -240,14 +243,6 @@ class MeshSource:
         for note in self._files.notes.files.values():
             self._meet(reading, note)
         return reading
-
-    def _find_again(self, read: Read, *, is_lost: bool) -> None:
-        """Files that the job's log knows: this agent may have lost its disk, and they may have been renamed since."""
-        known = self._files.notes.by_identity
-        missing = [slot for slot, at in read.positions.items() if slot[1] not in known and not at.closed]
-        missing += [slot for slot in read.ends if slot[1] not in known]
-        if is_lost or any(slot[1] for slot in missing):
-            self._files.find_again(read.positions, read.ends, is_lost=is_lost)
 
     def _ask_columns(self) -> None:
         """Those of all jobs; what was gathered is settled where they change."""
@@ -332,7 +327,9 @@ class MeshSource:
         note = self._files.note_of(block)
         if block.last:
             note.length = block.end
-            note.lost |= self._source.lost_bytes > self._lost_bytes
+            note.lost |= self._source.lost_bytes > self._lost_bytes or generation in self._source.cut_off
+            if generation in self._source.cut_off:
+                self._losses.cut_off(file, note.identity())
             self._lost_bytes = self._source.lost_bytes
             self.formats.forget(block.file)
         if block.end == block.start:
@@ -554,7 +551,8 @@ class MeshSource:
             return True
         if file is None:
             self._files.seek()
-            if is_done and self._is_given_up(place.slot[1]):
+            if is_done and self._losses.is_given_up(place.slot[1]):
+                self._losses.gone(place.slot[1], place.offset, self._source.files().get(note.generation))
                 reading.close(place, GAP)
                 return True
             return False
@@ -567,14 +565,9 @@ class MeshSource:
 
     def _shrank(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
         """The file is shorter than the place: what was there is lost, and what comes at its end is another part of it."""
-        if place.offset > front:
-            self.counters.beyond += 1
-            file = self._files.on_disk(place.note)
-            self._said.append(
-                f"{self.name}: {file.path if file is not None else 'a log'}: the mesh counts its lines up to byte "
-                f"{place.offset}, and it has {front}: it was cut short, or another agent reports lines in this agent's name, "
-                "whose keys are then to be revoked (`elf keys revoke`); reading goes on at its end"
-            )
+        self.counters.beyond += place.offset > front
+        if place.offset > front or place.is_broken:
+            self._losses.short(self._files.on_disk(place.note), place.slot[1], place.offset, front)
         was_over = place.over
         if not was_over:
             reading.close(place, GAP)
@@ -592,16 +585,6 @@ class MeshSource:
             if front is not None and place.offset > front and file is not None and not file.denied:
                 self._shrank(reading, place, False, front)
 
-    def _is_given_up(self, identity: int) -> bool:
-        """Whether a file that cannot be found has been looked for long enough: a copy or an archive of it may be in the making,
-        and is known for one only after a grace."""
-        since, _ = self._missing.get(identity, (self._files.now_s, 0.0))
-        self._missing[identity] = since, self._files.now_s
-        self._missing = {
-            key: when for key, when in self._missing.items() if when[1] > self._files.now_s - self._grace_s
-        }
-        return self._files.now_s - since >= 2 * self._grace_s
-
     def _tell_missing(self, reading: Reading) -> bool:
         """Files with a position that are not among those known: waited for, then given up. Whether there are any."""
         is_missing = False
@@ -614,11 +597,11 @@ class MeshSource:
             if told is not None and told.closed:
                 continue
             flags = 0 if told is not None else FIRST
-            if self._is_given_up(slot[1]):
+            if self._losses.is_given_up(slot[1]):
+                self._losses.gone(slot[1], offset, None)
                 reading.spans[slot] = offset, offset, flags | GAP | CLOSED
             else:
                 is_missing = True
-                self._files.seek()
                 if told is not None:
                     reading.spans[slot] = offset, offset, 0
         return is_missing

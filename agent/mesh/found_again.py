@@ -89,7 +89,9 @@ class FoundAgain:
                 alike.setdefault(fingerprint, []).append(one)
         self._heads = {one.inode: self._heads[one.inode] for one in unknown if one.inode in self._heads}
         found = [
-            one for fingerprint, ones in alike.items() if (one := self._choose(fingerprint, ones)) is not None
+            chosen
+            for fingerprint, ones in alike.items()
+            if (chosen := self._choose(fingerprint, ones)) is not None
         ]
         picked = {one.inode for one in found}
         begun = {fingerprint for fingerprint, ones in alike.items() if any(one in found for one in ones)}
@@ -101,6 +103,10 @@ class FoundAgain:
                 if one.family == first.family and self._of(one) not in begun and not self._is_known(one)
             }
         return picked
+
+    def paths_of(self, fingerprint: int, unknown: Sequence[Seen]) -> list[str]:
+        """Of these files, those that begin like that."""
+        return [one.path for one in unknown if self._look(one) == fingerprint]
 
     def _of(self, one: Seen) -> int | None:
         return self._heads[one.inode][1] if one.inode in self._heads else None

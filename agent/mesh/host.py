@@ -379,6 +379,7 @@ class Host:
             found.append("the disk takes nothing, so others serve in its place; make room, or mend it")
         elif self.store.is_refused:
             found.append("the disk takes nothing; make room, or mend it")
+        found += [problem for source in self.sources.values() for problem in source.problems]
         if self.sinks is not None and self.sinks.is_refused:
             why = self.sinks.refusal or "the disk beside its lake takes nothing"
             found.append(f"{why}; its windows wait until that is mended")

@@ -10,7 +10,7 @@ from elf.agent.blocks import Block
 from elf.agent.feed import FUTURE_US
 from elf.agent.first_seen import first_seen
 from elf.agent.follow import Followed, Inode
-from elf.agent.listing import Seen
+from elf.agent.listing import Listing, Seen
 from elf.agent.mesh.file_notes import FileNote, Notes, first_line
 from elf.agent.mesh.found_again import FoundAgain, Moved, present_end
 from elf.agent.mesh.rescan import Rescan, holds, open_known
@@ -103,8 +103,11 @@ class LogFiles:
     def find_again(
         self, positions: Mapping[Slot, Position], ends: Iterable[Slot] = (), *, is_lost: bool = False
     ) -> None:
-        """Look, now and at each later scan, for files that a job's log knows and this agent does not. is_lost: what this agent
-        knew of its files was lost, so that those it knows now may not be what they seem."""
+        """Look, now and at each later scan, for files that a job's log knows and this agent does not, if there are any. is_lost:
+        what this agent knew of its files was lost, so that those it knows now may not be what they seem."""
+        given = [slot for slot, at in positions.items() if slot[1] and not at.closed]
+        if not (is_lost or any(slot[1] not in self.notes.by_identity for slot in (*given, *ends))):
+            return
         self._found_again.tell(positions, ends)
         for _ in range(LOOKS_MAX):
             self._sought_s = None
@@ -143,9 +146,18 @@ class LogFiles:
                 base = present_end(file) or None
             except (OSError, SourceError):
                 base = None
+            if base is None and not file.state.done:
+                self.source.skip(file)
             ordinal = max(self._found_again.ordinals(note.fingerprint), default=-1) + 1
             self.notes.begin_behind(note, base, max(ordinal, self.notes.begun(note.fingerprint)))
             self.is_dirty = True
+
+    def begins_like(self, file: Followed) -> list[str]:
+        """Files that are not followed and begin like that one, but do not hold all that was read of it."""
+        there = Listing([file.path], lambda notice: None).look(())
+        followed = {each.inode for each in self.source.files().values()}
+        unknown = [one for one in there if one.inode not in followed]
+        return self._found_again.paths_of(self.notes.of(file.state.generation).fingerprint, unknown)
 
     @property
     def unread(self) -> Mapping[str, str]:
