@@ -516,12 +516,12 @@ class Succession:
             self._committed += done
         out = self.replica.cut() if done else []
         if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
-            self.phase = Phase.SERVE
-            self._failures.note_lost((log.last[1],), self.neighbours)  # who served before
+            former, self.phase = log.last, Phase.SERVE  # who served before
+            self._failures.note_lost((former[1],), self.neighbours)
             out += replication.serve()
             assert log.state is not None
-            handed_on = self._handed_on == self.ballot or log.last == (self.ballot[0] - 1, self.me)
-            about = (log.index, log.index == 0, log.last[1] if log.index else b"", handed_on)
+            handed_on = self._handed_on == self.ballot or former == (self.ballot[0] - 1, self.me)
+            about = (log.index, log.index == 0, former[1] if log.index else b"", handed_on)
             self._changes.append(Serve(self.ballot, log.state, *about))
         return out + self._hand_over(now)
 

@@ -72,6 +72,19 @@ def test_a_killed_masters_job_goes_on_within_half_a_second_and_a_dead_hosts_afte
             assert outcome.went.get("process: its end is seen", 0) == 0
 
 
+def test_a_master_that_is_known_to_have_ended_left_no_window_in_doubt() -> None:
+    """What was due when it ended was told by nobody, so the next master calls it final."""
+    puts, prepare = watched()
+    assert simulate(scenario(crash(True, KILL_US + SECOND)), prepare=prepare).violation == ""
+    finals = [(at, put) for at, put in puts if put.status != "open"]
+    before = {put.start for at, put in finals if at < KILL_US}
+    first = {put.start: put.status for at, put in reversed(finals) if put.start not in before}
+    assert (
+        len({put.ballot for at, put in puts}) == 3
+    )  # it took over itself, and handed on when the killed one was back
+    assert set(first.values()) == {"final"}
+
+
 def test_who_is_separated_from_the_host_sees_nothing() -> None:
     cut = s.Cut(at_us=KILL_US - 100 * MS, until_us=BACK_US, hosts=(0, 1))
     outcome = simulate(scenario(cut, s.Crash(at_us=KILL_US, until_us=BACK_US, target="host", process=True)))
