@@ -14,6 +14,9 @@ class Timers:
     def watch(self, core: Timed, owner: object = None) -> None:
         """Look at the core's deadline again. `owner` comes back with it."""
 
+    def forget(self, core: Timed) -> None:
+        """Never look at this one again, nor hold it. O(1)."""
+
     def refresh(self) -> None:
         """Put off what would be found early next. Called where many deadlines have moved away, it saves a node most of the times
         that it would wake up for nothing. O(log n) for each that is put off."""

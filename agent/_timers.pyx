@@ -68,6 +68,14 @@ cdef class Timers:
         self._slots[slot].entries += 1
         self._push(at, slot)
 
+    def forget(self, core):
+        place = self._places.pop(core, None)
+        if place is None:
+            return
+        cdef Py_ssize_t slot = place
+        self._slots[slot].at = NEVER
+        self._cores[slot] = self._owners[slot] = None
+
     def refresh(self):
         cdef int64_t at
         while self._size:
@@ -161,7 +169,8 @@ cdef class Timers:
             self._sink(self._heap[self._size])
         self._slots[slot].entries -= 1
         if not self._slots[slot].entries:
-            del self._places[self._cores[slot]]
+            if self._cores[slot] is not None:
+                del self._places[self._cores[slot]]
             self._cores[slot] = self._owners[slot] = None
             self._vacant.append(slot)
         return 0

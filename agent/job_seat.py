@@ -8,7 +8,7 @@ until nothing changes any more.
 
 A job that was stopped keeps its seat, as a place that is empty: the worker has ended, nothing has a deadline, messages are
 dropped, and of the log the disk holds no more than the promised ballot. When the job is started again the node takes a new seat,
-which goes on with the numbers of the old one.
+which goes on with the numbers of the old one. So it does after a failure (`elf.agent.seats`), with what the disk holds.
 """
 
 from __future__ import annotations
@@ -233,14 +233,26 @@ class JobSeat:
         effects = self.tree.multicast(m.Stop(self.job, promise.ballot)) + self.tree.leave(now)
         for kind in ("ballot", "log"):
             effects.append(Write((kind, self.job), promise, replace=True))
-        tree, reducer, offering = self.tree, self.reducer, self.offering
+        self.empty()
+        return effects
+
+    def empty(self) -> None:
+        """Let go of all but the numbers that this life must not use again. Nothing here is woken or answers any more."""
+        tree, reducer, offering, worker = self.tree, self.reducer, self.offering, self.worker
+        state, promise = self.succession.state, Promise(self.succession.highest)
         self._make()
         self.tree.go_on(tree)
         self.reducer.go_on(reducer)
         self.offering.go_on(offering)
         self.succession.restore([promise])
+        if worker is not None:
+            self.worker = DeltaWorker(self.job, self.me, self._life, self._parameters)
+            self.worker.go_on(worker)
+            self.worker.end()
+            self.worker.until_us = worker.until_us
         self.is_stopped, self.master, self.cores, self._flow = True, None, (), ()
-        return effects
+        if isinstance(state, JobState):
+            state.close()
 
     def _adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
         """Agents that follow the job's source, or did until they left. O(agents): only a master asks."""
@@ -314,16 +326,6 @@ class JobSeat:
             return self._awake
         self.is_stirred = self.master is not None
         return self.cores
-
-    @property
-    def deadline(self) -> int | None:
-        """When `tick` has work next."""
-        earliest: int | None = None
-        for core in self.cores:
-            due = core.deadline
-            if due is not None and (earliest is None or due < earliest):
-                earliest = due
-        return earliest
 
     def take_items(self) -> list[Item]:
         """What the directory should spread."""

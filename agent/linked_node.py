@@ -11,19 +11,18 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from elf.agent.held_back import HeldBack
-from elf.agent.job_seat import JobSeat
 from elf.agent.timers import Timers
 from elf.errors import PeerError
 from elf.jobmaster.directory import Directory
 from elf.srt.coded_links import CodedLinks
-from elf.srt.effects import Effect, Notice, Post, Read, Route, Send, Write
+from elf.srt.effects import Effect, Notice, Post, Read, Recall, Route, Send, Write
 from elf.srt.ids import NodeId, short
 from elf.srt.link import Link
 from elf.srt.messages import Contact, Held, Message, StateTell
 from elf.srt.parameters import Parameters
 from elf.srt.wire import LogForm
 
-Outer = Send | Write | Read | Notice
+Outer = Send | Write | Read | Recall | Notice
 """What is left for the surroundings to perform."""
 
 
@@ -35,7 +34,7 @@ class Standing(Enum):
     BACK = "back"
 
 
-def _is_for_disk(effect: Effect) -> bool:
+def is_for_disk(effect: Effect) -> bool:
     """Whether it is a write, or says what only somebody may say who has written it down."""
     return type(effect) is Write or (
         isinstance(effect, Send | Post) and type(effect.message) in (Held, StateTell)
@@ -111,14 +110,14 @@ class LinkedNode:
         """Turn a core's effects into what the surroundings perform.
 
         Writes go out in order. What stands behind one in its list waits for it, and so does everything that the same `owner`
-        (a seat, the directory) asks for later: a core may count on its own order.
+        (a job, by its id; the directory) asks for later: a core may count on its own order.
         """
         if not effects:
             return
         held = self._held
         waiting = held.last.get(owner) if held.last and owner is not None else None
-        if self.standing is Standing.OUT and isinstance(owner, JobSeat | Directory):
-            effects = [effect for effect in effects if not _is_for_disk(effect)]
+        if self.standing is Standing.OUT and isinstance(owner, bytes | Directory):
+            effects = [effect for effect in effects if not is_for_disk(effect)]
         for effect in effects:
             kind = type(effect)
             if kind is Write:

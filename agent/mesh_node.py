@@ -21,23 +21,28 @@ A node whose disk takes nothing steps aside, lest jobs wait for it:
 While it is OUT nothing waits, so nothing grows. It routes through any node that it knew, which routes on.
 
     datagram -> overlay | directory | link -> message -> seat of its job (tree, reducer, worker, succession, master)
+
+A seat that raises is dropped, and begins anew (`elf.agent.seats`); any other exception ends the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from elf.agent.departure import Departure
 from elf.agent.job_seat import JobSeat, SinkOf
-from elf.agent.linked_node import LinkedNode, Outer, Standing
+from elf.agent.linked_node import Outer, Standing
 from elf.agent.revoked import OWN, REVOKED, heed
 from elf.agent.rivals import Rivals
 from elf.agent.roles import roles_of
+from elf.agent.seats import OF_LOGS, Records, SeatedNode, message_job
 from elf.agent.timers import Timed
+from elf.agent.vacancy import Vacancy
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory import Directory
 from elf.jobmaster.job_spec import AgentAdvert, JobSpec, SourceColumns, decode_job, is_readable
+from elf.jobmaster.record_codec import RecordEncoder
 from elf.srt import messages as m
 from elf.srt import results as r
 from elf.srt.effects import Effect, Notice, Read, Send
@@ -54,8 +59,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MeshNode", "Outer"]
 
-_OF_LOGS = frozenset((m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover))
-"""Whoever answers these promises something, and promises are on disk."""
 EARLY_MAX = 1_000
 """Messages of links that wait for the directory to name their job: a second of a busy one's. Then the link begins anew."""
 
@@ -72,12 +75,13 @@ _FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchTell, m.TreeTell, m.StatusTell)
 """What somebody at this host asked for."""
 
 
-class MeshNode(LinkedNode):
+class MeshNode(SeatedNode):
     """One agent's part in the mesh.
 
     `sources`: names of the sources it reads, `columns`: what only they have. `sinks`: of those it serves. `now` is always this
     node's own clock, in microseconds. coded: links carry bytes, with a log's entries and states in this form; without it,
-    messages as they are, among nodes of one process. `has_room`: what is sent to a node now travels soon. `sign` puts this
+    messages as they are, among nodes of one process. encoder: makes bytes of what seats write; without it, the surroundings do.
+    `has_room`: what is sent to a node now travels soon. `sign` puts this
     node's name to what it tells the directory, `verify` decides whether to believe others there, `is_revoked` whether to go on
     believing them (`elf.srt.security_items.Notary`); without these all are believed.
     """
@@ -100,21 +104,30 @@ class MeshNode(LinkedNode):
         is_revoked: Callable[[Item], bool] = lambda item: False,
         coded: LogForm | None = None,
         has_room: Callable[[NodeId], bool] = lambda peer: True,
+        encoder: RecordEncoder | None = None,
     ) -> None:
-        super().__init__(me, parameters, coded, has_room)
+        super().__init__(
+            me,
+            parameters,
+            rng,
+            budget=budget,
+            sink_of=sink_of,
+            stores_states=stores_states,
+            coded=coded,
+            has_room=has_room,
+            encoder=encoder,
+            sign=sign,
+        )
         self.name = name
         self.sources, self.sinks = tuple(sources), tuple(sinks)
         self.columns = tuple(columns)
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
-        self._sign, self._is_revoked = sign, is_revoked
+        self._is_revoked = is_revoked
         self.rivals = Rivals(me, verify)
         """Other processes with this node's key, for the surroundings to look at."""
-        self.seats: dict[JobId, JobSeat] = {}
         self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for an operator at this host; it must not call back."""
-        self.served_anew: Callable[[JobId], None] = lambda job: None
-        """Told that another master serves the job, as soon as this node hears of it; it must not call back."""
         self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for a sink that this agent serves; it must not call back."""
         self.describe: Callable[[m.StatusTell], m.StatusTell] = lambda tell: tell
@@ -124,19 +137,8 @@ class MeshNode(LinkedNode):
         self.is_revoked = False
         """The own certificate was taken back."""
         self._departure: Departure | None = None
-        self._joined = False
-        self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
-        self._ballots: dict[JobId, m.Ballot] = {}  # under which each job is served, as the tree says
-        self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
-        self._ended: set[NodeId] = (
-            set()
-        )  # neighbours that said goodbye, or whose processes are gone, as their hosts say
-        self._rng = rng
-        self._budget, self._sink_of = budget, sink_of
-        self._stores_states = stores_states  # sinks of this mesh take the states of panes
         self._back_at = 0  # BACK: when so many writes are durable, the node is
         self._early: list[tuple[NodeId, Message]] = []  # from links, of jobs that are not known yet
-        self._dropped: dict[JobId, set[NodeId]] = {}  # whose messages a stopped job's seat did not take
         self._stepping = dict.fromkeys(_OVERLAY, self.overlay) | dict.fromkeys(_GOSSIP, self.directory)
 
     # What the surroundings call.
@@ -144,7 +146,7 @@ class MeshNode(LinkedNode):
     def start(
         self,
         now: int,
-        records: Mapping[tuple[str, bytes], Sequence[Any]],
+        records: Records,
         seeds: Sequence[Contact],
         warm: Sequence[Contact] = (),
         known: Directory | None = None,
@@ -223,9 +225,15 @@ class MeshNode(LinkedNode):
         out: list[Outer] = []
         seat = self.seats.get(cut.job)
         if seat is not None:
-            self._do(seat.cut(cut, now), now, out, seat)
-            self._seat_changed(seat, now, out)
-        self._timers.refresh()  # links whose messages were acknowledged since the last cut
+            self._ask(seat, now, out, seat.cut, cut, now)
+        self._refresh(now, out)  # links whose messages were acknowledged since the last cut
+        return self._end(now, out)
+
+    def read_failed(self, job: JobId, error: Exception, now: int) -> list[Outer]:
+        """A `Read` of the job raised: what makes rows of its lines is a part of its worker."""
+        out: list[Outer] = []
+        if job in self.seats:
+            self._failed(self.seats[job].spec, error, now, out)
         return self._end(now, out)
 
     def durable(self, now: int) -> list[Outer]:
@@ -241,13 +249,15 @@ class MeshNode(LinkedNode):
     def tick(self, now: int) -> list[Outer]:
         """Time has passed."""
         out: list[Outer] = []
-        due = self._timers.due(now)
-        if not due:
+        due = self._due(now, out)
+        if not due and not out:
             return out
         for core, owner in due:
-            if type(owner) is JobSeat:
-                self._do(owner.tick(core, now), now, out, owner)
-                self._seat_changed(owner, now, out)
+            if isinstance(owner, JobSeat):
+                self._ask(owner, now, out, owner.tick, core, now)
+                continue
+            if isinstance(core, Vacancy):
+                self._vacancy_due(core, now, out)
                 continue
             if isinstance(core, Overlay) and (core is not self.overlay or self.is_aside):
                 continue
@@ -293,21 +303,26 @@ class MeshNode(LinkedNode):
         self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
         for link in self.links.values():
             self._do(link.tick(now), now, out, link)
-        for seat in self.seats.values():
+        for seat in self._each_seat():
             for core in seat.cores:
-                self._do(seat.tick(core, now), now, out, seat)
-            self._seat_changed(seat, now, out)
-        others: list[Timed] = [self._held, self.overlay, self.directory, *self.links.values()]
-        for each in others:
+                self._ask(seat, now, out, seat.tick, core, now)
+        for vacancy in self.vacancies.values():
+            vacancy.clock_stepped(now)
+        for each in self._unseated():
             self._timers.watch(each)
         return self._end(now, out)
+
+    def _unseated(self) -> list[Timed]:
+        others: list[Timed] = [self._held, self.overlay, self.directory, *self.links.values()]
+        others += self.vacancies.values()
+        return others if self._departure is None else [*others, self._departure]
 
     def rest(self, now: int) -> list[Outer]:
         """The process ends, and will begin again: neighbours hear it, and need not find out. Workers keep their places."""
         out: list[Outer] = []
         self._do(self.overlay.left(now), now, out)
-        for seat in self.seats.values():
-            self._do(seat.rest(now), now, out)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.rest, now)
         return out
 
     def carry(self, effects: Sequence[Effect], now: int, owner: object = None) -> list[Outer]:
@@ -321,9 +336,8 @@ class MeshNode(LinkedNode):
         out: list[Outer] = []
         if self._departure is None:
             self._departure = Departure(self.parameters.gossip_us * 2)
-        for seat in self.seats.values():
-            self._do(seat.leave(now), now, out, seat)
-            self._seat_changed(seat, now, out)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.leave, now)
         return self._end(now, out)
 
     # Messages.
@@ -361,7 +375,7 @@ class MeshNode(LinkedNode):
 
     def status(self, number: int, now: int) -> m.StatusTell:
         """How this node is. O(jobs)."""
-        return self.describe(roles_of(self.seats.values(), number, now))
+        return self.describe(roles_of(self.seats.values(), number, now, self.failing(now)))
 
     def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
         link = self.links.get(source) or self._link(source, now)
@@ -375,31 +389,26 @@ class MeshNode(LinkedNode):
         if self._coded is not None:
             messages = self._decoded(self._coded, link, messages, now, out)
         for message in messages:
-            seat = self.seats.get(message.job)  # type: ignore[attr-defined]
-            if seat is None:
+            job = message_job(message)
+            seat = self.seats.get(job)
+            if seat is None and job not in self.vacancies:
                 self._early.append((source, message))  # a link delivers once: it waits for the directory
                 continue
-            if self.is_aside and type(message) in _OF_LOGS:
-                continue
-            if seat.is_stopped:
-                self._dropped.setdefault(seat.job, set()).add(source)
-            self._do(seat.step(source, message, now), now, out, seat)
-            self._seat_changed(seat, now, out)
+            if seat is not None and seat.is_stopped and not (self.is_aside and type(message) in OF_LOGS):
+                self._dropped.setdefault(job, set()).add(source)
+            self._to_seat(source, message, now, out)
         if len(self._early) > EARLY_MAX:
             self._hang_up(source, now, out)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
         """What was on its way to and from that neighbour is gone."""
-        super()._link_lost(peer, now, out)
         self._early = [each for each in self._early if each[0] != peer]
-        for seat in self.seats.values():
-            self._do(seat.link_reset(peer, now), now, out, seat)
-            self._seat_changed(seat, now, out)
+        super()._link_lost(peer, now, out)
 
     def _take_early(self, now: int, out: list[Outer]) -> None:
         early, self._early = self._early, []
         for source, message in early:
-            if message.job in self.seats:  # type: ignore[attr-defined]
+            if message_job(message) in self.seats:
                 self._to_seat(source, message, now, out)
             else:
                 self._early.append((source, message))
@@ -419,15 +428,9 @@ class MeshNode(LinkedNode):
     ) -> None:
         """One hop towards the node closest to `key`, or the end of the way. A tree may take a TreeJoin at any hop."""
         hop = self.overlay.next_hop(key) if not self.is_aside else self._gateway()
-        if type(message) is m.TreeJoin:
-            seat = self.seats.get(message.job)
-            if seat is not None and message.child != self.id:
-                is_root = hop is None and not self.is_aside
-                taken, effects = seat.passing(message, origin, now, is_root=is_root)
-                self._do(effects, now, out, seat)
-                self._seat_changed(seat, now, out)
-                if taken:
-                    return
+        is_join = type(message) is m.TreeJoin and message.child != self.id
+        if is_join and self._passing(message, origin, hop is None and not self.is_aside, now, out):  # type: ignore[arg-type]
+            return
         if hop is not None:
             out.append(Send(hop, Routed(key, origin, message, hops + 1)))
         elif type(message) is not m.TreeJoin:
@@ -437,13 +440,6 @@ class MeshNode(LinkedNode):
         """Somebody who has a part in the ring, most likely: other ones at other times."""
         known = self.overlay.acquaintances()
         return self._rng.choice(known) if known else None
-
-    def _to_seat(self, source: NodeId, message: Any, now: int, out: list[Outer]) -> None:
-        seat = self.seats.get(message.job)
-        if seat is None or (self.is_aside and type(message) in _OF_LOGS):
-            return
-        self._do(seat.step(source, message, now), now, out, seat)
-        self._seat_changed(seat, now, out)
 
     def _end(self, now: int, out: list[Outer]) -> list[Outer]:
         """Deliver what this node sent to itself, until it is quiet."""
@@ -461,6 +457,7 @@ class MeshNode(LinkedNode):
         """When the last worker is done, and no log is here alone: withdraw the advert, give it time to spread, and say goodbye to
         the neighbours."""
         is_done = all(seat.has_ended and not seat.holds_alone for seat in self.seats.values())
+        is_done = is_done and not any(vacancy.is_vacant for vacancy in self.vacancies.values())
         if departure.deadline is None and is_done:
             departure.begin(now)
             self._timers.watch(departure)
@@ -479,9 +476,8 @@ class MeshNode(LinkedNode):
         self._do(self.overlay.left(now), now, out)
         self._stand(Standing.OUT)
         self._do([effect for effect in freed if isinstance(effect, Read | Notice)], now, out)
-        for seat in self.seats.values():
-            self._do(seat.resign(now), now, out, seat)
-            self._seat_changed(seat, now, out)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.resign, now)
         for peer in list(self.links):
             self._hang_up(peer, now, out)
         text = (
@@ -496,8 +492,8 @@ class MeshNode(LinkedNode):
         self.directory.write_anew()
         self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
         self._timers.watch(self.directory)
-        for seat in self.seats.values():
-            self._do(seat.write_anew(), now, out, seat)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.write_anew)
         self._back_at = self._held.begun
 
     def _come_back(self, now: int, out: list[Outer]) -> None:
@@ -532,7 +528,7 @@ class MeshNode(LinkedNode):
                 self._ended.discard(contact.id)
             if what in ("dead", "left"):
                 self._hang_up(contact.id, now, out)
-        for seat in self.seats.values():
+        for seat in self._each_seat():
             self._closest(seat, now, out)
         self._timers.watch(self.overlay)
 
@@ -542,17 +538,6 @@ class MeshNode(LinkedNode):
             self._ended.clear()
         self._ended.add(peer)
 
-    def _closest(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
-        """Who has not found the mesh yet is closest to nothing: it would begin jobs anew that others serve."""
-        if not self._joined or self.is_aside:
-            return
-        neighbours = [
-            node for node in self.overlay.closest(seat.job, self.parameters.leaves + 1) if node != self.id
-        ]
-        is_closest = self.overlay.next_hop(seat.job) is None
-        self._do(seat.closest(is_closest, neighbours, now), now, out, seat)
-        self._seat_changed(seat, now, out)
-
     def _directory_changed(self, now: int, out: list[Outer]) -> None:
         changed = {item.kind for item in self.directory.take_changes()}
         if "revoked" in changed:
@@ -560,9 +545,8 @@ class MeshNode(LinkedNode):
         if "job" in changed:
             self._open_seats(now, out, {})
         if changed & {"job", "agent", "ballot"}:
-            for seat in self.seats.values():
-                self._do(seat.directory_changed(now), now, out, seat)
-                self._seat_changed(seat, now, out)
+            for seat in self._each_seat():
+                self._ask(seat, now, out, seat.directory_changed, now)
         self._timers.watch(self.directory)
 
     def _heed_revocations(self, out: list[Outer]) -> set[str]:
@@ -573,68 +557,24 @@ class MeshNode(LinkedNode):
             out.append(Notice(REVOKED, OWN))
         return dropped
 
-    def _open_seats(
-        self, now: int, out: list[Outer], records: Mapping[tuple[str, bytes], Sequence[Any]]
-    ) -> None:
+    def _open_seats(self, now: int, out: list[Outer], records: Records) -> None:
         for item in list(self.directory.items("job")):
             former = self.seats.get(item.name)
-            if former is not None and not former.is_stopped:
+            if item.name in self.vacancies or (former is not None and not former.is_stopped):
                 continue
             spec = decode_job(item)
-            if former is not None and spec.stopped:
-                continue
-            seat = self.seats[spec.id] = JobSeat(
-                spec,
-                self.id,
-                self.life,
-                self.parameters,
-                self._rng,
-                self.directory,
-                works=spec.source in self.sources,
-                budget=self._budget,
-                sink_of=self._sink_of,
-                stores_states=self._stores_states,
-                has_credit=self._has_credit,
-                former=former,
-                revoked=self._revoked,
-                ended=self._ended,
-            )
-            seat.restore(records)
-            self._do(seat.start(now), now, out, seat)
-            self._seat_changed(seat, now, out)
-            self._closest(seat, now, out)
-            # A link delivers once: who has started the job again before this node did must say so again.
-            for peer in sorted(self._dropped.pop(seat.job, ())):
-                self._hang_up(peer, now, out)
+            if former is None or not spec.stopped:
+                self._open(spec, records, now, out)
+        self._vacant_changed(now, out)
         if self._early:
             self._take_early(now, out)
 
-    def _seat_changed(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
-        while effects := seat.settle(now):
-            self._do(effects, now, out, seat)
-        if seat.is_stirred:
-            for item in seat.take_items():
-                self.directory.put(self._sign(item), now)
-                self._timers.watch(self.directory)
-            if seat.tree.ballot != self._ballots.get(seat.job, m.NO_BALLOT):
-                self._ballots[seat.job] = seat.tree.ballot
-                self.served_anew(seat.job)
-            parent = seat.tree.parent
-            if parent != self._watched.get(seat.job):
-                self._watch(seat.job, parent)
-        watch = self._timers.watch
-        for core in seat.take_stirred():
-            watch(core, seat)
-
-    def _watch(self, job: JobId, parent: NodeId | None) -> None:
-        """A parent's death is found as fast as a neighbour's on the ring."""
-        former = self._watched.pop(job, None)
-        if former is not None:
-            self.overlay.unwatch(former)
-        if parent is not None:
-            self._watched[job] = parent
-            self.overlay.watch(parent)
-            self._timers.watch(self.overlay)
+    def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
+        # A link delivers once: who has started the job again before this node did must say so again.
+        for peer in sorted(self._dropped.pop(seat.job, ())):
+            self._hang_up(peer, now, out)
+        if self._departure is not None:
+            self._ask(seat, now, out, seat.leave, now)
 
     def check(self) -> None:
         """Raise AssertionError unless every core's invariants hold."""
@@ -646,6 +586,9 @@ class MeshNode(LinkedNode):
         for seat in self.seats.values():
             seat.check()
             assert all(map(self._timers.is_watched, seat.cores)), "nobody would wake it"
+        for job, vacancy in self.vacancies.items():
+            assert vacancy.is_vacant == (job not in self.seats)
+            assert self._timers.is_watched(vacancy)
         assert self.is_aside or self._timers.is_watched(self.overlay)
         assert self._timers.is_watched(self._held)
         self._held.check()

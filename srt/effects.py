@@ -43,6 +43,14 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     key: tuple[str, bytes]
     record: Any
     replace: bool = False
+    encoded: bytes = b""
+    """As bytes, where whoever asked for it is answerable for their making."""
+
+
+class Recall(msgspec.Struct, frozen=True, gc=False):
+    """What the disk holds of that job, please; all that was written of it is durable. Answered by `MeshNode.recalled`."""
+
+    job: JobId
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):

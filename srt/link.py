@@ -188,6 +188,11 @@ class Link:
         return self._ack_due if self._resend_due is None else min(self._ack_due, self._resend_due)
 
     @property
+    def resets(self) -> int:
+        """How often either side has begun anew."""
+        return self.restarts + self._hang_ups
+
+    @property
     def idle(self) -> bool:
         """Nothing is queued or unacknowledged."""
         return not self._kept and not self._backlog

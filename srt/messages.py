@@ -297,6 +297,14 @@ class Leave(Message, frozen=True, array_like=True, gc=False):
     job: JobId
 
 
+class Away(Message, frozen=True, array_like=True, gc=False):
+    """To a neighbour, of this one job: my seat failed, or takes nothing from you any more. What was under way between us is lost,
+    and I am nobody's parent, child or replica, until I say that I am away no more; then we begin anew."""
+
+    job: JobId
+    away: bool
+
+
 class Bundle(Message, frozen=True, array_like=True):
     """What a subtree adds.
 
@@ -481,9 +489,20 @@ class StatusAsk(Message, frozen=True, array_like=True, gc=False):
     number: Count
 
 
+class Failing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A job that fails at some agent. reason: of the last failure. failures: in a row. again_us: until it begins anew there, 0
+    where it has."""
+
+    job: JobId
+    reason: Annotated[str, Meta(max_length=300)]
+    failures: Count
+    again_us: Count
+
+
 class StatusTell(Message, frozen=True, array_like=True, gc=False):
     """clock_us: when it was answered. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
-    journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each."""
+    journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing: jobs
+    whose seat there fails."""
 
     number: Count
     clock_us: Micros
@@ -499,6 +518,7 @@ class StatusTell(Message, frozen=True, array_like=True, gc=False):
     problems: tuple[Annotated[str, Meta(max_length=500)], ...] = ()
     memory_bare: Count = 0
     memory: dict[Word, Count] = {}
+    failing: tuple[Failing, ...] = ()
 
 
 # Links.

@@ -159,6 +159,14 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # twice: for an offer, which itself may be ahead.
     offer_us_max: int = 12 * SECOND
 
+    # ---- seats ----
+
+    # A job that failed here begins anew after this, twice as long after each failure that follows: a bug that only one moment
+    # shows costs a second.
+    seat_retry_us: int = 1 * SECOND
+    # And never longer than this, 12 attempts an hour. A job that has not failed for so long has recovered.
+    seat_retry_us_max: int = 300 * SECOND
+
     def check(self) -> None:
         """Raise ValueError unless the timings fit together."""
         for holds, text in self._rules():
@@ -192,6 +200,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             (2 * self.path_us < self.parent_silence_us, "parent_silence_us must allow for two lost paths"),
             (self.size_us <= self.path_us, "size_us must not exceed path_us"),
             (self.rumor_us <= self.gossip_us, "rumor_us must not exceed gossip_us"),
+            (self.seat_retry_us <= self.seat_retry_us_max, "seat_retry_us is above seat_retry_us_max"),
             (self.ask_us < self.ask_us_max, "ask_us_max must allow for a lost ask"),
             (self.ask_us_max <= self.transfer_us_max, "transfer_us_max is below ask_us_max"),
             (

@@ -77,6 +77,7 @@ KINDS = (
     Kind(33, m.Refuse, SMALL),
     Kind(34, m.Size, SMALL),
     Kind(35, m.Leave, SMALL),
+    Kind(36, m.Away, SMALL),
     Kind(
         40, m.Bundle, 64 * MIB
     ),  # of a child with all slots that there may be; 8 MiB are kept of a job otherwise

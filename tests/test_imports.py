@@ -21,7 +21,8 @@ EDGES = {
 }  # fmt: skip
 CORES_OF_AGENT = {
     "mesh_node", "linked_node", "job_seat", "delta_worker",
-    "_timers", "departure", "held_back", "reading_places", "revoked", "rivals", "roles", "timers",  # what these import
+    "_timers", "departure", "held_back", "reading_places", "revoked", "rivals", "roles", "seats", "timers",
+    "vacancy",  # what these import
 }  # fmt: skip
 OUTSIDE = {
     "asyncio", "concurrent", "fcntl", "http", "io", "mmap", "multiprocessing", "os", "pathlib", "random", "secrets", "select",

@@ -120,7 +120,7 @@ def test_a_stopped_job_runs_nowhere_and_a_new_number_starts_it_everywhere() -> N
     world.run_until(10 * SECOND)
     for seat in seats:
         assert seat.is_stopped
-        assert (seat.master, seat.deadline, seat.tree.parent, seat.succession.state) == (None,) * 4
+        assert (seat.master, seat.cores, seat.tree.parent, seat.succession.state) == (None, (), None, None)
         assert seat.worker is not None
         assert seat.worker.state is State.ENDED
     world.at(11 * SECOND, partial(submit, 3, False))

@@ -9,6 +9,7 @@ Notice -> the log, once in a while       deadline   -> tick
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 import traceback
@@ -40,14 +41,16 @@ from elf.agent.mesh.store import Store
 from elf.agent.mesh.told import Told
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.agent.revoked import REVOKED
+from elf.agent.seats import Records
+from elf.agent.vacancy import is_fault
 from elf.cbt.budget import Budget
-from elf.errors import ConfigError, InternalError, PeerError, StateError
+from elf.errors import ConfigError, InternalError, PeerError, SourceError, StateError
 from elf.jobmaster.directory import UNBELIEVED
 from elf.jobmaster.job_spec import decode_agent
 from elf.jobmaster.log_codec import LOG
-from elf.srt.effects import Notice, Read, Send, Write
+from elf.srt.effects import Notice, Read, Recall, Send, Write
 from elf.srt.events import Cut
-from elf.srt.ids import NodeId, node_id, short
+from elf.srt.ids import JobId, NodeId, node_id, short
 from elf.srt.messages import COUNT_MAX, LIFE_MAX, Contact, Item, Message, StatusTell
 from elf.srt.security import Keys, Trust
 from elf.srt.security_items import Notary
@@ -113,6 +116,7 @@ class Host:
         self.door = Door(self, former)
         self.last_life = 0
         """Of which the folder has all records; this one is above it."""
+        self._recalls: set[asyncio.Task[None]] = set()  # of jobs that failed
         self.is_started = self._is_over = False
         self._former = former
         self._anew: Anew | None = None
@@ -206,8 +210,10 @@ class Host:
             stores_states=True,
             coded=LOG,
             has_room=self.transport.has_room,
+            encoder=self.store.encoder,
             **self._notary(),
         )
+        self.node.seat_failed = self._seat_failed
         if self.mesh.sinks:
             from elf.agent.mesh.sink_host import SinkHost
 
@@ -407,6 +413,8 @@ class Host:
                 self.store.write(effect, self._durable)  # type: ignore[arg-type]
             elif kind is Read:
                 self._read(effect)  # type: ignore[arg-type]
+            elif kind is Recall:
+                self._begin_recall(effect.job)  # type: ignore[union-attr]
             else:
                 assert isinstance(effect, Notice)
                 self._notice(effect)
@@ -487,6 +495,29 @@ class Host:
             notice = replace(notice, text=f"{notice.text}: {self.notary.last_refusal}")
         self.told.take(notice, time.monotonic())
 
+    # Jobs that fail.
+
+    def _seat_failed(self, error: Exception, is_news: bool) -> None:
+        """A bug of ours under one job's seat, which the node has dropped. What that held goes once the error is handled."""
+        if is_news and is_fault(error):
+            traceback.print_exception(error)
+        self._loop.call_soon(gc.collect)
+
+    def _begin_recall(self, job: JobId) -> None:
+        task = self._loop.create_task(self._recall(job))
+        self._recalls.add(task)
+        task.add_done_callback(self._recalls.discard)
+
+    async def _recall(self, job: JobId) -> None:
+        """Read back what is on disk of a job, for another seat."""
+        records: Records | Exception
+        try:
+            records = await self.store.recall(job)
+        except Exception as error:
+            records = error
+        if not self._is_over:
+            self.perform(self.node.recalled(job, records, self.clock_us()))
+
     # Reading.
 
     def _read(self, read: Read) -> None:
@@ -510,19 +541,22 @@ class Host:
             self.clock_us(),
             time.monotonic(),
         )
-        future.add_done_callback(lambda done: self._cut(read, done))
+        future.add_done_callback(lambda done: self._cut(read, self.sources[name], done))
 
-    def _cut(self, read: Read, done: asyncio.Future[Cut]) -> None:
+    def _cut(self, read: Read, source: MeshSource, done: asyncio.Future[Cut]) -> None:
+        """The job may have another seat by now, or none: it is the node that knows."""
         if self._is_over or done.cancelled():
             return
         error = done.exception()
-        source = self.sources[self.node.seats[read.job].spec.source]
         for text in source.take_notices():
             self.notices(text)
         with suppress(OSError):  # nothing can be spilled now; the store says why
             source.account()
         if error is None:
             self.perform(self.node.cut(done.result(), self.clock_us()))
+            return
+        if isinstance(error, Exception) and not isinstance(error, OSError | MemoryError | SourceError):
+            self.perform(self.node.read_failed(read.job, error, self.clock_us()))
             return
         traceback.print_exception(error)
         self._notice(

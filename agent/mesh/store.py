@@ -1,6 +1,8 @@
 """A mesh agent's disk: what the cores ask to be written, one journal in `state_dir`, and the order in which it became durable.
 
-    Write -> queue -> (thread) record -> journal, fdatasync -> (loop) done, in the order of the writes
+    Write -> record -> queue -> (thread) journal, fdatasync -> (loop) done, in the order of the writes
+
+A record that a job's seat wrote comes as bytes: what cannot be encoded is that job's failure, and not the store's.
 
 All keys share one file: writes of different keys become durable in their order, at one sync for all that came while the last
 one ran. A torn last frame is cut off at the next start (`elf.jobmaster.journal`). A disk that refuses is asked again and
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from elf.errors import StateError
-from elf.jobmaster.journal import Journal
+from elf.jobmaster.journal import Journal, whole_frames
 from elf.jobmaster.record_codec import RecordEncoder, head_of, held
 from elf.srt.effects import Write
 
@@ -38,9 +40,10 @@ class Store:
 
     def __init__(self, journal: Journal, notices: Callable[[str], None]) -> None:
         self._journal, self._notices = journal, notices
-        self._encoder = RecordEncoder()
-        self._queue: deque[tuple[Write, Done]] = deque()
-        self._committing: list[tuple[Write, Done]] = []
+        self.encoder = RecordEncoder()
+        """For whoever wants its records encoded before they come here, on the loop."""
+        self._queue: deque[tuple[bytes, Done]] = deque()
+        self._committing: list[Done] = []
         self._thread = ThreadPoolExecutor(1, "elf-disk")
         self._needed_bytes = 0  # unknown: a long journal is rewritten with its first growth
         self._refusal = ""
@@ -65,7 +68,7 @@ class Store:
 
     def begin(self, write: Write) -> None:
         """Write a record and wait for it: before the loop runs. Raises StateError when the disk refuses."""
-        self._journal.append(self._encoder.encode(write))
+        self._journal.append(self.encoder.encode(write))
         try:
             self._journal.sync()
         except OSError as error:
@@ -90,23 +93,23 @@ class Store:
 
     def write(self, write: Write, done: Done) -> None:
         """Make a record durable; `done` is called on the loop once it is, after those of all earlier writes."""
-        self._queue.append((write, done))
+        self._queue.append((write.encoded or self.encoder.encode(write), done))
         if self._is_idle.is_set():
             self._is_idle.clear()
             self._next()
 
     def _next(self) -> None:
         """Commit all that waits. What the disk refused stands in the journal's memory: it is only asked to sync again."""
-        self._committing += self._queue
-        fresh = [write for write, _ in self._queue]
+        self._committing += [done for _, done in self._queue]
+        fresh = [record for record, _ in self._queue]
         self._queue.clear()
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, fresh)
         future.add_done_callback(self._committed)
 
-    def _commit(self, fresh: list[Write]) -> str:
+    def _commit(self, fresh: list[bytes]) -> str:
         """In the thread: append, sync, perhaps rewrite. What the disk says when it refuses, or ""."""
-        for write in fresh:
-            self._journal.append(self._encoder.encode(write))
+        for record in fresh:
+            self._journal.append(record)
         try:
             self._journal.sync()
         except OSError as error:
@@ -133,7 +136,7 @@ class Store:
         self.syncs += 1
         done, self._committing = self._committing, []
         self.writes += len(done)
-        for _, each in done:
+        for each in done:
             each()
         self._again()
 
@@ -155,6 +158,10 @@ class Store:
             self._notices(f"{self._journal.path}: works again")
         self._refusal = refusal
 
+    async def recall(self, job: bytes) -> dict[Key, list[Any]]:
+        """What is durable of a job, by key; in a thread, while others' writes go on. Raises OSError, StateError. O(journal)."""
+        return await asyncio.get_running_loop().run_in_executor(None, records_of, self._journal.path, job)
+
     async def drain(self, timeout_s: float) -> None:
         """Wait until everything written so far is durable, or the time is over."""
         with suppress(TimeoutError):
@@ -165,6 +172,12 @@ class Store:
         self._is_closed = True
         self._thread.shutdown(wait=True)
         self._journal.close()
+
+
+def records_of(path: Path, job: bytes) -> dict[Key, list[Any]]:
+    """What a journal that may be growing, or be replaced, holds of a job. Raises OSError, StateError. O(its size)."""
+    records, _ = whole_frames(memoryview(path.read_bytes()), path)
+    return held(data for data in records if head_of(data)[0][1] == job)
 
 
 def needed(records: Iterable[bytes]) -> list[bytes]:

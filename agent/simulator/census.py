@@ -201,6 +201,8 @@ def name_of(fault: s.AnyFault) -> str:
             return f"logs deleted, {fault.loss}"
         case s.SinkCrash():
             return f"sink dies, keeps {fault.keeps}"
+        case s.Bug():
+            return f"bug at {fault.on}"
     return type(fault).__name__.lower()
 
 

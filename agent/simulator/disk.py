@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from elf.jobmaster.journal import FILE_HEAD, frame_of, whole_frames
-from elf.jobmaster.record_codec import RecordEncoder, held
+from elf.jobmaster.record_codec import RecordEncoder, head_of, held
 from elf.srt.effects import Write
 
 Key = tuple[str, bytes]
@@ -33,8 +33,8 @@ class Disk:
     def pending(self) -> int:
         return len(self._pending)
 
-    def write(self, key: Key, record: Any, replace: bool) -> None:
-        """Begin a write; `sync` makes it durable."""
+    def write(self, key: Key, record: Any, replace: bool, encoded: bytes = b"") -> None:
+        """Begin a write; `sync` makes it durable. encoded: the record as bytes, where somebody has made these."""
         self.writes += 1
         self._pending.append((key, record, replace))
 
@@ -60,6 +60,10 @@ class Disk:
             self.sync(rng.randrange(len(self._pending) + 1))
         self._pending = []
 
+    def read(self, job: bytes) -> dict[Key, list[Any]]:
+        """What is durable of a job."""
+        return {key: list(known) for key, known in self.records.items() if key[1] == job}
+
     def wipe(self) -> None:
         """A new, empty disk."""
         self.records, self._pending = {}, []
@@ -81,9 +85,13 @@ class JournalDisk(Disk):
         self._encoded: list[bytes] = []  # of the writes under way
         self._restart(FILE_HEAD)
 
-    def write(self, key: Key, record: Any, replace: bool) -> None:
+    def write(self, key: Key, record: Any, replace: bool, encoded: bytes = b"") -> None:
         super().write(key, record, replace)
-        self._encoded.append(self._encoder.encode(Write(key, record, replace)))
+        self._encoded.append(encoded or self.encoder.encode(Write(key, record, replace)))
+
+    def read(self, job: bytes) -> dict[Key, list[Any]]:
+        records, _ = whole_frames(memoryview(bytes(self._file)), "a virtual disk")
+        return held(data for data in records if head_of(data)[0][1] == job)
 
     def sync(self, count: int) -> int:
         done = super().sync(count)
@@ -112,7 +120,7 @@ class JournalDisk(Disk):
         records, end = whole_frames(memoryview(content), "a virtual disk")
         self._file = bytearray(content[:end])
         self.records = held(records)
-        self._encoder = RecordEncoder()
+        self.encoder = RecordEncoder()
 
 
 def torn(frame: bytes, rng: Random) -> bytes:

@@ -74,12 +74,19 @@ def _clock(by_us: int, name: Naming) -> str:
     return f"clock steps {span(abs(by_us))} {'ahead' if by_us > 0 else 'back'}"
 
 
+def _bug(bug: s.Bug, name: Naming) -> str:
+    place = "at all agents" if bug.host < 0 else f"at {name(bug.host)}"
+    what = " ".join(filter(None, (bug.on, bug.kind)))
+    return f"bug: job{bug.job} fails {place} at {'one' if bug.once else 'each'} {what}{_until(bug)}"
+
+
 _WORDS: dict[str, Callable[[Any, Naming], str]] = {
     "weather": _weather,
     "cut": _cut,
     "mend": lambda fault, name: f"mend: the cut around {_hosts(fault, name)} is over",
     "slow": _slow,
     "clock": _clock,
+    "bug": _bug,
     "lose": lambda loss, name: _LOST[loss],
     "crash": lambda wipe, name: "crash, its disk is lost" if wipe else "crash",
     "process": lambda about, name: "its host lives on, and closes its sockets",

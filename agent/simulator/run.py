@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.simulator import scenario as s
+from elf.agent.simulator.bugs import Bugs
 from elf.agent.simulator.census import Census
 from elf.agent.simulator.invariants import Invariants, where
 from elf.agent.simulator.network import Weather
@@ -123,6 +124,7 @@ class Run:
         self.oracle = Oracle(self._servers, PATHS.paths)
         self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(scenario.sinks)]
         self._make_jobs()
+        self.bugs = Bugs(self)
         self.census = Census(self)
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
@@ -219,6 +221,7 @@ class Run:
             world.run_until(world.now_us + 500_000)
         for actor in self.hosts:
             self.invariants.check(actor)
+        self.bugs.check_spared()
 
     def _unfinished(self) -> str:
         for spec in self.specs:
@@ -346,6 +349,7 @@ class Run:
         world = self.world
         world.network.weather = Weather()
         world.tell("heal", None, None)
+        self.bugs.clear()
         for number in range(self._cuts):
             world.network.heal(number)
         for actor in self.hosts:
@@ -481,6 +485,13 @@ class Run:
         if actor.node is not None and not actor.is_paused:
             self.world.stop(actor)
 
+    def _plant(self, number: int, fault: s.Bug) -> None:
+        self.world.tell("bug", None, fault)
+        self.bugs.begin(fault)
+
+    def _weed(self, number: int, fault: s.Bug) -> None:
+        self.bugs.end(fault)
+
     def _change(self, number: int, fault: s.Change) -> None:
         specs = [self._next_spec(fault, rival) for rival in range(1 + fault.rival)]
         self.specs[fault.job] = max(specs, key=rank_of)
@@ -515,4 +526,5 @@ _FAULTS: dict[
     s.Join: (Run._join, None),
     s.Part: (Run._part, None),
     s.Change: (Run._change, None),
+    s.Bug: (Run._plant, Run._weed),
 }

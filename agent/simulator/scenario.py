@@ -123,7 +123,23 @@ class Change(Fault, frozen=True, kw_only=True, tag=True):
     rival: bool = False
 
 
-AnyFault = Storm | Cut | Slow | Pause | FullDisk | Step | Crash | Join | Part | Change | Lose | SinkCrash
+Door = Literal["message", "tick", "cut", "settle", "restore", "entry"]
+"""Where a job's seat is entered: what raises then. Of entries it is one, and the same wherever it is applied."""
+
+
+class Bug(Fault, frozen=True, kw_only=True, tag=True):
+    """The job fails: at that host, or at all (-1); at that `kind` of message, core or entry, or at any ("")."""
+
+    job: int
+    on: Door
+    kind: str = ""
+    host: int = -1
+    once: bool = False
+
+
+AnyFault = (
+    Storm | Cut | Slow | Pause | FullDisk | Step | Crash | Join | Part | Change | Lose | SinkCrash | Bug
+)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +201,8 @@ QUICK = Parameters(
     transfer_us_max=3 * SECOND,
     disk_us_max=6 * SECOND,
     snapshot_entries=200,
+    seat_retry_us=200 * MS,
+    seat_retry_us_max=3 * SECOND,
 )
 """Timings that twenty virtual seconds are enough to see run out."""
 
@@ -196,7 +214,48 @@ CALM_US = 5 * SECOND
 def random_scenario(seed: int) -> Scenario:
     """A mixture of faults on a small mesh, and for half of the seeds more of it: logs that are lost, sinks that are many or die,
     short retention; some have processes that end, or readers. The same seed gives the same scenario."""
-    return _Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()
+    return _Bugs(_Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()).scenario()
+
+
+class _Bugs:
+    """Bugs of single jobs that are added to a scenario, drawn from a generator of their own."""
+
+    KINDS: tuple[tuple[Door, tuple[str, ...]], ...] = (
+        (
+            "message",
+            ("Bundle", "Commit", "Split", "Append", "Install", "Held", "StateAsk", "StateTell", "Adopt"),
+        ),
+        ("message", ("Hello", "Welcome", "PutTell", "LedgerTell", "Leave", "Handover", "")),
+        ("tick", ("Master", "Reducer", "DeltaWorker", "Succession", "TreeSeat", "")),
+        ("entry", ("Accept", "Final", "Serve", "ControlEntry", "Add")),
+        ("cut", ("",)),
+        ("settle", ("",)),
+        ("restore", ("",)),
+    )
+
+    def __init__(self, plain: Scenario) -> None:
+        self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0011)
+
+    def scenario(self) -> Scenario:
+        if self.rng.random() < 0.6:
+            return self.plain
+        bugs = [self._bug() for _ in range(self.rng.choice((1, 1, 2, 3)))]
+        faults = sorted((*self.plain.faults, *bugs), key=lambda fault: fault.at_us)
+        return msgspec.structs.replace(self.plain, faults=tuple(faults))
+
+    def _bug(self) -> Bug:
+        rng, trouble_us = self.rng, self.plain.trouble_us
+        at = rng.randint(CALM_US, trouble_us - 2 * SECOND)
+        on, kinds = rng.choice(self.KINDS)
+        return Bug(
+            at_us=at,
+            until_us=min(trouble_us, at + int(rng.random() ** 2 * 10 * SECOND) + 50 * MS),
+            job=rng.randrange(len(self.plain.jobs)),
+            on=on,
+            kind=rng.choice(kinds),
+            host=rng.choice((-1, rng.randrange(self.plain.hosts))),
+            once=rng.random() < 0.5,
+        )
 
 
 class _More:

@@ -120,8 +120,8 @@ def without_job(scenario: s.Scenario, job: int) -> s.Scenario:
     """The jobs behind it move up."""
     faults: list[s.AnyFault] = []
     for fault in scenario.faults:
-        if isinstance(fault, s.Change | s.Crash):
-            if fault.job == job and (isinstance(fault, s.Change) or fault.target in ("master", "circle")):
+        if isinstance(fault, s.Change | s.Crash | s.Bug):
+            if fault.job == job and (not isinstance(fault, s.Crash) or fault.target in ("master", "circle")):
                 continue
             fault = msgspec.structs.replace(fault, job=max(0, fault.job - (fault.job >= job)))
         faults.append(fault)
@@ -141,7 +141,7 @@ def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
             faults.append(msgspec.structs.replace(fault, host=max(0, fault.host - (fault.host >= host))))
         elif isinstance(fault, s.Crash) and fault.target != "host":
             faults.append(msgspec.structs.replace(fault, host=0))
-        elif isinstance(fault, s.Storm | s.SinkCrash):
+        elif isinstance(fault, s.Storm | s.SinkCrash) or (isinstance(fault, s.Bug) and fault.host < 0):
             faults.append(fault)
         elif fault.host != host:
             faults.append(msgspec.structs.replace(fault, host=fault.host - (fault.host > host)))

@@ -24,7 +24,7 @@ from elf.jobmaster.job_spec import JobSpec
 from elf.jobmaster.log_codec import LOG
 from elf.jobmaster.schedule import plan_of
 from elf.sinks.ledger import Ledger, above_all
-from elf.srt.effects import Effect, Notice, Read, Send, Write
+from elf.srt.effects import Effect, Notice, Read, Recall, Send, Write
 from elf.srt.ids import JobId, NodeId, node_id
 from elf.srt.messages import Contact, Line, Message
 from elf.srt.parameters import Parameters
@@ -105,6 +105,8 @@ class World:
         self.observers: list[Observer] = []
         self.put_observers: list[Callable[[Put, int], None]] = []
         """Told of every window that a sink takes, and when; of nothing else."""
+        self.node_observers: list[Callable[[Actor, MeshNode], None]] = []
+        """Told of each node before it starts."""
         self.inspect: Callable[[Actor], None] | None = None
         self.delivered = 0
         self._sink_names: dict[str, NodeId] = {}
@@ -184,7 +186,10 @@ class World:
             budget=self._budget,
             sink_of=self._sink_names.get,
             coded=self._coded,
+            encoder=actor.disk.encoder if isinstance(actor.disk, JournalDisk) else None,
         )
+        for ready in self.node_observers:
+            ready(actor, actor.node)
         return actor.node
 
     def crash(self, actor: Actor, *, wipe: bool = False, process: bool = False) -> None:
@@ -337,10 +342,12 @@ class World:
             if kind is Send:
                 self._transmit(actor.id, effect.to, effect.message)  # type: ignore[union-attr]
             elif kind is Write:
-                actor.disk.write(effect.key, effect.record, effect.replace)  # type: ignore[union-attr]
+                self._write(actor, effect)  # type: ignore[arg-type]
                 self._push(self.now_us + self.disk_us, self._sync, actor, actor.life)
             elif kind is Read:
                 reads = [*(reads or ()), effect]  # type: ignore[list-item]
+            elif kind is Recall:
+                self._push(self.now_us + self.disk_us, self._recall, actor, (actor.life, effect.job))  # type: ignore[union-attr]
             else:
                 assert isinstance(effect, Notice)
                 self.tell("notice", actor, effect)
@@ -385,6 +392,20 @@ class World:
             actor.disk.begin(_LIFE, last)
         self.start(actor, actor.seeds)
 
+    def _write(self, actor: Actor, write: Write) -> None:
+        encoded = (write.encoded,) if write.encoded else ()
+        actor.disk.write(write.key, write.record, write.replace, *encoded)
+
+    def _recall(self, actor: Actor, wanted: tuple[int, JobId]) -> None:
+        life, job = wanted
+        if actor.node is None or actor.life != life:
+            return
+        if actor.is_paused:
+            self._push(self.now_us + 1_000, self._recall, actor, wanted)
+            return
+        records = actor.disk.read(job)
+        self._perform(actor, actor.node.recalled(job, records, self.now_us + actor.clock_us))
+
     def _transmit(self, source: NodeId, to: NodeId, message: Message) -> None:
         sent = message if self._coded is None else encode(message, self._coded)
         letter = source, sent
@@ -415,8 +436,10 @@ class World:
             self._push(self.now_us + 1_000, self._cut, actor, wanted)
             return
         assert actor.source is not None
-        worker = actor.node.seats[read.job].worker
-        assert worker is not None
+        seat = actor.node.seats.get(read.job)
+        worker = seat.worker if seat is not None else None
+        if worker is None:  # the seat has failed meanwhile
+            return
         clock = self.now_us + actor.clock_us
         cut = actor.source.read(read, self.now_us, clock, worker.schedule, self._row_maker)
         self._perform(actor, actor.node.cut(cut, clock))
