@@ -24,8 +24,8 @@ end the process.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -85,6 +85,8 @@ class SeatedNode(LinkedNode):
         self.seats: dict[JobId, JobSeat] = {}
         self.vacancies: dict[JobId, Vacancy] = {}
         """Of jobs that failed here lately; beside a seat, or in place of one."""
+        self.failures: Counter[str] = Counter()
+        """In this life, by name of job."""
         self.make_seat: Callable[..., JobSeat] = JobSeat
         self.seat_failed: Callable[[Exception, bool], None] = lambda error, is_news: None
         """Told of each exception under a seat, and whether it is another than the last one of that job."""
@@ -221,6 +223,7 @@ class SeatedNode(LinkedNode):
             p = self.parameters
             vacancy = self.vacancies[job] = Vacancy(spec, p.seat_retry_us, p.seat_retry_us_max)
         vacancy.spec = spec
+        self.failures[spec.name] += 1
         is_news = vacancy.failed(error, now, source if source != self.id else None)
         if seat is not None:
             self._let_go(seat)
@@ -248,8 +251,10 @@ class SeatedNode(LinkedNode):
     def _let_go(self, seat: JobSeat) -> None:
         for core in seat.cores:
             self._timers.forget(core)
-        with suppress(Exception):  # it may be broken in any way
+        try:
             seat.empty()
+        except Exception as error:  # it may be broken in any way
+            self.seat_failed(error, True)
 
     def _tell_away(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
         """Behind what earlier calls of the seat asked for."""
@@ -470,6 +475,11 @@ class SeatedNode(LinkedNode):
             self._watched[job] = parent
             self.overlay.watch(parent)
             self._timers.watch(self.overlay)
+
+    def known_jobs(self) -> list[JobSpec]:
+        """Jobs that have a seat here, or a vacancy."""
+        seats = [seat.spec for seat in self.seats.values()]
+        return [*seats, *(vacancy.spec for vacancy in self.vacancies.values() if vacancy.is_vacant)]
 
     def failing(self, now: int) -> tuple[m.Failing, ...]:
         """Jobs that fail here, those that are vacant first."""

@@ -501,8 +501,8 @@ class Failing(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class StatusTell(Message, frozen=True, array_like=True, gc=False):
     """clock_us: when it was answered. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
-    journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing: jobs
-    whose seat there fails."""
+    journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing:
+    jobs whose seat there fails."""
 
     number: Count
     clock_us: Micros

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from elf.agent import units
+from elf.agent.mesh.failure_words import failure_text
 from elf.agent.mesh.words import JobLine, Member, Status, TreeNode
 from elf.sinks.cells import escape
 from elf.sinks.grid import table
@@ -48,7 +49,12 @@ def job_table(jobs: Sequence[JobLine]) -> str:
         )
         for job in jobs
     ]
-    return _table(columns, rows)
+    failing = [
+        f"failing: job {escape(job.name)} at {escape(failure.agent)}: {escape(failure_text(failure))}"
+        for job in jobs
+        for failure in job.failing
+    ]
+    return "\n".join([_table(columns, rows), *failing])
 
 
 def _clipped(sql: str) -> str:

@@ -21,9 +21,10 @@ the kernels release the GIL.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import msgspec
 
@@ -269,8 +270,8 @@ class MeshSource:
             reading.reopen(place)
 
     def _settle(self) -> None:
-        for reading in self._readings.values():
-            reading.rows.settle()
+        for reading in list(self._readings.values()):
+            self._spare(reading, reading.rows.settle)
 
     # Reading.
 
@@ -445,10 +446,7 @@ class MeshSource:
         self.counters.scans += 1
         self._tell_types(batch)
         for reading, place in takers:
-            try:
-                reading.take(place, block, batch, before)
-            except Exception as error:
-                self._drop(reading, error)
+            self._spare(reading, reading.take, place, block, batch, before)
         advance(state, batch, block.too_long)
         return batch
 
@@ -463,10 +461,13 @@ class MeshSource:
                     "lines. Let all agents log it alike (their format)"
                 )
 
-    def _drop(self, reading: Reading, error: Exception) -> None:
-        """It may have taken half a block. Its next read begins anew; the others have nothing to do with it."""
-        reading.error = error
-        self._readings = {key: each for key, each in self._readings.items() if each is not reading}
+    def _spare(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:
+        """It may take half a block. Its next read begins anew then; the others have nothing to do with it."""
+        try:
+            do(*about)
+        except Exception as error:
+            reading.error = error
+            self._readings = {key: each for key, each in self._readings.items() if each is not reading}
 
     def _count(self, batch: Batch, block: Block) -> None:
         self.counters.front_bytes += block.end - block.start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from elf.agent.mesh.names import unknown_job
 from elf.agent.mesh.status import (
     MEMBERS_MAX,
     TREE_MAX,
+    failures_of,
     name_of,
     sinks_of,
     status_of,
@@ -40,6 +41,8 @@ MASTER_US_MAX = 5_000_000
 RUMOR_S = 1.5
 """A new job is known everywhere by then: a second of gossip, and time to spare."""
 LOOK_FOR_JOB_S = 0.05
+FAILURES_S_MAX = 0.5
+"""A list of jobs waits so long for what agents say of them."""
 LOOK_S = 1.0
 """A job that was stopped is noticed so soon by who watches it."""
 
@@ -86,6 +89,7 @@ class Talk:
 
     def __init__(self, core: Asking) -> None:
         self.core, self.news = core, asyncio.Event()
+        self.failure: Exception | None = None
 
 
 class Desk:
@@ -109,7 +113,7 @@ class Desk:
         elif isinstance(request, w.JobPut):
             yield self._put_job(request.item)
         elif isinstance(request, w.JobList):
-            yield w.Jobs(tuple(self._lines()))
+            yield w.Jobs(tuple(self._lines(await self._failures())))
         elif isinstance(request, w.Revoke):
             yield self._revoke(request.items)
         elif isinstance(request, w.MeshStatus):
@@ -173,19 +177,33 @@ class Desk:
                 )
         return w.Done()
 
-    def _lines(self) -> list[w.JobLine]:
+    async def _failures(self) -> dict[JobId, list[w.Failure]]:
+        """Where jobs fail, as far as agents say so soon. None is asked while no job runs."""
+        if not self._running():
+            return {}
+        node, adverts = self._host.node, dict(self.adverts())
+        number = next(self._numbers)
+        survey: Survey[StatusTell] = Survey(StatusAsk(number), whom_to_ask(node, adverts), MEMBERS_MAX)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAILURES_S_MAX):
+                await self._ask_all(number, survey)
+        return failures_of(adverts, survey)
+
+    def _lines(self, failures: Mapping[JobId, Sequence[w.Failure]]) -> list[w.JobLine]:
         adverts = dict(self.adverts())
-        lines = [self._line(spec, adverts) for spec in self.jobs()]
+        lines = [self._line(spec, adverts, failures.get(spec.id, ())) for spec in self.jobs()]
         return sorted(lines, key=lambda line: line.name)
 
-    def _line(self, spec: JobSpec, adverts: dict[NodeId, AgentAdvert]) -> w.JobLine:
+    def _line(
+        self, spec: JobSpec, adverts: dict[NodeId, AgentAdvert], failing: Sequence[w.Failure]
+    ) -> w.JobLine:
         ballot = self._directory.get("ballot", spec.id)
         master = ballot_of(ballot)[1] if ballot is not None else b""
         served_by = name_of(master, adverts.get(master)) if master else ""
         last = spec.versions[-1]
         return w.JobLine(
             spec.name,
-            "stopped" if spec.stopped else "running",
+            "stopped" if spec.stopped else "failing" if failing else "running",
             spec.number,
             spec.source,
             last.digest,
@@ -197,6 +215,7 @@ class Desk:
             spec.since_us,
             "" if spec.stopped else served_by,
             sum(spec.source in advert.sources and not advert.until_us for advert in adverts.values()),
+            () if spec.stopped else tuple(failing),
         )
 
     # Windows.
@@ -233,7 +252,7 @@ class Desk:
         number = next(self._numbers)
         survey: Survey[StatusTell] = Survey(StatusAsk(number), whom_to_ask(node, adverts), MEMBERS_MAX)
         await self._ask_all(number, survey)
-        return status_of(node, adverts, survey)
+        return status_of(node, adverts, survey, {spec.id: spec.name for spec in self.jobs()})
 
     async def _tree(self, name: str) -> w.TreeNode:
         await self._heard_of(name)
@@ -270,7 +289,10 @@ class Desk:
     def _hear(self, source: NodeId, message: Message) -> None:
         talk = self._talks.get(message.number)  # type: ignore[attr-defined]
         if talk is not None:
-            talk.core.step(source, message, self._host.clock_us())
+            try:
+                talk.core.step(source, message, self._host.clock_us())
+            except Exception as error:  # a bug in what a command asks for ends that command
+                talk.failure = error
             talk.news.set()
 
     def _served_anew(self, job: JobId) -> None:
@@ -294,6 +316,8 @@ class Desk:
 
     async def _turn(self, talk: Talk) -> None:
         """Let a core do what is due, and wait until it is told something, or has more to do."""
+        if talk.failure is not None:
+            raise talk.failure
         now = self._host.clock_us()
         effects = talk.core.tick(now)
         if effects:

@@ -51,7 +51,7 @@ from elf.jobmaster.log_codec import LOG
 from elf.srt.effects import Notice, Read, Recall, Send, Write
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId, node_id, short
-from elf.srt.messages import COUNT_MAX, LIFE_MAX, Contact, Item, Message, StatusTell
+from elf.srt.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusTell
 from elf.srt.security import Keys, Trust
 from elf.srt.security_items import Notary
 from elf.srt.transport import Transport
@@ -362,6 +362,10 @@ class Host:
     def clock_us(self) -> int:
         """The node's clock."""
         return self.clock.now_us()
+
+    def failing(self) -> tuple[Failing, ...]:
+        """Jobs that fail here."""
+        return self.node.failing(self.clock_us())
 
     def describe(self, tell: StatusTell) -> StatusTell:
         """Add what only the process knows."""

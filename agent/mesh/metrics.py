@@ -7,13 +7,15 @@ connection ends. Figures are read when they are asked for; nothing is gathered i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from elf.agent.mesh_node import MeshNode
 from elf.srt.addresses import Address
 from elf.srt.ids import NodeId
+from elf.srt.messages import Failing
 
 REQUEST_BYTES_MAX = 8 << 10
 REQUEST_S = 5.0
@@ -68,6 +70,8 @@ class Host(Protocol):
 
     def name_of(self, node: NodeId) -> str: ...
 
+    def failing(self) -> Sequence[Failing]: ...
+
 
 class MetricsServer:
     """On the running loop, at `address`."""
@@ -115,6 +119,13 @@ class MetricsServer:
             return page("400 Bad Request", "not a request of HTTP/1\n")
         if words[0] not in (b"GET", b"HEAD"):
             return page("405 Method Not Allowed", "only GET\n")
+        try:
+            return self._answer_of(words)
+        except Exception as error:
+            traceback.print_exception(error)  # a bug of ours: not in silence, and no reason to end
+            return page("500 Internal Server Error", f"{type(error).__name__}: {error}\n")
+
+    def _answer_of(self, words: list[bytes]) -> bytes:
         path = words[1].split(b"?")[0]
         if path == b"/metrics":
             made = page("200 OK", self._metrics(), PROMETHEUS)
@@ -187,6 +198,7 @@ def _families(host: Host, version: str) -> Iterator[Family]:
     yield "elf_start_time_seconds", "gauge", "When this life began, since 1970.", [({}, host.started_s)]
     yield from _sources(host)
     yield from _jobs(host)
+    yield from _failing(host)
     yield from _memory(host)
     yield from _network(host)
     yield from _links(host)
@@ -297,6 +309,24 @@ def _jobs(host: Host) -> Iterator[Family]:
         "gauge",
         "Who follows the job's windows, at its master.",
         [({"job": name}, len(master.watchers)) for name, master in served],
+    )
+
+
+def _failing(host: Host) -> Iterator[Family]:
+    """A job's name, not its id; reasons are one line of 300 characters at most."""
+    jobs = {spec.id: spec.name for spec in host.node.known_jobs()}
+    failing = host.failing()
+    yield (
+        "elf_job_failing",
+        "gauge",
+        "1 while a job fails here, or has within the last minutes, with the reason of its last failure.",
+        [({"job": jobs.get(each.job, each.job.hex()), "reason": each.reason}, 1) for each in failing],
+    )
+    yield (
+        "elf_job_failures_total",
+        "counter",
+        "Failures of jobs here, each of which began anew.",
+        [({"job": name}, count) for name, count in sorted(host.node.failures.items())],
     )
 
 

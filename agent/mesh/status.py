@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from elf.agent.mesh.failure_words import failure_text
 from elf.agent.mesh.survey import Survey
-from elf.agent.mesh.words import Member, Status, TreeNode
+from elf.agent.mesh.words import Failure, Member, Status, TreeNode
 from elf.agent.mesh_node import MeshNode
 from elf.jobmaster.job_spec import AgentAdvert
 from elf.srt.admission import TWO_AGENTS
-from elf.srt.ids import NodeId
+from elf.srt.ids import JobId, NodeId, short
 from elf.srt.messages import StatusTell, TreeTell
 
 MEMBERS_MAX = 2_000
@@ -44,13 +46,14 @@ def status_of(
     node: MeshNode,
     adverts: Mapping[NodeId, AgentAdvert],
     survey: Survey[StatusTell],
+    jobs: Mapping[JobId, str] = MappingProxyType({}),
 ) -> Status:
-    """What is known of all members once they were asked."""
+    """What is known of all members once they were asked. jobs: names."""
     near = set(node.overlay.acquaintances())
     nodes = sorted(set(survey.answers) | survey.silent | {each for each, a in adverts.items() if a.until_us})
     members = [_member(node, each, adverts.get(each), survey, each in near) for each in nodes]
     members.sort(key=lambda member: (member.name, member.id))
-    problems = _problems(node, adverts, survey, members)
+    problems = _failing(adverts, survey, jobs) + _problems(node, adverts, survey, members)
     return Status(node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out)
 
 
@@ -138,6 +141,31 @@ def _once(problems: Sequence[str]) -> list[str]:
         about = problem.find(TWO_AGENTS)
         found.setdefault(problem[about:] if about >= 0 else problem, problem)
     return list(found.values())
+
+
+def failures_of(
+    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusTell]
+) -> dict[JobId, list[Failure]]:
+    """Jobs that fail, and where."""
+    found: dict[JobId, list[Failure]] = {}
+    for agent, (tell, _, _) in sorted(survey.answers.items()):
+        for each in tell.failing:
+            failure = Failure(
+                name_of(agent, adverts.get(agent)), each.reason, each.failures, each.again_us / 1e6
+            )
+            found.setdefault(each.job, []).append(failure)
+    return found
+
+
+def _failing(
+    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusTell], jobs: Mapping[JobId, str]
+) -> list[str]:
+    return [
+        f"{failure.agent}: job {jobs.get(job, short(job))} {failure_text(failure)}. Its log has the traceback; other jobs "
+        "are not concerned"
+        for job, failures in failures_of(adverts, survey).items()
+        for failure in failures
+    ]
 
 
 def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[TreeTell]) -> TreeNode:

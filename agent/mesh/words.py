@@ -117,12 +117,21 @@ class JobHeld(Answer, frozen=True, tag=True):
     schemas: dict[str, HeldSource] = {}
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """Where a job fails. reason: of the last failure. failures: in a row. again_s: until it begins anew there; 0 where it has."""
+
+    agent: str
+    reason: str
+    failures: int
+    again_s: float
+
+
 class JobLine(msgspec.Struct, frozen=True):
     """A job. master: name of the agent that served it last, as far as is known here; "" if none has. agents: how many follow its
-    source."""
+    source. failing: agents where it fails, or did within the last minutes."""
 
     name: str
-    state: str  # "running" or "stopped"
+    state: str  # "running", "failing" or "stopped"
     number: int
     source: str
     version: str
@@ -134,6 +143,7 @@ class JobLine(msgspec.Struct, frozen=True):
     since_us: int
     master: str
     agents: int
+    failing: tuple[Failure, ...] = ()
 
 
 class Jobs(Answer, frozen=True, tag=True):

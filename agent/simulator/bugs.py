@@ -1,10 +1,10 @@
 """Bugs that a scenario plants into the seats of jobs, and what must hold of the others.
 
-A planted bug raises `Planted` behind what the core has done, so that the seat is left half changed, with effects that must
+A planted bug raises `PlantedError` behind what the core has done, so that the seat is left half changed, with effects that must
 vanish. Whatever else is raised under a seat is a real bug, and a violation, though the node guards itself against it.
 
-What is held: the job is told as failing, by that node, as soon as it fails. Where bugs are the only trouble, no link is reset, and no
-other job gets another master.
+What is held: the job is told as failing, by that node, as soon as it fails. Where bugs are the only trouble, no link is reset,
+and no other job gets another master.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from elf.agent.simulator.world import Actor
 
 
-class Planted(Exception):
+class PlantedError(Exception):
     """A bug of the scenario's."""
 
 
@@ -67,7 +67,7 @@ class Bugs:
         node.seat_failed = partial(self.failed, actor, node)
 
     def meet(self, node: NodeId, job: JobId, on: str, what: str = "", index: int = 0) -> None:
-        """Something has been done under a seat. Raises Planted."""
+        """Something has been done under a seat. Raises PlantedError."""
         for bug in list(self._here):
             hosts = self._run.hosts
             if (bug.on, self._run.specs[bug.job].id) != (on, job) or (bug.kind and bug.kind != what):
@@ -79,11 +79,11 @@ class Bugs:
             if bug.once:
                 self._here.remove(bug)
             self.raised += 1
-            raise Planted(f"{on} {what}".strip())
+            raise PlantedError(f"{on} {what}".strip())
 
     def failed(self, actor: Actor, node: MeshNode, error: Exception, is_news: bool) -> None:
         """A seat was dropped. Raises Violation."""
-        if not isinstance(error, Planted):
+        if not isinstance(error, PlantedError):
             raise Violation(f"a core failed: {where(error)}") from error
         told = node.failing(self._run.world.clock(actor))
         if not any(str(error) in each.reason and each.again_us > 0 for each in told):
