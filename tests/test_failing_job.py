@@ -1,4 +1,4 @@
-"""One job's bug, in real processes: every agent lives, other jobs go on, and everybody can see which job fails, where, and why."""
+"""One job's bug, in real processes: every agent lives, other jobs go on, and all can see which job fails, where, and why."""
 
 from __future__ import annotations
 
@@ -39,35 +39,37 @@ def test_one_jobs_bug_ends_no_agent_and_concerns_no_other_job(tmp_path: Path) ->
             agent.start()
         fleet.wait_joined()
         fleet.start_job("hits")
-        with fleet.traffic(), fleet.watch("hits") as seen:
-            seen.wait_finals(1)
-            pids = [agent.pid for agent in fleet.agents]
-            fleet.start_job("doom", DOOMED)
-            wait_until(lambda: jobs(fleet)["doom"]["state"] == "failing", "job doom does not fail")
-            master = fleet.master("doom")
-            wait_until(
-                lambda: any(each["failures"] > 3 for each in jobs(fleet)["doom"]["failing"]), "no attempts"
-            )
-            failing = jobs(fleet)["doom"]["failing"]
-            assert {each["agent"] for each in failing} == {master.name}
-            assert {each["reason"] for each in failing} == {REASON}
-            assert jobs(fleet)["hits"]["state"] == "running"
-            assert f"failing: job doom at {master.name}: fails ({REASON})" in fleet.elf(
-                "job", "list", "--output", "table"
-            )
-            status = fleet.elf("mesh", "status", "--output", "table")
-            assert f"problem: {master.name}: job doom fails ({REASON})" in status
-            seen.wait_finals(2)
-            assert [agent.pid for agent in fleet.agents if agent.is_running] == pids
-            assert master.said().count("Traceback (most recent call last)") == 1
-            assert master.said().count(f"job doom failed here ({REASON})") == 1
-            fleet.elf("job", "stop", "doom")
-            assert jobs(fleet)["doom"]["state"] == "stopped"
-            fleet.start_job("doom")
-            with fleet.watch("doom") as mended:
-                mended.wait_finals(1)
-            assert jobs(fleet)["doom"]["state"] == "running"
-        assert fleet.settled(seen) == fleet.counted()
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals(1)
+                pids = [agent.pid for agent in fleet.agents]
+                fleet.start_job("doom", DOOMED)
+                wait_until(lambda: jobs(fleet)["doom"]["state"] == "failing", "job doom does not fail")
+                master = fleet.master("doom")
+                wait_until(
+                    lambda: any(each["failures"] > 3 for each in jobs(fleet)["doom"]["failing"]),
+                    "no attempts",
+                )
+                failing = jobs(fleet)["doom"]["failing"]
+                assert {each["agent"] for each in failing} == {master.name}
+                assert {each["reason"] for each in failing} == {REASON}
+                assert jobs(fleet)["hits"]["state"] == "running"
+                assert f"failing: job doom at {master.name}: fails ({REASON})" in fleet.elf(
+                    "job", "list", "--output", "table"
+                )
+                status = fleet.elf("mesh", "status", "--output", "table")
+                assert f"problem: {master.name}: job doom fails ({REASON})" in status
+                seen.wait_finals(2)
+                assert [agent.pid for agent in fleet.agents if agent.is_running] == pids
+                assert master.said().count("Traceback (most recent call last)") == 1
+                assert master.said().count(f"job doom failed here ({REASON})") == 1
+                fleet.elf("job", "stop", "doom")
+                assert jobs(fleet)["doom"]["state"] == "stopped"
+                fleet.start_job("doom")
+                with fleet.watch("doom") as mended:
+                    mended.wait_finals(1)
+                assert jobs(fleet)["doom"]["state"] == "running"
+            assert fleet.settled(seen) == fleet.counted()
         assert all(agent.is_running for agent in fleet.agents)
 
 
