@@ -257,3 +257,33 @@ def watched(seed: int) -> s.Scenario:
         for _ in range(2)
     ]
     return msgspec.structs.replace(takeovers(seed), readers=tuple(readers))
+
+
+def bugs(seed: int) -> s.Scenario:
+    """One of two jobs fails, and nothing else is wrong."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, until in times(rng, 3, 3 * SECOND):
+        doors: tuple[tuple[s.Door, str], ...] = (
+            ("tick", "Master"), ("message", "Held"), ("message", "Bundle"), ("cut", ""),
+        )  # fmt: skip
+        on, kind = rng.choice(doors)
+        host, once = rng.choice((-1, rng.randrange(6))), rng.random() < 0.5
+        faults.append(s.Bug(at_us=at, until_us=until, job=0, on=on, kind=kind, host=host, once=once))
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",) * 8, lateness_us=2 * SECOND)
+    return mesh(seed, faults, jobs=(job, job))
+
+
+def bugs_of_slow_disks(seed: int) -> s.Scenario:
+    """Disks are full when a job fails, so that what it wrote is durable later."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, until in times(rng, 6, 3 * SECOND):
+        host = rng.randrange(6)
+        faults.append(s.FullDisk(at_us=at, until_us=until, host=host))
+        kind = rng.choice(("Append", "Held", "StateAsk", "Bundle"))
+        bug = s.Bug(at_us=at + 200 * MS, until_us=until, job=0, on="message", kind=kind, host=host, once=True)
+        faults.append(bug)
+        if rng.random() < 0.5:
+            faults.append(s.Crash(at_us=at + 300 * MS, until_us=until, target="master"))
+    return mesh(seed, faults)

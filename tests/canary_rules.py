@@ -14,8 +14,11 @@ from unittest.mock import patch
 import msgspec
 
 from elf.agent.delta_worker import DeltaWorker
+from elf.agent.linked_node import Outer
 from elf.agent.reading_places import ReadingPlaces
+from elf.agent.seats import SeatedNode
 from elf.agent.simulator.scenario import Scenario
+from elf.agent.vacancy import Vacancy
 from elf.jobmaster import changes, window_rule
 from elf.jobmaster import master as master_module
 from elf.jobmaster.amendments import Amendments
@@ -59,6 +62,22 @@ from elf.srt.messages import (
 )
 from elf.srt.reduce import Reducer
 from tests import canary_meshes as meshes
+
+_drop = SeatedNode._failed
+
+
+def raised(node: SeatedNode, spec: JobSpec, error: Exception, *about: Any) -> None:
+    raise error
+
+
+def performed(node: SeatedNode, spec: JobSpec, error: Any, now: int, out: list[Outer], *about: Any) -> None:
+    _drop(node, spec, error, now, out, *about)
+    node._do(getattr(error, "effects", ()), now, out, spec.id)
+
+
+def hung_up(node: SeatedNode, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
+    for peer in list(node.links):
+        node._hang_up(peer, now, out)
 
 
 class Canary(NamedTuple):
@@ -436,5 +455,29 @@ CANARIES = (
         "each log begins with what is final",
         *(JobState, "was_final", always(False)),
         *(meshes.watched, range(12)),
+    ),
+    Canary(
+        "Seats: one job's failure is that job's alone",
+        "the exception goes on",
+        *(SeatedNode, "_failed", raised),
+        *(meshes.bugs, range(1)),
+    ),
+    Canary(
+        "Seats: neighbours hear of it by a message of that job",
+        "the links begin anew",
+        *(SeatedNode, "_tell_away", hung_up),
+        *(meshes.bugs, range(2)),
+    ),
+    Canary(
+        "Seats: nothing of a call that raised is performed",
+        "all of it is",
+        *(SeatedNode, "_failed", performed),
+        *(meshes.bugs, range(6)),
+    ),
+    Canary(
+        "Seats: a new seat begins with all that the former one wrote",
+        "with what is durable by then",
+        *(SeatedNode, "_is_written", always(True)),
+        *(meshes.bugs_of_slow_disks, range(8)),
     ),
 )

@@ -18,6 +18,7 @@ from elf.agent.simulator.world import World
 from elf.agent.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.srt.addresses import parse_address
+from elf.srt.messages import Failing
 from elf.srt.parameters import Parameters
 from elf.srt.station import Counters
 from tests.master_rig import spec_of
@@ -64,6 +65,7 @@ def host() -> Any:
         door=SimpleNamespace(rival=None),
         started_s=1.5,
         name_of=lambda peer: peer.hex()[:4],
+        failing=lambda: (Failing(next(iter(node.seats)), "KeyError: 'x'", 2, 1_000_000),),
     )
 
 
@@ -97,6 +99,7 @@ def test_figures(host: Any) -> None:
     assert found['elf_job_takeovers_total{job="hits"}'] == 1
     assert found['elf_job_epoch{job="hits"}'] >= 1
     assert found['elf_job_late_lines_total{job="hits"}'] == 0
+    assert found['elf_job_failing{job="hits",reason="KeyError: \'x\'"}'] == 1
     assert found["elf_memory_max_bytes"] == 64 << 20
     assert found["elf_memory_bare_bytes"] == 1_000_000
     assert found["elf_memory_bytes"] == 5_000_000

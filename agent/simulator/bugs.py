@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from elf.agent.job_seat import JobSeat
 from elf.agent.mesh_node import MeshNode
 from elf.agent.simulator.invariants import where
@@ -20,10 +22,11 @@ from elf.agent.simulator.oracle import Violation
 from elf.agent.simulator.scenario import Bug
 from elf.agent.timers import Timed
 from elf.jobmaster.job_state import JobState
-from elf.srt.effects import Effect
+from elf.srt.effects import Effect, Send
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import Message
+from elf.srt.results import Put
 
 if TYPE_CHECKING:
     from elf.agent.simulator.run import Run
@@ -31,7 +34,9 @@ if TYPE_CHECKING:
 
 
 class PlantedError(Exception):
-    """A bug of the scenario's."""
+    """A bug of the scenario's. effects: what the call would have returned, wrongly."""
+
+    effects: Sequence[Effect] = ()
 
 
 class Bugs:
@@ -66,7 +71,15 @@ class Bugs:
         node.make_seat = make
         node.seat_failed = partial(self.failed, actor, node)
 
-    def meet(self, node: NodeId, job: JobId, on: str, what: str = "", index: int = 0) -> None:
+    def meet(
+        self,
+        node: NodeId,
+        job: JobId,
+        on: str,
+        what: str = "",
+        index: int = 0,
+        effects: Sequence[Effect] = (),
+    ) -> None:
         """Something has been done under a seat. Raises PlantedError."""
         for bug in list(self._here):
             hosts = self._run.hosts
@@ -79,7 +92,9 @@ class Bugs:
             if bug.once:
                 self._here.remove(bug)
             self.raised += 1
-            raise PlantedError(f"{on} {what}".strip())
+            error = PlantedError(f"{on} {what}".strip())
+            error.effects = [_garbled(effect) for effect in effects]
+            raise error
 
     def failed(self, actor: Actor, node: MeshNode, error: Exception, is_news: bool) -> None:
         """A seat was dropped. Raises Violation."""
@@ -103,6 +118,13 @@ class Bugs:
             for job, seat in actor.node.seats.items():
                 if job not in struck and seat.takeovers > 1:
                     raise Violation(f"{actor.name} has taken over job {seat.spec.name}, which did not fail")
+
+
+def _garbled(effect: Effect) -> Effect:
+    """A window as a bug might tell it: without its rows."""
+    if isinstance(effect, Send) and isinstance(effect.message, Put):
+        return Send(effect.to, replace(effect.message, rows=()))
+    return effect
 
 
 class Buggy(JobSeat):
@@ -132,16 +154,16 @@ class Buggy(JobSeat):
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         effects = super().step(source, message, now)
-        self.meet(self.job, "message", type(message).__name__)
+        self.meet(self.job, "message", type(message).__name__, effects=effects)
         return effects
 
     def tick(self, core: Timed, now: int) -> list[Effect]:
         effects = super().tick(core, now)
-        self.meet(self.job, "tick", type(core).__name__)
+        self.meet(self.job, "tick", type(core).__name__, effects=effects)
         return effects
 
     def settle(self, now: int) -> list[Effect]:
         effects = super().settle(now)
         if effects:
-            self.meet(self.job, "settle")
+            self.meet(self.job, "settle", effects=effects)
         return effects

@@ -237,7 +237,7 @@ class _Bugs:
         self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0011)
 
     def scenario(self) -> Scenario:
-        if self.rng.random() < 0.6:
+        if self.rng.random() < 0.55:
             return self.plain
         bugs = [self._bug() for _ in range(self.rng.choice((1, 1, 2, 3)))]
         faults = sorted((*self.plain.faults, *bugs), key=lambda fault: fault.at_us)
