@@ -100,7 +100,9 @@ class SeatedNode(LinkedNode):
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
         self._ballots: dict[JobId, m.Ballot] = {}  # under which each job is served, as the tree says
         self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
-        self._ended: set[NodeId] = set()  # neighbours that said goodbye, or whose processes are gone, as their hosts say
+        self._ended: set[NodeId] = (
+            set()
+        )  # neighbours that said goodbye, or whose processes are gone, as their hosts say
         self._away: dict[JobId, set[NodeId]] = {}  # neighbours whose seat failed; links, at most
         self._dropped: dict[JobId, set[NodeId]] = {}  # whose messages a stopped job's seat did not take
 
