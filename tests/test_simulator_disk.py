@@ -62,7 +62,7 @@ def test_a_torn_frame_is_a_piece_of_it_or_as_long() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", [1, 3, 4, 14, 19])
+@pytest.mark.parametrize("seed", [1, 3, 4, 7, 19])
 def test_agents_whose_last_write_was_torn_start_again_and_results_are_exact(seed: int) -> None:
     """Disks under load, of 50 ms for a write: crashes come within one."""
     runs: list[Run] = []
