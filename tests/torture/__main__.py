@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.torture import hostile, hosts, rotation, run, servers
+from tests.torture import agents, hostile, hosts, rotation, run, servers
 from tests.torture.options import Options
 
 INSIDE = "TORTURE_INSIDE"
@@ -18,7 +18,7 @@ def refusal() -> str:
     """Why nothing can be tortured on this machine; "" if it can."""
     if os.geteuid() != 0:
         return "torture needs root: it makes hosts"
-    program = servers.missing() or rotation.missing()
+    program = servers.missing() or rotation.missing() or agents.missing()
     return f"{program} is not installed" if program else hosts.refusal()
 
 

@@ -27,7 +27,7 @@ DISK_MIB = 96
 LAKE_DISK_MIB = 256
 BUG = Path(__file__).with_name("bug")
 """A folder whose `sitecustomize` gives the agent a bug."""
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
 CONFIG = """\
 [agent]
@@ -57,6 +57,11 @@ parquet = "lake/files"
 
 class RefusedError(Exception):
     """A command of `elf` failed; says with which words."""
+
+
+def missing() -> str:
+    """What is not installed of what agents need; "" if all is."""
+    return "" if FAKETIME else "libfaketime"
 
 
 def environment() -> dict[str, str]:
@@ -148,7 +153,7 @@ class Agent:
             )
 
     def _clock_environment(self) -> dict[str, str]:
-        if not self.has_clock or not FAKETIME.exists():
+        if not self.has_clock or FAKETIME is None:
             return {}
         if not self.clock.exists():
             self.step_clock(0.0)
