@@ -17,7 +17,7 @@ from tests.torture.options import Options
 from tests.torture.oracle import Count, Log, Oracle, top
 from tests.torture.publications import Publication
 from tests.torture.schedule import APART_S, FILLED_S, KINDS, LOST_MAX, OF_DISKS, Schedule
-from tests.torture.verdict import Excuse, Judge, Verdict, is_well
+from tests.torture.verdict import Excuse, Judge, Verdict
 
 AGENTS, PATHS, _ = JOBS
 START_S = 1_800_000_000
@@ -137,8 +137,8 @@ def test_the_last_word_on_each_window(tmp_path: Path) -> None:
     ):
         judge.last_words(latest, AGENTS, "lake", as_panes=True)
     assert [each.kind for each in judge.verdict.findings] == ["missing", "wrong", "lacks", "modest"]
-    assert is_well(whole, judge.truth(AGENTS), AGENTS)
-    assert not is_well({START_S: said(TRUE)}, judge.truth(AGENTS), AGENTS)
+    assert judge.is_well(whole, AGENTS)
+    assert not judge.is_well({START_S: said(TRUE)}, AGENTS)
 
 
 def schedule(seed: int, seconds: float = 900.0) -> Schedule:

@@ -23,7 +23,7 @@ from tests.torture.options import Options
 from tests.torture.oracle import Oracle
 from tests.torture.recorder import beyond_cap
 from tests.torture.schedule import EVERYWHERE, Fault, Schedule
-from tests.torture.verdict import WRONG, Excuse, Judge, Verdict, is_well, newest
+from tests.torture.verdict import WRONG, Excuse, Judge, Verdict, newest
 from tests.torture.watchers import Watcher
 from tests.torture.words import judge_words
 from tests.torture.world import CLOCKED, World
@@ -33,6 +33,8 @@ ASK_AGAIN_S = 2.0
 FAULT_S_MAX = 240.0
 AHEAD_S = 30.0
 """After a clock was ahead, what it had promised is believed for a while."""
+REVOKED_S = 30.0
+"""So soon nobody expects a revoked agent any more."""
 
 
 class Run:
@@ -163,7 +165,7 @@ class Run:
         """Until both lakes hold every window, whole."""
         began = time.monotonic()
         self.oracle = Oracle(self.world.logs())
-        judge = Judge(self.oracle, Verdict())
+        judge = Judge(self.oracle, Verdict(), gone=self._gone())
         lakes = [Lake(name, folder) for name, folder in self.world.lakes.items()]
         while not self._is_well(judge, lakes):
             self.world.revive()
@@ -185,18 +187,20 @@ class Run:
     @staticmethod
     def _is_well(judge: Judge, lakes: list[Lake]) -> bool:
         return all(
-            is_well(lake.latest(job), judge.truth(job, as_panes=True), job)
-            for lake in lakes
-            for job in JOBS
-            if lake.name in job.sinks
+            judge.is_well(lake.latest(job), job) for lake in lakes for job in JOBS if lake.name in job.sinks
         )
+
+    def _gone(self) -> list[Excuse]:
+        """The last time of agents whose keys were taken back."""
+        spans = [at_ms / 1_000 for at_ms in self.world.doubtful_ms.values()]
+        return [Excuse(from_s, from_s + (faults.DOUBTFUL_MS / 1_000) + REVOKED_S) for from_s in spans]
 
     # The verdict.
 
     def _judge(self) -> None:
         if not hasattr(self, "oracle"):
             return
-        judge = Judge(self.oracle, self.verdict, self._excuses)
+        judge = Judge(self.oracle, self.verdict, self._excuses, self._gone())
         for job in JOBS:
             sessions = [
                 heard for watcher in self._watchers if watcher.job == job for heard in watcher.sessions()

@@ -47,7 +47,7 @@ KINDS = (
     Kind("leave", 1, (0.0, 0.0), is_late=True),
     Kind("revoke", 0.7, (0.0, 0.0), is_late=True),
 )
-OF_DISKS = {"wipe", "restore", "twin"}
+OF_DISKS = {"wipe", "restore", "twin", "leave", "revoke"}
 """After these, an agent does not know what it had promised. A job's log is on three disks; when all are lost together, nobody can
 know what it held, so at most two are lost until they have had time to be filled again."""
 LOST_MAX = 2
@@ -87,6 +87,7 @@ class Schedule:
         self._busy = dict.fromkeys([*hosts, *guests], 0.0)
         self._joined: list[str] = []
         self._filled_s: list[float] = []
+        self._left_s: list[float] = []
         self.faults = self._draw_faults()
         self.rotations = self._draw_rotations(random.Random(options.seed ^ 0x0106))
 
@@ -131,6 +132,7 @@ class Schedule:
             self._joined.append(host)
         elif kind.name in OF_GUESTS:
             self._joined.remove(host)
+            self._left_s.append(at_s + FILLED_S)
             self._busy[host] = self._options.seconds * 2
         return Fault(at_s, kind.name, host, span_s, variant, other, share)
 
@@ -139,7 +141,8 @@ class Schedule:
             each for each, until_s in self._busy.items() if until_s > at_s and until_s < self._options.seconds
         ]
         free = [each for each in self._candidates(kind) if self._busy[each] <= at_s]
-        if len(struck) >= AT_ONCE_MAX or not free:
+        left = sum(until_s > at_s for until_s in self._left_s)
+        if len(struck) + left >= AT_ONCE_MAX or not free:
             return ""
         if kind.name in EVERYWHERE and struck:
             return ""

@@ -115,10 +115,13 @@ def _short(texts: Sequence[str]) -> str:
 
 
 class Judge:
-    """Holds what was said against what is true, and writes it down in `verdict`."""
+    """Holds what was said against what is true, and writes it down in `verdict`. excuses: what may be called whole too early.
+    gone: times in which an agent lived of whom nobody wants to know any more, so that windows may stay not whole."""
 
-    def __init__(self, oracle: Oracle, verdict: Verdict, excuses: Sequence[Excuse] = ()) -> None:
-        self._oracle, self.verdict, self._excuses = oracle, verdict, excuses
+    def __init__(
+        self, oracle: Oracle, verdict: Verdict, excuses: Sequence[Excuse] = (), gone: Sequence[Excuse] = ()
+    ) -> None:
+        self._oracle, self.verdict, self._excuses, self._gone = oracle, verdict, excuses, gone
         self._truth: dict[tuple[str, bool], dict[int, Bounds]] = {}
 
     def truth(self, job: Job, *, as_panes: bool = False) -> dict[int, Bounds]:
@@ -145,6 +148,19 @@ class Judge:
 
     def _is_excused(self, said: Publication, job: Job) -> bool:
         return any(each.holds(said.start_s, job.size_s) for each in self._excuses)
+
+    def _is_of_gone(self, start_s: int, job: Job) -> bool:
+        return any(each.holds(start_s, job.size_s) for each in self._gone)
+
+    def is_well(self, latest: Mapping[int, Publication], job: Job) -> bool:
+        """Whether a lake holds all panes as they are, each whole as far as it can be."""
+        return all(
+            (said := latest.get(start_s)) is not None
+            and (said.is_whole or not bounds.is_exact or self._is_of_gone(start_s, job))
+            and not differences(said.rows, bounds, _unlimited(job))
+            for start_s, bounds in self.truth(job, as_panes=True).items()
+            if bounds.least
+        )
 
     def session(self, heard: Iterable[Publication], job: Job) -> None:
         """What one reader heard, in its order."""
@@ -181,23 +197,12 @@ class Judge:
         wrong = differences(said.rows, bounds, job) if said.is_all else []
         if wrong:
             self.verdict.add("wrong" if said.is_whole else "lacks", f"{said}: {_short(wrong)}", said.start_s)
-        elif not said.is_whole and bounds.is_exact:
+        elif not said.is_whole and bounds.is_exact and not self._is_of_gone(said.start_s, job):
             self.verdict.add("modest", str(said), said.start_s)
 
 
 def _unlimited(job: Job) -> Job:
     return Job(**{**job.__dict__, "limit": 0})
-
-
-def is_well(latest: Mapping[int, Publication], truth: Mapping[int, Bounds], job: Job) -> bool:
-    """Whether a lake holds all panes as they are, each whole as far as it can be."""
-    return all(
-        (said := latest.get(start_s)) is not None
-        and (said.is_whole or not bounds.is_exact)
-        and not differences(said.rows, bounds, _unlimited(job))
-        for start_s, bounds in truth.items()
-        if bounds.least
-    )
 
 
 def newest(sessions: Iterable[Iterable[Publication]]) -> dict[int, Publication]:

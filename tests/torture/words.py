@@ -12,7 +12,7 @@ from tests.torture.world import World
 
 TRACEBACK = "Traceback (most recent call last)"
 NAMESAKE = "another agent reports"
-LOSS = re.compile(r"lines of \d+ files? (?:is|are) lost|it was cut short")
+LOSS = re.compile(r"lines of \d+ files? (?:is|are) lost|was cut short|lines there are lost|windows that lack")
 NUMBERS = re.compile(r"[0-9a-f]{6,}|\d+")
 
 
