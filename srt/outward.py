@@ -85,6 +85,8 @@ class Outward:
         """As it came last, on whichever connection."""
         self.outbox = Outbox(queue_bytes_max)
         self.used_s = monotonic()
+        self.is_looked_after = False
+        """Whether it will be told what has become of the neighbour: then a failure to connect is only counted."""
         self.asked: list[Future[Proof]] = []
         """Who waits for the neighbour's proof."""
         self._station, self._found, self._lost = station, found, lost
@@ -262,7 +264,9 @@ class Outward:
             return
         error = error or PeerError(f"{self.name}: {text}")
         node = node or self.node or b""
-        if not self._only_asks:
+        if self.is_looked_after and reason == "no connection":
+            self._station.counters.refused[reason] += 1
+        elif not self._only_asks:
             self._station.refuse(reason, str(error), node or self.name.encode(), node)
         self.close()
         self._retry_s = monotonic() + self._pause_s

@@ -150,8 +150,12 @@ class Station:
         self.whereabouts.learn(node, proof.life, proof.address)
 
     def refuse(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
-        """Count it, and say so once per reason, peer and interval. `about`: node or host."""
+        """Count it, and say so. `about`: node or host."""
         self.counters.refused[reason] += 1
+        self.tell(reason, text, about, node)
+
+    def tell(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
+        """Say so once per reason, peer and interval."""
         key, now = (reason, about), monotonic()
         last = self._told.get(key)
         if last is not None and now - last < NOTICE_S:

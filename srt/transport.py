@@ -292,12 +292,15 @@ class Transport:
         look = self._looks[node] = self._loop.create_task(
             is_gone(outward.address, lambda: self._entrance.stands(node, life), outward.dial_again)
         )
-        look.add_done_callback(lambda done: self._looked(node, life, done))
+        outward.is_looked_after = True
+        look.add_done_callback(lambda done: self._looked(outward, node, life, done))
 
-    def _looked(self, node: NodeId, life: Life, done: Task[bool]) -> None:
+    def _looked(self, outward: Outward, node: NodeId, life: Life, done: Task[bool]) -> None:
         if self._looks.get(node) is done:
             del self._looks[node]
+            outward.is_looked_after = False
         if not done.cancelled() and not self._is_closed and done.result():
+            self._station.tell("process gone", f"{outward.name}: its process has ended", node, node)
             self._refused(node, life)
 
     def _check_reach(self, address: Address) -> None:

@@ -92,6 +92,11 @@ def test_a_process_that_ends_is_gone_and_its_life_is_told_once() -> None:
         await until(lambda: a.gone)
         assert a.gone == [(b.id, 5)]
         assert not a.transport._looks
+        endpoint = b.transport.address.partition("/")[0]
+        assert [notice.text for notice in a.notices] == [
+            f"{endpoint}: the connection was lost",
+            f"{endpoint}: its process has ended",
+        ]
 
     run(test)
 
