@@ -64,7 +64,7 @@ def write(fleet: Fleet, start_s: float, count: int) -> None:
     [
         (rotate, False, ""),
         (rotate, True, ""),
-        (delete, False, "is nowhere in its folders: it was deleted or moved away"),
+        (delete, False, "is nowhere in its folders: it was deleted, emptied or moved away"),
         (damage, False, "damaged behind byte"),
     ],
 )

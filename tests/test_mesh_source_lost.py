@@ -292,7 +292,7 @@ def test_a_deleted_log_is_named_with_what_to_do(tmp_path: Path) -> None:
     (text,) = world.log.source.problems
     assert text in said
     assert text.startswith(
-        f"access: a log file of this source, counted up to byte {offset}, is nowhere in its folders: it was deleted"
+        f"access: a log file of this source, counted up to byte {offset}, is nowhere in its folders: it was deleted, emptied"
     )
     assert all(len(job.gaps) == 1 for job in world.jobs)
 
@@ -403,3 +403,31 @@ def test_what_was_given_up_and_comes_back_is_counted(tmp_path: Path) -> None:
     for job in world.jobs:
         job.settle()
         check_exact(job, world.server.files)
+
+
+@pytest.mark.parametrize("is_refilled", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_log_that_lost_its_end_is_not_counted_again(
+    tmp_path: Path, restarts: bool, is_refilled: bool
+) -> None:
+    """As after a power failure, when the positions are on disk and the last lines are not: it goes on at its end."""
+    world = killed(tmp_path)
+    for job in world.jobs:
+        job.settle()
+    lines = world.server.files[0]
+    kept = len(lines) // 2
+    size = sum(len(each) + 1 for each in lines[:kept])
+    assert size > 1024
+    if restarts:
+        world.log.source.close()
+    os.truncate(world.server.log, size)
+    if restarts:
+        world.log.source = world.log._open()
+    if not is_refilled:
+        for job in world.jobs:
+            job.settle()
+    world.server.write(5)
+    world.server.finish_line()
+    for job in world.jobs:
+        job.settle()
+        assert counted(job) == lines_of(world) - (5 if is_refilled else 0)

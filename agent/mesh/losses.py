@@ -54,8 +54,8 @@ class Losses:
             text += f" as a whole; what is there may be the rest of it ({which}): mend that, and its lines are counted"
         else:
             text += (
-                ": it was deleted or moved away before it was read to its end; have the rotation keep logs longer, or "
-                "bring it back beside the others"
+                ": it was deleted, emptied or moved away, and nobody knows what it held behind that; have the rotation keep logs "
+                "longer, or bring it back beside the others"
             )
         self._tell(identity, "gone", f"{text}; windows that lack its lines say so")
 
