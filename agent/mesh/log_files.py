@@ -186,8 +186,8 @@ class LogFiles:
                 self.notes.begin_behind(note, present_end(file), note.ordinal)
 
     def _lost_its_end(self, file: Followed) -> bool:
-        """Whether it is what is left of a longer file that is nowhere any more: what it holds was counted. An equal start of 1 KiB
-        tells. Raises nothing."""
+        """Whether it is what is left of a longer file that is nowhere any more: what it holds was counted. Told by an equal
+        start of 1 KiB."""
         if file.packed or file.state.done or file.inode is None:
             return False
         for other in self.source.files().values():
