@@ -345,6 +345,7 @@ class DeltaWorker:
             cut.parts,
             ballot=self._ballot,
             since_us=self._left_out_us,
+            untimed={self._me: cut.untimed} if cut.untimed else {},
         )
         if not self._kept:
             self._heard_at = now

@@ -28,8 +28,8 @@ _NO_STRINGS = Strings()
 
 
 class ParseState(msgspec.Struct):
-    """What parsing needs to go on within a file: its format, the header line in force, the last event time, and the rejects
-    that wait for a first time. Saved with the position of the file."""
+    """What parsing needs to go on within a file: its format, the header line in force, the last event time, and how many lines
+    were rejected before there was one, which are in no window. Saved with the position of the file."""
 
     format: Format | None = None
     header: bytes = b""
@@ -128,22 +128,25 @@ class Feed:
         self.totals.count(batch, block)
         if self._bounds is not None:
             batch = _within(batch, self._bounds)
-        rejected_at = self._pending_from(state, batch, block.too_long)
+        rejected_at, too_long = state.last_time, block.too_long
+        timed = batch
+        if rejected_at is None:
+            state.pending_rejects += too_long + int(np.count_nonzero(batch.reject_rows == 0))
+            timed = without_untimed(batch)
         for worker, retained in retained_of:
             if all(each is not worker for each in self._workers):
                 continue  # left out meanwhile
             try:
-                _count_rejects(worker, state, _retained(rejected_at, retained, late_us), block.too_long)
-                before = _retained(state.last_time, retained, late_us)
-                worker.add(complete(batch, worker), pane_before=before, retained_us=retained, late_us=late_us)
+                before = _retained(rejected_at, retained, late_us)
+                _count_too_long(worker, before, too_long)
+                mine = batch if worker.plan.window is None else timed
+                worker.add(complete(mine, worker), pane_before=before, retained_us=retained, late_us=late_us)
             except OSError:
                 raise
             except Exception as error:
                 if self.on_failure is None:
                     raise
                 self.on_failure(worker, error)
-        if rejected_at is not None:
-            state.pending_rejects = 0
         self._after(state, batch)
 
     def leave_out(self, worker: Worker) -> None:
@@ -182,18 +185,6 @@ class Feed:
             self._current = block.file
         return state
 
-    @staticmethod
-    def _pending_from(state: ParseState, batch: Batch, too_long: int) -> int | None:
-        """Rejected lines belong to the pane of the line before them; at a file's start, of the first line that has a time.
-
-        The time of that line; None where there is none yet and they wait.
-        """
-        time = state.last_time if state.last_time is not None else _first_time(batch)
-        state.pending_rejects += too_long
-        if time is None:
-            state.pending_rejects += len(batch.reject_rows)
-        return time
-
     def _after(self, state: ParseState, batch: Batch) -> None:
         if batch.rows and "time" in batch.columns:
             times = batch.columns["time"].values
@@ -203,11 +194,19 @@ class Feed:
                 self.time_max = latest
 
 
-def _count_rejects(worker: Worker, state: ParseState, at: int | None, too_long: int) -> None:
+def _count_too_long(worker: Worker, at: int | None, too_long: int) -> None:
     if worker.plan.window is None:
         worker.count_rejects_at(0, too_long)
     elif at is not None:
-        worker.count_rejects_at(at, state.pending_rejects)
+        worker.count_rejects_at(at, too_long)
+
+
+def without_untimed(batch: Batch) -> Batch:
+    """Of a file of which no line could be read before: rejected lines before the first that can be have no time, and are in no
+    window."""
+    if not len(batch.reject_rows) or int(batch.reject_rows[0]) > 0:
+        return batch
+    return msgspec.structs.replace(batch, reject_rows=batch.reject_rows[batch.reject_rows > 0])
 
 
 def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
@@ -220,10 +219,6 @@ def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int
 def last_header(head: bytes) -> bytes:
     found = [line for line in head.splitlines() if line.startswith(b"#Fields:")]
     return found[-1] if found else b""
-
-
-def _first_time(batch: Batch) -> int | None:
-    return int(batch.columns["time"].values[0]) if batch.rows and "time" in batch.columns else None
 
 
 def without_future(batch: Batch, limit_us: int) -> Batch:

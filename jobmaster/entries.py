@@ -50,7 +50,7 @@ class Proven(Entry, frozen=True, array_like=True, tag="proven"):
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     """A bundle, each contribution at the committed place: rows are merged and positions move, in one step.
 
-    promises: its watermarks count. since_us: lines before it were left out.
+    promises: its watermarks count. since_us: lines before it were left out. untimed: see `Bundle`.
     """
 
     schedule: int
@@ -60,6 +60,7 @@ class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     parts: dict[str, Part]
     promises: bool = True
     since_us: Micros = 0
+    untimed: dict[NodeId, int] = {}
 
     @property
     def nbytes(self) -> int:

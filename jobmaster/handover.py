@@ -50,7 +50,7 @@ import msgspec
 
 from elf.jobmaster.entries import Accept
 from elf.jobmaster.positions import Positions
-from elf.srt.bundles import joined_span
+from elf.srt.bundles import joined_span, summed
 from elf.srt.effects import Effect, Notice
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import GAP, Bundle, BundleId, Commit, Resend, Slot, Span, Split
@@ -240,7 +240,8 @@ class _Group:
         last = self._runs[-1].entry
         parts = merge_parts([run.entry.parts for run in self._runs])
         since_us = max(run.entry.since_us for run in self._runs)
-        entry = Accept(last.schedule, self._spans, last.watermark, lagging, parts, False, since_us)
+        untimed = summed(run.entry.untimed for run in self._runs)
+        entry = Accept(last.schedule, self._spans, last.watermark, lagging, parts, False, since_us, untimed)
         return Run(entry, entry.nbytes, fixed=False)
 
 
@@ -308,6 +309,7 @@ class Offering:
             entry.parts,
             again=True,
             since_us=entry.since_us,
+            untimed=entry.untimed,
         )
         self._sent[id] = bundle, entry.nbytes
         self._sent_bytes += entry.nbytes

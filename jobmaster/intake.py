@@ -94,8 +94,8 @@ class Intake:
         if rows and not any(end > start for start, end, _ in bundle.contributions.values()):
             self._doubt(child, "rows of no line of any log")
             return False
-        if not bundle.lagging.keys() <= {slot[0] for slot in bundle.contributions}:
-            self._doubt(child, "promises of workers that are not in it")
+        if not bundle.lagging.keys() | bundle.untimed.keys() <= {slot[0] for slot in bundle.contributions}:
+            self._doubt(child, "promises or counts of workers that are not in it")
             return False
         return True
 
@@ -143,6 +143,7 @@ class Intake:
             parts,
             self.promises(bundle),
             bundle.since_us,
+            bundle.untimed,
         )
         self.log.enter(entry, bundle_bytes(bundle))
         self.log.after_log(self._commit, child, bundle.id)

@@ -49,6 +49,7 @@ from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.positions import Positions, PositionsState
 from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
+from elf.srt.bundles import summed
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import CLOSED, GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule, Slot, Span
 from elf.srt.sizes import CONTRIBUTION_BYTES
@@ -93,6 +94,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     stands: Standing = (NO_BALLOT, NO_BALLOT)
     unknown_us: Micros = 0
     taken_back: tuple[WindowKey, ...] = ()
+    untimed: dict[NodeId, int] = {}
 
     @property
     def nbytes(self) -> int:
@@ -124,6 +126,7 @@ class JobState:
         self.positions = Positions()
         self.watermarks: dict[NodeId, Micros] = {}
         self.gaps: dict[NodeId, tuple[Micros, Micros]] = {}
+        self.untimed: dict[NodeId, int] = {}  # rejected lines in no window, of each worker
         self.finals: dict[WindowKey, Published] = {}
         self.touched: dict[str, dict[Micros, int]] = {}  # version -> pane -> the last entry that changed it
         self.panes: dict[str, Panes] = {}
@@ -184,6 +187,8 @@ class JobState:
         if isinstance(entry, Accept):
             self._advance(entry)
             self._merge(entry)
+            if entry.untimed:
+                self.untimed = summed((self.untimed, entry.untimed))
             self.positions.apply(entry)
             return
         if isinstance(entry, ControlEntry):
@@ -369,6 +374,7 @@ class JobState:
         for worker in self.watermarks.keys() - self.positions.roster.keys():
             if not self.positions.files_of(worker):
                 del self.watermarks[worker]
+                self.untimed.pop(worker, None)
         for worker, (_, until) in list(self.gaps.items()):
             if until <= self.positions.reread_us:
                 del self.gaps[worker]
@@ -391,6 +397,7 @@ class JobState:
             self.stands,
             self.unknown_us,
             tuple(sorted(self.taken_back)),
+            dict(self.untimed),
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:
@@ -402,6 +409,7 @@ class JobState:
         self.positions = Positions.of(snapshot.positions)
         self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)
         self.finals = dict(snapshot.finals)
+        self.untimed = dict(snapshot.untimed)
         self.unknown_us, self.taken_back = snapshot.unknown_us, set(snapshot.taken_back)
         self._open_versions()
         self.touched = {version: dict(touched) for version, touched in snapshot.touched.items()}

@@ -51,6 +51,7 @@ class OpenBundle:
         "_parts",
         "_schedule",
         "_since_us",
+        "_untimed",
         "_watermark",
         "feeders",
         "nbytes",
@@ -73,6 +74,7 @@ class OpenBundle:
         self._schedule = 0
         self._ballot = NO_BALLOT
         self._since_us = 0
+        self._untimed: dict[NodeId, int] = {}
         self._added = 0  # bytes since rows were last merged
 
     def __bool__(self) -> bool:
@@ -113,6 +115,8 @@ class OpenBundle:
             self._watermark = min(self._watermark, bundle.watermark)
             self._ballot = min(self._ballot, bundle.ballot)
             self._since_us = max(self._since_us, bundle.since_us)
+        if bundle.untimed:
+            self._untimed = summed((self._untimed, bundle.untimed))
         self.feeders.append(Feeder(child, bundle.id, bundle.contributions))
         self._parts.append(bundle.parts)
         size = bundle_bytes(bundle)
@@ -152,6 +156,7 @@ class OpenBundle:
             parts,
             ballot=self._ballot,
             since_us=self._since_us,
+            untimed=self._untimed,
         )
 
     def check(self) -> None:
@@ -162,6 +167,15 @@ class OpenBundle:
 def joined_span(first: Span, then: Span) -> Span:
     """Of two spans of a file that meet. Whether it is closed is what the later one says."""
     return first[0], then[1], first[2] & ~CLOSED | then[2]
+
+
+def summed(counts: Iterable[Mapping[NodeId, int]]) -> dict[NodeId, int]:
+    """Counts by worker of several."""
+    total: dict[NodeId, int] = {}
+    for each in counts:
+        for worker, count in each.items():
+            total[worker] = total.get(worker, 0) + count
+    return total
 
 
 def of_other_schedule(bundle: Bundle, split: Split) -> bool:
@@ -205,6 +219,7 @@ def again(bundle: Bundle, id: BundleId) -> Bundle:
         True,
         bundle.ballot,
         bundle.since_us,
+        bundle.untimed,
     )
 
 

@@ -15,7 +15,8 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     spans: for every file that is open, or whose end was reached by this very cut: from where to where, with FIRST and CLOSED
     (lane 0 or the lane's number as asked). watermark_us: no line with an event time before it will still come in these files.
     caught_up: their present ends were reached. gaps: files that were shorter than their position, or gone: lines are lost.
-    is_blind: lines came since the watermark before, and none could be read, so nobody knows in which windows they are.
+    is_blind: lines came since the watermark before, and none could be read, so nobody knows in which windows they are. untimed:
+    lines that were rejected before any line of their file could be read: they are in no window.
     """
 
     job: JobId
@@ -27,3 +28,4 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     caught_up: bool
     gaps: tuple[Slot, ...] = ()
     is_blind: bool = False
+    untimed: int = 0

@@ -313,7 +313,7 @@ class Bundle(Message, frozen=True, array_like=True):
     sent once before; forward it, never merge it. ballot: of the master that its workers had heard of when it was cut
     (the lowest of them): to another master the watermarks promise nothing, since it may lack files that this one had
     committed to their ends. since_us: lines before it were left out (the highest of its workers'): a master that retains more
-    cannot take it.
+    cannot take it. untimed: rejected lines that are in no window, by worker; they are counted beside the windows.
     """
 
     job: JobId
@@ -326,6 +326,7 @@ class Bundle(Message, frozen=True, array_like=True):
     again: bool = False
     ballot: Ballot = NO_BALLOT
     since_us: Micros = 0
+    untimed: dict[NodeId, Count] = {}
 
 
 class Commit(Message, frozen=True, array_like=True, gc=False):

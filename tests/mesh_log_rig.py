@@ -261,7 +261,6 @@ def count(
     lines: Counted = defaultdict(lambda: [0, 0, 0, 0])
     for file in files:
         last: int | None = None
-        waiting = 0
         for line in file:
             found = COMBINED_TIME.match(line.decode()) if len(line) <= 512 else None
             at = None
@@ -269,17 +268,12 @@ def count(
                 with suppress(ValueError):
                     at = int(datetime.strptime(found["time"], "%d/%b/%Y:%H:%M:%S %z").timestamp()) * SECOND
             if at is None:
-                if last is None:
-                    waiting += 1
-                elif low_us <= last < stop_us:
+                if last is not None and low_us <= last < stop_us:
                     rejected = lines[_pane(last), b""]
                     rejected[0] += 1
                     rejected[2] += 1
                 continue
-            if waiting and low_us <= at < stop_us:
-                lines[_pane(at), b""][0] += waiting
-                lines[_pane(at), b""][2] += waiting
-            waiting, last = 0, at
+            last = at
             if low_us <= at < stop_us:
                 lines[_pane(at), b""][0] += 1
                 lines[_pane(at), b""][1] += 1

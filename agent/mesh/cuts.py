@@ -440,14 +440,14 @@ class MeshSource:
 
     def _give(self, block: Block, state: ParseState, takers: Sequence[tuple[Reading, Place]]) -> Batch:
         """One parse for all of them."""
-        before = Before(state.last_time, state.pending_rejects)
+        before = Before(state.last_time)
         format = self.formats.of(block)
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
         self._tell_types(batch)
         for reading, place in takers:
             self._spare(reading, reading.take, place, block, batch, before)
-        advance(state, batch, block.too_long)
+        advance(state, batch)
         return batch
 
     def _tell_types(self, batch: Batch) -> None:
@@ -531,7 +531,9 @@ class MeshSource:
         self.counters.gaps += len(gaps)
         self.counters.overflows += overflows
         about = (read.job, read.request, read.schedule)
-        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind)
+        untimed, reading.rows.untimed = reading.rows.untimed, 0
+        told = 0 if reading.lane else untimed  # a lane's lines were counted before
+        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind, told)
 
     def _settled(self, reading: Reading, place: Place, at_end: bool) -> bool:
         """Whether nothing is waited for there now. Closes the file if this is its end, or if the rest cannot come."""

@@ -1,7 +1,7 @@
 """Rows of one job from parsed lines: a line belongs to the version of the schedule that is in force at its event time.
 
-A rejected line has the time of the line before it in its file; at a file's start, of the first that has one. So rows depend on
-the lines alone, and not on where reading was cut.
+A rejected line has the time of the line before it in its file; before any line of the file could be read it has none, and is
+counted beside the windows. So rows depend on the lines alone, and not on where reading was cut.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.batch import Batch
-from elf.agent.feed import complete, select
+from elf.agent.feed import complete, select, without_untimed
 from elf.agent.worker import Worker
 from elf.cbt.rows import Op
 from elf.jobmaster.lanes import LINE_OPS, family_ops, group_ops
@@ -22,10 +22,9 @@ from elf.srt.partial import Part, merge_parts
 
 
 class Before(msgspec.Struct, frozen=True):
-    """How a file stood before a block. last_time: of its last line that has one. rejects: that wait for the first of these."""
+    """How a file stood before a block. last_time: of its last line that has one."""
 
     last_time: Micros | None = None
-    rejects: int = 0
 
 
 def ops_of(plan: Plan) -> tuple[tuple[Op, ...], ...]:
@@ -39,6 +38,8 @@ class JobRows:
     def __init__(self, schedule: Schedule, since_us: Micros) -> None:
         self.schedule, self.since_us = schedule, since_us
         self.overflows = 0
+        self.untimed = 0
+        """Rejected lines that have no time, since somebody asked."""
         self._workers = {line.version: Worker(plan_of(line.plan)) for line in schedule}
         self._ops = {version: ops_of(worker.plan) for version, worker in self._workers.items()}
         self._settled: list[dict[str, Part]] = []
@@ -61,14 +62,16 @@ class JobRows:
 
     def add(self, batch: Batch, before: Before, too_long: int) -> None:
         """Take a block's lines; `too_long` of them came before it and were skipped. O(rows)."""
-        times = batch.columns["time"].values if batch.rows else np.empty(0, dtype=np.int64)
-        first = before.last_time if before.last_time is not None else int(times[0]) if len(times) else None
-        if first is None:
+        if before.last_time is None:
+            self.untimed += too_long + int(np.count_nonzero(batch.reject_rows == 0))
+            too_long, batch = 0, without_untimed(batch)
+        if not batch.rows and before.last_time is None:
             return
-        held = before.rejects + too_long
+        times = batch.columns["time"].values if batch.rows else np.empty(0, dtype=np.int64)
+        first = before.last_time if before.last_time is not None else int(times[0])
         for low, stop, worker in self._reach:
-            if held and low <= first < stop:
-                worker.count_rejects_at(first, held)
+            if too_long and low <= first < stop:
+                worker.count_rejects_at(first, too_long)
             mine = _between(batch, times, first, low, stop)
             if mine is not None:
                 worker.add(complete(mine, worker), pane_before=before.last_time)

@@ -87,7 +87,7 @@ class Parsing:
             if tail is None or (not begin and len(tail) < scan.offset):
                 continue
             state = ParseState(format)
-            advance(state, _parsed(clock, tail[begin:], state, now_us), 0)
+            advance(state, _parsed(clock, tail[begin:], state, now_us))
             if state.last_time is not None or len(tail) == scan.offset:
                 return state
         return self._read_from_start(clock, format, scan.offset, now_us, from_start)
@@ -98,7 +98,7 @@ class Parsing:
         state, scan = ParseState(format), from_start()
         try:
             while (block := scan.next(offset)) is not None:
-                advance(state, _parsed(clock, block.data, state, now_us), block.too_long)
+                advance(state, _parsed(clock, block.data, state, now_us))
         except SourceError:
             pass  # as far as it can be read
         finally:
@@ -116,9 +116,7 @@ def _parsed(parser: Parser, data: memoryview | bytes, state: ParseState, now_us:
     return without_future(batch, now_us + FUTURE_US)
 
 
-def advance(state: ParseState, batch: Batch, too_long: int) -> None:
+def advance(state: ParseState, batch: Batch) -> None:
     """The file stands behind that block now."""
     if batch.rows:
-        state.last_time, state.pending_rejects = int(batch.columns["time"].values[-1]), 0
-    elif state.last_time is None:
-        state.pending_rejects += too_long + len(batch.reject_rows)
+        state.last_time = int(batch.columns["time"].values[-1])

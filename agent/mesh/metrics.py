@@ -293,6 +293,16 @@ def _jobs(host: Host) -> Iterator[Family]:
         [({"job": name}, master.state.late) for name, master in served],
     )
     yield (
+        "elf_job_untimed_lines_total",
+        "counter",
+        "Rejected lines that are in no window, for none of their file could be read before them, at the job's master.",
+        [
+            ({"job": name, "agent": host.name_of(worker)}, count)
+            for name, master in served
+            for worker, count in sorted(master.state.untimed.items())
+        ],
+    )
+    yield (
         "elf_job_unsent_windows",
         "gauge",
         "Windows that some sink has not acknowledged, at the job's master.",
