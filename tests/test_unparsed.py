@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from elf.agent.batch import Reject
-from elf.agent.feed import Totals
+from elf.agent.blocks import Block, FileKey
+from elf.agent.feed import Feed, ParseState, Totals
 from elf.agent.fields import Reason
+from elf.agent.formats import resolve
+from elf.agent.mesh.job_rows import Before, JobRows
+from elf.agent.mesh.line_parsing import Parsing, advance
 from elf.agent.unparsed import EVERY_US, SAMPLE_BYTES, Unparsed, sample_text
+from elf.agent.worker import Worker
+from elf.cbt.rows import Rows
 from tests.mesh_log_rig import Job, Log, Server, line_of, plan_of
 
 SECOND = 1_000_000
@@ -76,3 +86,46 @@ def test_a_source_of_which_no_line_can_be_read_promises_by_the_clock_and_that_is
     finally:
         log.source.close()
         Log.made.remove(log)
+
+
+GOOD = '10.0.0.1 - - [14/Nov/2023:22:13:{second:02d} +0000] "GET /{path} HTTP/1.1" 200 7 "-" "-"\n'
+LINES = st.lists(st.one_of(st.just(None), st.integers(0, 59)), max_size=40)
+"""A line that is rejected, or one of that second."""
+
+
+def counted(parts: Sequence[Rows]) -> dict[int, tuple[int, ...]]:
+    """Line counters by pane."""
+    found: Counter[tuple[int, int]] = Counter()
+    for rows in parts:
+        for at, pane in enumerate(rows.pane.tolist()):
+            found.update({(pane, lane): int(rows.lanes[lane][at]) for lane in range(len(rows.lanes))})
+    panes = {pane for pane, _ in found}
+    return {pane: tuple(found[pane, lane] for lane in range(4)) for pane in panes}
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.lists(LINES, min_size=1, max_size=6))
+def test_live_and_replay_count_the_same_lines_wherever_they_are_cut(blocks: list[list[int | None]]) -> None:
+    format, plan, state = resolve("combined"), plan_of(), ParseState()
+    state.format = format
+    parsing = Parsing("UTC", "a", 512, 1 << 20)
+    parsing.ask(columns := frozenset({"time", "path", "bytes"}))
+    live, replay = JobRows((line_of(plan, 1, 0),), 0), Worker(plan)
+    feed = Feed(lambda block: format, [replay], columns=columns, settle=lambda: None)
+    cuts, at = list[Rows](), 0
+    for number, block in enumerate(blocks):
+        text = "".join("?\n" if line is None else GOOD.format(second=line, path=line % 3) for line in block)
+        data = text.encode()
+        made = Block(FileKey(1, 1), "a.log", at, at + len(data), data, number % 2, number == 0, False)
+        at += len(data)
+        before = Before(state.last_time)
+        batch = parsing.parse(made, format, state, 1 << 60, lambda: None)
+        live.add(batch, before, made.too_long)
+        advance(state, batch)
+        cuts += [part.rows[1] for part in live.cut().values()]
+        feed.take(made)
+    assert counted(cuts) == counted([delta.rows[1] for delta in replay.cut()])
+    (file,) = feed.files.values()
+    assert live.untimed == file.pending_rejects
+    rejected = sum(lanes[2] for lanes in counted(cuts).values())
+    assert feed.totals.rejected == rejected + live.untimed
