@@ -23,7 +23,6 @@ from elf.srt import handshake
 from elf.srt.addresses import Address
 from elf.srt.handshake import Proof, Refusal, TwinError
 from elf.srt.ids import NodeId, node_id
-from elf.srt.messages import Life
 from elf.srt.outbox import Outbox
 from elf.srt.pieces import Stream
 from elf.srt.sockets import Driven
@@ -301,11 +300,11 @@ class Entrance:
         except zmq.ZMQError:
             self._station.counters.dropped["connection lost"] += 1
 
-    def stands(self, node: NodeId, life: Life) -> bool:
-        """Whether a connection that this life of the node has opened, or a later one, is there. libzmq tells it only to who
-        sends: a stretch of nothing."""
+    def stands(self, node: NodeId) -> bool:
+        """Whether a connection that the node has opened is there, be it by another process with its key. libzmq tells it only
+        to who sends: a stretch of nothing."""
         connection = self.proven.get(node)
-        if connection is None or connection.proof is None or connection.proof.life < life:
+        if connection is None:
             return False
         assert self._router is not None
         try:

@@ -290,7 +290,7 @@ class Transport:
         if former is not None:
             former.cancel()
         look = self._looks[node] = self._loop.create_task(
-            is_gone(outward.address, lambda: self._entrance.stands(node, life), outward.dial_again)
+            is_gone(outward.address, lambda: self._entrance.stands(node), outward.dial_again)
         )
         outward.is_looked_after = True
         look.add_done_callback(lambda done: self._looked(outward, node, life, done))
