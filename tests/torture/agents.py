@@ -108,6 +108,7 @@ class Agent:
         self.is_wanted = False
         """Whether it is meant to run; one that ends by itself is started again, as a service would be."""
         self.has_bug = False
+        """Whether it is given a bug, which sleeps until there is a file `bug`."""
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
@@ -127,6 +128,11 @@ class Agent:
     def clock(self) -> Path:
         """How far its clock is off, for libfaketime."""
         return self.folder / "clock"
+
+    @property
+    def bug(self) -> Path:
+        """While this file is there, its bug is awake."""
+        return self.folder / "bug"
 
     @property
     def address(self) -> str:
@@ -167,7 +173,7 @@ class Agent:
         }
 
     def _bug_environment(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(BUG)} if self.has_bug else {}
+        return {"PYTHONPATH": str(BUG), "TORTURE_BUG": str(self.bug)} if self.has_bug else {}
 
     def step_clock(self, seconds: float) -> None:
         """Its clock is so far ahead of everybody's from now on."""

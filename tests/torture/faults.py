@@ -188,15 +188,13 @@ def renew(world: World, fault: Fault) -> None:
 
 
 def bug(world: World, fault: Fault) -> None:
-    """For a while the agent raises whenever it finishes a window of the doomed job."""
-    agent = world.agents[fault.host]
-    agent.stop()
-    agent.has_bug = True
-    agent.start()
+    """For a while finishing a window of the doomed job raises, at one agent or at all."""
+    agents = list(world.agents.values()) if fault.variant == "all" else [world.agents[fault.host]]
+    for agent in agents:
+        agent.bug.touch()
     world.pause(fault.span_s)
-    agent.has_bug = False
-    agent.stop()
-    agent.start()
+    for agent in agents:
+        agent.bug.unlink(missing_ok=True)
 
 
 def join(world: World, fault: Fault) -> None:

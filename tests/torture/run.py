@@ -60,6 +60,8 @@ class Run:
             world.guests,
             [world.names[number] for number in CLOCKED if number < len(world.names)],
         )
+        for agent in world.agents.values():
+            agent.has_bug = any(fault.kind == "bug" for fault in self.schedule.faults)
         try:
             self._torture()
         except Exception as error:

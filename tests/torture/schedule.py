@@ -41,7 +41,7 @@ KINDS = (
     Kind("reload", 1, (0.0, 0.0)),
     Kind("hog", 2, (3.0, 15.0)),
     Kind("renew", 1, (0.0, 0.0)),
-    Kind("bug", 1, (8.0, 30.0)),
+    Kind("bug", 2, (8.0, 30.0), ("one", "all")),
     Kind("roll", 1, (0.0, 0.0), is_late=True),
     Kind("join", 1.5, (0.0, 0.0), is_late=True),
     Kind("leave", 1, (0.0, 0.0), is_late=True),

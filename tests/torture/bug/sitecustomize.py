@@ -1,7 +1,8 @@
-"""A bug for the agent whose PYTHONPATH leads here: finishing a result that has a column `doomed` raises."""
+"""A bug for the agent whose PYTHONPATH leads here: finishing a result with a column `doomed` raises, while a file is there."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from elf.jobmaster.finish import Finisher
@@ -10,7 +11,8 @@ _finish = Finisher.finish
 
 
 def finish(self: Finisher, *arguments: Any, **named: Any) -> Any:
-    if any(output.name == "doomed" for output in self.plan.select):
+    is_doomed = any(output.name == "doomed" for output in self.plan.select)
+    if is_doomed and os.path.exists(os.environ.get("TORTURE_BUG", "")):
         raise RuntimeError("this agent was given a bug")
     return _finish(self, *arguments, **named)
 
