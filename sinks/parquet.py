@@ -170,19 +170,34 @@ class ParquetSink:
             self._schemas[key] = (number, msgspec.msgpack.encode(frame))
         return self._schemas[key][0]
 
-    def flush(self) -> None:
-        """Make all pending panes durable. Starts a process, unless nothing is pending; blocks until it is done."""
-        if not self._pending:
+    def pending_jobs(self) -> list[str]:
+        """Whose panes are pending."""
+        used = {schema for schema, _ in self._pending}
+        return sorted({job for (job, _), (number, _) in self._schemas.items() if number in used})
+
+    def discard(self, job: str) -> None:
+        """Forget that job's pending panes."""
+        for key in self._keys_of(job):
+            del self._pending[key]
+
+    def _keys_of(self, job: str | None) -> list[tuple[int, int]]:
+        own = {number for (name, _), (number, _) in self._schemas.items() if job in (None, name)}
+        return [key for key in self._pending if key[0] in own]
+
+    def flush(self, job: str | None = None) -> None:
+        """Make all pending panes durable, or that job's. Starts a process, unless nothing is pending; blocks until it is done."""
+        pending = {key: self._pending[key] for key in self._keys_of(job)}
+        if not pending:
             return
-        keys = {pane.number: key for key, pane in self._pending.items()}
+        keys = {pane.number: key for key, pane in pending.items()}
 
         def acknowledge(numbers: Sequence[int]) -> None:
             for number in numbers:
                 del self._pending[keys[number]]
 
-        used = {schema for schema, _ in self._pending}
+        used = {schema for schema, _ in pending}
         schemas = [body for number, body in self._schemas.values() if number in used]
-        panes = itertools.chain.from_iterable(pane.frames() for pane in self._pending.values())
+        panes = itertools.chain.from_iterable(pane.frames() for pane in pending.values())
         with WriterProcess() as writer:
             writer.write(itertools.chain(schemas, panes), acknowledge)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copytree
@@ -19,8 +20,10 @@ from elf.agent.simulator.network import Weather
 from elf.jobmaster import states_told
 from elf.jobmaster.job_spec import decode_job
 from elf.jobmaster.record_codec import RecordDecoder, RecordEncoder
+from elf.jobmaster.states_told import PaneReader
 from elf.sinks.lake import ledger
 from elf.sinks.ledger import Ledger
+from elf.sinks.parquet import ParquetSink
 from elf.sinks.report import report
 from elf.srt.effects import Write
 from elf.srt.ids import job_id
@@ -216,3 +219,57 @@ def test_two_lakes_of_one_agent_hold_each_window_though_the_second_comes_later(t
         for lake in (one, two):
             for pane, hits in stored(lake).items():
                 assert hits == mesh.truth_at(pane, 2 * SECOND), lake
+
+
+def starts_of(lake: Path, job: str) -> set[int]:
+    return {start for _, start in ledger(lake, job)}
+
+
+@pytest.mark.parametrize("place", ["read", "taken", "written"])
+def test_a_window_that_a_sink_fails_at_holds_up_no_other_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Where its states are read, where the lake takes them, and where they go to the lake's writer. When that is over, the
+    job's ledger begins anew, and all its windows are there."""
+    ill = threading.Event()
+    ill.set()
+
+    def breaks(owner: Any, method: str, is_doomed: Callable[..., bool]) -> None:
+        plain = getattr(owner, method)
+
+        def broken(*about: Any) -> Any:
+            if ill.is_set() and is_doomed(*about):
+                raise KeyError("doomed")
+            return plain(*about)
+
+        monkeypatch.setattr(owner, method, broken)
+
+    if place == "read":
+        breaks(PaneReader, "states", lambda reader, put: put.job == job_id("doom"))
+    elif place == "taken":
+        breaks(ParquetSink, "put_state", lambda lake, state: state.job == "doom")
+    else:
+        breaks(
+            ParquetSink,
+            "flush",
+            lambda lake, job=None: "doom" in lake.pending_jobs() and job in (None, "doom"),
+        )
+    lake = tmp_path / "lake"
+    parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
+    with Mesh(tmp_path, nodes=4, seconds=60, lake=lake, parameters=parameters) as mesh:
+        start(mesh, "2 seconds")
+        sql = SQL.format("2 seconds")
+        argv = ["job", "start", "doom", "--sql", sql, "--lateness", "3s", "--sink", "lake"]
+        assert main([*argv, "--agent", str(mesh.socket())]) == 0
+        mesh.wait_for(lambda: holds(lake, 4), 30)
+        assert mesh.sink is not None
+        sink = mesh.sink
+        mesh.wait_for(lambda: len(sink.failing(sink._host.clock_us())) == 1, 10)
+        (failing,) = sink.failing(sink._host.clock_us())
+        assert (failing.job, failing.reason) == (job_id("doom"), "KeyError: 'doomed'")
+        assert starts_of(lake, "doom") == set()
+        ill.clear()
+        mesh.wait_for(lambda: starts_of(lake, "hits") <= starts_of(lake, "doom") != set(), 40)
+        panes = stored(lake)
+        for pane, hits in panes.items():
+            assert hits == mesh.truth_at(pane, 2 * SECOND)

@@ -364,8 +364,9 @@ class Host:
         return self.clock.now_us()
 
     def failing(self) -> tuple[Failing, ...]:
-        """Jobs that fail here."""
-        return self.node.failing(self.clock_us())
+        """Jobs that fail here, in their seats or in a sink."""
+        now = self.clock_us()
+        return self.node.failing(now) + (self.sinks.failing(now) if self.sinks is not None else ())
 
     def describe(self, tell: StatusTell) -> StatusTell:
         """Add what only the process knows."""
@@ -378,6 +379,7 @@ class Host:
             memory_bare=self.memory.bare,
             memory=self.memory.by_owner(self, self.budget),
             lag_bytes=sum(sum(source.lag_bytes().values()) for source in self.sources.values()),
+            failing=self.failing(),
             problems=tuple(problem[:500] for problem in self._problems()),
         )
 

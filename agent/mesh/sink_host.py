@@ -8,6 +8,9 @@ most. Nothing is answered before it is durable: a lake that is full or slow is a
 was not answered, within bounds of its own. Of a crash between lake and ledger nothing remains but a file that the next
 Put of that window writes once more under the same name.
 
+What raises for one job is that job's alone: nothing of it is taken until a back-off is over (`elf.agent.vacancy`), and its
+ledgers begin anew as lost ones, since what they hold may be ahead of the lake. The other windows of the batch are stored.
+
 Each job has a ledger for each of its lakes here (`lake_ledgers`). A lake knows more than a ledger that was lost: a new ledger
 begins with a fence above every revision in the lake, so that a mesh which begins anew gives higher ones.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
@@ -26,6 +30,7 @@ from elf.agent.mesh.gathering import Gathering, OnDisk
 from elf.agent.mesh.lake_ledgers import key_of, step_all, wanted
 from elf.agent.mesh.specs import SinkSection
 from elf.agent.mesh_node import MeshNode, Outer
+from elf.agent.vacancy import Vacancy, is_fault
 from elf.errors import PeerError
 from elf.jobmaster.job_spec import JobSpec, decode_job
 from elf.jobmaster.parcels import put_bytes
@@ -35,7 +40,7 @@ from elf.sinks.parquet import ParquetSink, cause
 from elf.sinks.result import PaneState
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import Message
+from elf.srt.messages import Failing, Message
 from elf.srt.results import WITHDRAWN, LedgerAsk, Put, PutPart
 
 GATHER_S = 0.25
@@ -89,6 +94,8 @@ class SinkHost:
         """Why a lake takes nothing at present."""
         self.stored = 0
         """Windows taken since the start."""
+        self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be taken
+        self._doubted: dict[JobId, int] = {}  # whose ledgers begin anew, and the epoch that they served
         host.node.sink = self.take
 
     @property
@@ -98,6 +105,8 @@ class SinkHost:
 
     def take(self, source: NodeId, message: Message) -> None:
         """A word of a master. What is repeated while the first is on its way is dropped."""
+        if self._is_away(source, message):
+            return
         if isinstance(message, Put):
             key: tuple[Any, ...] = (source, message.job, message.version, message.start, message.revision)
             size = put_bytes(message)
@@ -159,23 +168,72 @@ class SinkHost:
 
     async def _take_batch(self, letters: Sequence[Letter]) -> None:
         known = [(letter, spec) for letter in letters if (spec := self._spec(letter[1])) is not None]
-        checked = await self._in_thread(self._check, known)
-        effects: list[Effect] = []
-        states: list[tuple[str, PaneState]] = []
+        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]] = {}
+        checked = await self._in_thread(self._check, known, failed)
+        effects: list[tuple[JobId, list[Effect]]] = []
         for (source, message), spec, made in checked:
+            if message.job in failed:
+                continue
             ledgers = {name: self._ledgers[message.job][name] for name in self._names(spec)}
-            told, lakes = step_all(ledgers, source, message, self._host.clock_us())
-            effects += told
-            states += [(name, state) for name in lakes for state in made]
+            try:
+                told, lakes = step_all(ledgers, source, message, self._host.clock_us())
+                await self._in_thread(self._put, [(name, state) for name in lakes for state in made])
+            except Exception as error:
+                failed[message.job] = spec, source, error
+                continue
+            effects.append((message.job, told))
             self.stored += bool(lakes)
-        await self._in_thread(self._put, states)
-        while not await self._in_thread(self._flush):
+        specs = {spec.name: (spec, letter[0]) for letter, spec, _ in checked}
+        while not await self._in_thread(self._flush, specs, failed):
             await asyncio.sleep(RETRY_S)
         for (_, message), _, _ in checked:
             if isinstance(message, Put):
                 self._gathering.forget(message.job, message.version, message.start)
+        for spec, source, reason in failed.values():
+            self._failed(spec, source, reason)
         now = self._host.clock_us()
-        self._host.perform(self._host.node.carry(effects, now, self))
+        done = [effect for job, told in effects if job not in failed for effect in told]
+        self._host.perform(self._host.node.carry(done, now, self))
+
+    # Jobs that fail.
+
+    def _is_away(self, source: NodeId, message: Message) -> bool:
+        """Whether nothing of that job is taken now, or not from there."""
+        job = getattr(message, "job", b"")
+        vacancy = self._vacancies.get(job)
+        if vacancy is None:
+            return False
+        now = self._host.clock_us()
+        vacancy.clock_stepped(now)
+        if now >= (vacancy.deadline or 0):
+            if not vacancy.is_vacant:
+                del self._vacancies[job]
+                return False
+            vacancy.seated(now)
+        return vacancy.is_vacant or source in vacancy.refused
+
+    def _failed(self, spec: JobSpec, source: NodeId, error: Exception) -> None:
+        """What its ledgers hold in memory may be ahead of the lake."""
+        parameters, now = self._host.node.parameters, self._host.clock_us()
+        vacancy = self._vacancies.setdefault(
+            spec.id, Vacancy(spec, parameters.seat_retry_us, parameters.seat_retry_us_max)
+        )
+        is_news = vacancy.failed(error, now, source)
+        served = [ledger.fence[0] for ledger in self._ledgers.pop(spec.id, {}).values()]
+        self._doubted[spec.id] = max([self._doubted.get(spec.id, 0), *served])
+        for lake in self._lakes.values():
+            lake.discard(spec.name)
+        if is_news:
+            if is_fault(error):
+                traceback.print_exception(error)
+            self._host.notices(
+                f"sinks: a window of job {spec.name} could not be taken ({vacancy.reason}); other jobs' windows are stored, and "
+                f"this job's are taken again in {vacancy.again_us(now) / 1e6:.0f} s"
+            )
+
+    def failing(self, now: int) -> tuple[Failing, ...]:
+        """Jobs whose windows could not be taken lately."""
+        return tuple(vacancy.tell(now) for vacancy in self._vacancies.values())
 
     async def _in_thread(self, do: Callable[..., Any], *about: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *about)
@@ -197,20 +255,25 @@ class SinkHost:
     # In the thread.
 
     def _check(
-        self, letters: Sequence[tuple[Letter, JobSpec]]
+        self,
+        letters: Sequence[tuple[Letter, JobSpec]],
+        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
     ) -> list[tuple[Letter, JobSpec, list[PaneState]]]:
         """What can be stored, and as what; the ledgers are open then. A version that is not known yet is left unanswered."""
         found = []
         for (source, message), spec in letters:
             known = self._ledgers.get(message.job, {})
-            opened = {name: known.get(name) or self._open(spec, name) for name in self._names(spec)}
-            self._ledgers[message.job] = known | opened
             try:
+                opened = {name: known.get(name) or self._open(spec, name) for name in self._names(spec)}
+                self._ledgers[message.job] = known | opened
                 made = self._states(message, spec) if isinstance(message, Put) else []
             except PeerError as error:
                 self._host.notices(
                     f"sink of job {spec.name}: a window that cannot be stored ({error}); it is left out"
                 )
+                continue
+            except Exception as error:
+                failed[message.job] = spec, source, error
                 continue
             if made is not None:
                 found.append(((source, message), spec, made))
@@ -227,6 +290,8 @@ class SinkHost:
             ledger.restore(records)
         elif epoch >= 0:
             ledger.fence = above_all(epoch)
+        if spec.id in self._doubted:
+            ledger.fence = max(ledger.fence, above_all(max(epoch, self._doubted[spec.id])))
         return ledger
 
     def _states(self, put: Put, spec: JobSpec) -> list[PaneState] | None:
@@ -254,11 +319,15 @@ class SinkHost:
         for name, state in states:
             self._lakes[name].put_state(state)
 
-    def _flush(self) -> bool:
-        """Whether all lakes are durable. A refusal is said once."""
+    def _flush(
+        self,
+        specs: Mapping[str, tuple[JobSpec, NodeId]],
+        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
+    ) -> bool:
+        """Whether all lakes are durable, but for jobs that fail. A refusal is said once."""
         for name, lake in self._lakes.items():
             try:
-                lake.flush()
+                self._flush_lake(lake, specs, failed)
             except OSError as error:
                 refusal = f"sink {name}: {cause(error)}"
                 if refusal != self.refusal:
@@ -269,6 +338,31 @@ class SinkHost:
             self._host.notices("sinks: all windows are stored again")
         self._is_refused, self.refusal = False, ""
         return True
+
+    @staticmethod
+    def _flush_lake(
+        lake: ParquetSink,
+        specs: Mapping[str, tuple[JobSpec, NodeId]],
+        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
+    ) -> None:
+        """All at once, or where that raises, job by job. Raises OSError."""
+        try:
+            lake.flush()
+            return
+        except OSError:
+            raise
+        except Exception:
+            jobs = lake.pending_jobs()
+        for job in jobs:
+            try:
+                lake.flush(job)
+            except OSError:
+                raise
+            except Exception as error:
+                lake.discard(job)
+                if job in specs:
+                    spec, source = specs[job]
+                    failed[spec.id] = spec, source, error
 
     @property
     def is_refused(self) -> bool:
