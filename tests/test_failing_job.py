@@ -11,13 +11,18 @@ import pytest
 from tests.mesh_rig import FAST, SQL, Fleet, free_ports, wait_until
 
 BUG = Path(__file__).parent / "torture" / "bug"
-"""Finishing a result with a column `doomed` raises."""
+"""Finishing a result with a column `doomed` raises, while the file that TORTURE_BUG names is there."""
 DOOMED = SQL.replace("AS hits", "AS doomed")
 REASON = "RuntimeError: this agent was given a bug"
 
 
 def jobs(fleet: Fleet, at: int = 0) -> dict[str, dict]:  # type: ignore[type-arg]
     return {job["name"]: job for job in json.loads(fleet.elf("job", "list", "--output", "json", at=at))}
+
+
+@pytest.fixture(autouse=True)
+def has_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORTURE_BUG", str(BUG))
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ def test_what_was_replaced_goes_when_the_file_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "GROWTH_BYTES", 20_000)
-    writes = [*some_writes(3, 30), *(ballot(epoch) for epoch in range(2_000))]
+    writes = [*some_writes(4, 30), *(ballot(epoch) for epoch in range(2_000))]
 
     async def use(store: Store) -> None:
         largest = 0
