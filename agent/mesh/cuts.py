@@ -328,8 +328,10 @@ class MeshSource:
         note = self._files.note_of(block)
         if block.last:
             note.length = block.end
-            note.lost |= self._source.lost_bytes > self._lost_bytes or generation in self._source.cut_off
-            if generation in self._source.cut_off:
+            has_copy = not file.packed and self._files.on_disk(note) is not None
+            is_cut_off = generation in self._source.cut_off and not has_copy
+            note.lost |= self._source.lost_bytes > self._lost_bytes or is_cut_off
+            if is_cut_off:
                 self._losses.cut_off(file, note.identity())
             self._lost_bytes = self._source.lost_bytes
             self.formats.forget(block.file)
