@@ -128,6 +128,11 @@ class Source:
         """Bytes not handed out yet by path, of files that are not complete; of compressed files those on disk."""
         return {file.path: file.lag_bytes for file in self._known.files.values() if not file.state.done}
 
+    def inodes(self) -> dict[str, tuple[int, int]]:
+        """Of the files that are not complete, by path: (device, inode)."""
+        files = self._known.files.values()
+        return {file.path: file.inode for file in files if file.inode is not None and not file.state.done}
+
     def unread(self) -> set[int]:
         """Generations of the files that, when last looked at, held more than was handed out. O(files).
 

@@ -500,10 +500,16 @@ class Failing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     again_us: Count
 
 
+FILES_MAX = 32
+"""Files that an agent names when it is asked how it is; 10 KB."""
+FileMark = tuple[Digest, Annotated[str, Meta(max_length=200)], Annotated[str, Meta(max_length=300)]]
+"""(what tells a file of one host from any other, source, path)."""
+
+
 class StatusTell(Message, frozen=True, array_like=True, gc=False):
     """clock_us: when it was answered. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
     journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing:
-    jobs whose seat there fails."""
+    jobs whose seat there fails. files: that it follows."""
 
     number: Count
     clock_us: Micros
@@ -520,6 +526,7 @@ class StatusTell(Message, frozen=True, array_like=True, gc=False):
     memory_bare: Count = 0
     memory: dict[Word, Count] = {}
     failing: tuple[Failing, ...] = ()
+    files: tuple[FileMark, ...] = ()
 
 
 # Links.

@@ -143,6 +143,26 @@ def test_a_folder_restored_from_a_backup_counts_as_lost(tmp_path: Path) -> None:
         assert ONE_KEY not in "".join(agent.said() for agent in fleet.agents)
 
 
+def test_two_keys_on_one_file_are_named_and_its_lines_count_for_each(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, 3, security="curve")
+    a0, a1, _ = fleet.agents
+    a1.log.unlink()
+    a1.log.symlink_to(a0.log)
+    with fleet:
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            now_s = time.time()
+            a0.write([line(now_s, 200, 5), line(now_s, 404, 7)])
+            fleet.last_s = now_s
+            seen.wait(lambda: seen.totals() == fleet.counted() != {})
+        for each in fleet.agents:
+            wait_until(lambda each=each: "read one file" in problems(each), f"not said at {each.name}")  # type: ignore[misc]
+            assert f"a0 and a1 read one file: {a0.log}" in problems(each)
+            assert problems(each).count("read one file") == 1
+        ((_, row),) = fleet.counted().items()
+        assert row == {200: (2, 10), 404: (2, 14)}
+
+
 def is_itself(at: Agent, agent: Agent) -> bool:
     """Whether that agent is known there by its name, at its address, and alive."""
     found = member(at, agent.name)

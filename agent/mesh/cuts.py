@@ -110,6 +110,8 @@ class MeshSource:
         """Memory held after the last read."""
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name), ""
         self._lag_bytes: dict[str, int] = {}
+        self.inodes: dict[str, tuple[int, int]] = {}
+        """See `Source.inodes`, at the last read."""
         self._said: list[str] = []
         self._notices: deque[str] = deque(maxlen=NOTICES_MAX)
         self._files = LogFiles(
@@ -177,6 +179,7 @@ class MeshSource:
         buffers = self._block_bytes + len(self._rescans) * (self._line_max + 1)
         self.nbytes = held + buffers + self._parsing.nbytes
         self._lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
+        self.inodes = self._source.inodes()
         if self.totals.lines != self._totals.lines:
             self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
 

@@ -37,6 +37,7 @@ from elf.agent.mesh.metrics import MetricsServer, health, metrics, unparsed_sour
 from elf.agent.mesh.seeds import Seeds
 from elf.agent.mesh.seen_columns import SeenColumns
 from elf.agent.mesh.share import CpuShare
+from elf.agent.mesh.shared_files import boot_id, marks
 from elf.agent.mesh.store import Store
 from elf.agent.mesh.told import Told
 from elf.agent.mesh_node import MeshNode, Outer
@@ -381,6 +382,7 @@ class Host:
             lag_bytes=sum(sum(source.lag_bytes().values()) for source in self.sources.values()),
             failing=self.failing(),
             problems=tuple(problem[:500] for problem in self._problems()),
+            files=marks({name: source.inodes for name, source in self.sources.items()}, boot_id()),
         )
 
     def _problems(self) -> list[str]:

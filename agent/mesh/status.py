@@ -8,6 +8,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from elf.agent.mesh.failure_words import failure_text
+from elf.agent.mesh.shared_files import shared
 from elf.agent.mesh.survey import Survey
 from elf.agent.mesh.words import Failure, Member, Status, TreeNode
 from elf.agent.mesh_node import MeshNode
@@ -124,6 +125,9 @@ def _problems(
     for other, (tell, _, _) in sorted(survey.answers.items()):
         found += [f"{name_of(other, adverts.get(other))}: {problem}" for problem in tell.problems]
     found = _once(found)
+    found += shared(
+        (name_of(each, adverts.get(each)), tell.files) for each, (tell, _, _) in survey.answers.items()
+    )
     names: dict[str, list[str]] = {}
     for member in members:
         if member.state != "left":
