@@ -86,6 +86,7 @@ class Door:
         """Who lives instead of this process, which waits."""
         self._begun_s = former.begun_s if former is not None else -HEARSAY_S
         self._task: Task[None] | None = None
+        self._is_over = False
 
     @property
     def problem(self) -> str:
@@ -117,7 +118,7 @@ class Door:
 
     def look_at(self, rival: Rival) -> None:
         """One at a time: what is heard meanwhile is heard again."""
-        if self._task is None or self._task.done():
+        if not self._is_over and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._resolve(rival))
 
     async def _resolve(self, rival: Rival) -> None:
@@ -143,6 +144,7 @@ class Door:
         host = self._host
         above = max(rival.contact.incarnation, host.node.life)
         anew = Anew(above, host.last_life, rival.is_lost, instead, self._begun_s, host.memory)
+        self._is_over = True
         host.begin_anew(anew)
 
     def close(self) -> None:
