@@ -66,6 +66,7 @@ class JobSeat:
         rng: Random,
         directory: Directory,
         *,
+        instance: int = 0,
         works: bool,
         budget: Budget,
         sink_of: SinkOf,
@@ -84,7 +85,8 @@ class JobSeat:
         self.worker: DeltaWorker | None = None
         if works:
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
-        self._life, self._rng, self._has_credit = life, rng, has_credit
+        self._life, self._instance = life, instance
+        self._rng, self._has_credit = rng, has_credit
         self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
         self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and at which sink
         self.master: Master | None = None
@@ -106,7 +108,7 @@ class JobSeat:
         """Cores as they are at the beginning, all but the worker."""
         self.tree = TreeSeat(self.job, self.me, self._life, self._parameters, self._rng)
         self.reducer = Reducer(self.job, self.me, self._life, self._parameters, self._has_credit)
-        self.succession = Succession(self.job, self.me, self._parameters, self._new_state)
+        self.succession = Succession(self.job, self.me, self._parameters, self._new_state, self._instance)
         p = self._parameters
         # Half of what a reducer keeps: bundles of workers pass beside it.
         self.offering = Offering(self.job, self.me, self._life, p.kept_bytes_max // 2, p.offer_us_max)

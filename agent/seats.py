@@ -338,6 +338,7 @@ class SeatedNode(LinkedNode):
                 self.parameters,
                 self._rng,
                 self.directory,
+                instance=self.instance,
                 works=spec.source in self.sources,
                 budget=self._budget,
                 sink_of=self._sink_of,

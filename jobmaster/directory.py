@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Key = tuple[str, bytes]
 KINDS = ("agent", "ballot", "job", "revoked", "schedule")
 NAME_BYTES_MAX = 64  # ids of 16 and 32 bytes; kinds to come
-STAMP_MAX = 4  # a ballot, its node as two halves, and a number
+STAMP_MAX = 5  # a ballot, its node as two halves and its instance, and a number
 BODY_BYTES_MAX = 1 << 20  # a job's spec: `job_spec.BODY_BYTES_MAX`
 ITEMS_MAX = 300_000  # 100,000 agents, their predecessors, and jobs: 60 MB, 150 MB signed
 MESSAGE_BYTES_MAX = 64 << 10  # items of one message: a datagram's worth that a slow link takes in 10 ms

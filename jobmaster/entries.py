@@ -8,12 +8,12 @@ from __future__ import annotations
 import msgspec
 
 from elf.srt.ids import NodeId
-from elf.srt.messages import Ballot, Line, Micros, Schedule, Slot, Span
+from elf.srt.messages import Ballot, Line, Maker, Micros, Schedule, Slot, Span
 from elf.srt.partial import Part
 from elf.srt.sizes import CONTRIBUTION_BYTES, ID_BYTES
 
-Revision = tuple[int, NodeId, int]
-"""(epoch, node, n) of a window's publication, compared in order."""
+Revision = tuple[int, Maker, int]
+"""(epoch, maker, n) of a window's publication, compared in order."""
 SpecRank = tuple[int, bytes]
 """(number, digest of the body) of a job's spec: of two specs with one number the digest decides."""
 

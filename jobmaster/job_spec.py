@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from elf.errors import PeerError
-from elf.jobmaster.told_schedule import decode_schedule
-from elf.srt.ids import NodeId, job_id
+from elf.jobmaster.told_schedule import BALLOT_PARTS, decode_schedule, stamp_of
+from elf.srt.ids import NodeId, job_id, maker
 from elf.srt.messages import COUNT_MAX, Ballot, Instance, Item, Micros
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
@@ -170,18 +170,17 @@ def _decode(decoder: msgspec.msgpack.Decoder[Body], item: Item) -> Body:
 
 
 def ballot_item(job: bytes, ballot: Ballot) -> Item:
-    """The highest ballot heard of a job, for nodes that will come to serve it. The node's id is split into 64-bit numbers."""
-    epoch, node = ballot
-    return Item("ballot", job, (epoch, int.from_bytes(node[:8]), int.from_bytes(node[8:])), b"")
+    """The highest ballot heard of a job, for nodes that will come to serve it."""
+    return Item("ballot", job, stamp_of(ballot), b"")
 
 
 def ballot_of(item: Item) -> Ballot:
     """The other way. Raises PeerError if the stamp is no ballot."""
-    is_ballot = len(item.stamp) == 3 and all(0 <= part < 1 << 64 for part in item.stamp)
+    is_ballot = len(item.stamp) == BALLOT_PARTS and all(0 <= part < 1 << 64 for part in item.stamp)
     if not is_ballot or item.stamp[0] > COUNT_MAX:
         raise PeerError("directory: a ballot item without a ballot; it is ignored")
-    epoch, high, low = item.stamp
-    return epoch, high.to_bytes(8) + low.to_bytes(8)
+    epoch, high, low, instance = item.stamp
+    return epoch, maker(high.to_bytes(8) + low.to_bytes(8), instance)
 
 
 _READERS: dict[str, Callable[[Item], object]] = {

@@ -51,7 +51,7 @@ from elf.jobmaster.positions import Positions, PositionsState
 from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
 from elf.srt.bundles import summed
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import CLOSED, GAP, NO_BALLOT, NO_WATERMARK, Ballot, Micros, Schedule, Slot, Span
+from elf.srt.messages import CLOSED, GAP, NO_BALLOT, NO_WATERMARK, Ballot, Maker, Micros, Schedule, Slot, Span
 from elf.srt.sizes import CONTRIBUTION_BYTES
 
 FRAME_ROWS = 1 << 16
@@ -64,7 +64,7 @@ WindowKey = tuple[str, Micros]
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A final window as the log has it. at: the entry up to which its rows count. is_revised: see `Final`."""
 
-    revision: tuple[int, NodeId, int]
+    revision: tuple[int, Maker, int]
     digest: int
     passed: int
     expected: int

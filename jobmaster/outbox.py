@@ -47,7 +47,7 @@ from msgspec.structs import replace
 from elf.jobmaster.parcels import Parcel, put_bytes, whole
 from elf.srt.effects import Effect, Notice, Send
 from elf.srt.ids import JobId, NodeId, short
-from elf.srt.messages import Ballot, Micros
+from elf.srt.messages import Ballot, Maker, Micros
 from elf.srt.parameters import Parameters
 from elf.srt.results import NO_ROWS, WITHDRAWN, LedgerAsk, LedgerTell, PartTell, Put, PutPart, PutTell
 
@@ -56,7 +56,7 @@ IN_FLIGHT_MAX = 16
 WINDOW_BYTES = 500
 """What a window takes that has no rows."""
 LATER: Final[Literal["later"]] = "later"
-Revision = tuple[int, NodeId, int]
+Revision = tuple[int, Maker, int]
 WindowKey = tuple[str, Micros]
 Again = Callable[[WindowKey, str], Put | Literal["later"] | None]
 """Reads a final window again, to be told with that status; None if its rows are about to be others, of a later put; `LATER` if

@@ -24,7 +24,8 @@ From every phase: a higher ballot is promised, and whoever asked, served or drai
 `ask_us`, if it is the closest; else REST). Not closest any more: QUERY … INSTALL -> REST. `Role` is what others see of the phase.
 
 Invariants
-- Under one ballot at most one node serves: a ballot carries its node's id, and is on that node's disk before anybody hears of it.
+- Under one ballot at most one process serves: a ballot carries its node's id and the process's number, and is on that node's disk
+  before anybody hears of it.
 - Logs of one ballot are prefixes of one another, once it served: only its node makes entries, and a log gets it as a whole.
 - An entry is committed when the own disk and all present replicas hold it and everything before it. So the highest log
   (`job_log.rank`: by the last ballot under which more than half of the agents had reported, then by the last that served with
@@ -64,7 +65,7 @@ from elf.jobmaster.replica import Replica
 from elf.jobmaster.replica_failures import ReplicaFailures
 from elf.jobmaster.replication import Alarm, Replication
 from elf.srt.effects import Effect, Post, Send
-from elf.srt.ids import JobId, NodeId
+from elf.srt.ids import JobId, NodeId, maker
 from elf.srt.messages import (
     COUNT_MAX,
     NO_BALLOT,
@@ -77,6 +78,7 @@ from elf.srt.messages import (
     Message,
     StateAsk,
     StateTell,
+    node_of,
 )
 from elf.srt.parameters import Parameters
 
@@ -145,6 +147,7 @@ class Succession:
         "_failures",
         "_handed_on",
         "_heeded",
+        "_maker",
         "_paused",
         "_proven",
         "_server",
@@ -160,8 +163,12 @@ class Succession:
         "replication",
     )
 
-    def __init__(self, job: JobId, me: NodeId, parameters: Parameters, new_state: NewState) -> None:
+    def __init__(
+        self, job: JobId, me: NodeId, parameters: Parameters, new_state: NewState, instance: int = 0
+    ) -> None:
+        """instance: of this process (`elf.srt.messages.Instance`), which its ballots name."""
         self.job, self.me, self.parameters = job, me, parameters
+        self._maker = maker(me, instance)
         self.replica = Replica(job, new_state, parameters.snapshot_entries)
         self.replication: Replication | None = None
         self.phase = Phase.REST
@@ -321,7 +328,7 @@ class Succession:
     def _speak_up(self, nodes: Collection[NodeId]) -> list[Effect]:
         """Whoever asked or serves under the highest ballot, if it is one of these, hears what is held here besides."""
         log, highest = self.replica.log, self.replica.highest
-        if highest[1] not in nodes or log.held == highest or log.proven == NO_BALLOT:
+        if node_of(highest) not in nodes or log.held == highest or log.proven == NO_BALLOT:
             return []
         return [self.replica.promise(highest), Post(highest[1], self.replica.told(highest))]
 
@@ -350,7 +357,7 @@ class Succession:
 
     def _promise(self, now: int) -> list[Effect]:
         self._rest()
-        self.phase, self.ballot = Phase.PROMISE, (min(self.replica.highest[0] + 1, COUNT_MAX), self.me)
+        self.phase, self.ballot = Phase.PROMISE, (min(self.replica.highest[0] + 1, COUNT_MAX), self._maker)
         self._again.set(now, self.parameters.ask_us)
         self._bound.set(now, self.parameters.ask_us_max)
         return [*self._ask(), *self._heard_all(now)]
@@ -554,7 +561,7 @@ class Succession:
         replica = self.replica
         if isinstance(message, Install) and self.phase is Phase.FETCH and message.ballot == self.ballot:
             return self._fetched(source, message, now)
-        if message.ballot[1] != source:
+        if node_of(message.ballot) != source:
             return []
         if replica.outranks(replica.highest, message.ballot):
             return replica.refuse(source)
@@ -574,10 +581,10 @@ class Succession:
         """Nobody serves under that ballot any more, and this node holds all of it."""
         log = self.replica.log
         whole = message.ballot == log.held == self.replica.highest and message.index == log.index
-        if not whole or not self.is_closest or message.ballot[1] != source:
+        if not whole or not self.is_closest or node_of(message.ballot) != source:
             return []
         self._rest()
-        self.ballot = self._handed_on = (min(message.ballot[0] + 1, COUNT_MAX), self.me)
+        self.ballot = self._handed_on = (min(message.ballot[0] + 1, COUNT_MAX), self._maker)
         self._told = dict.fromkeys(self.neighbours, log.rank)  # most likely; they refuse otherwise
         return [self.replica.promise(self.ballot), *self._adopt(now)]
 

@@ -18,15 +18,16 @@ from msgspec import Meta
 from elf.errors import PeerError
 from elf.jobmaster.entries import SpecRank
 from elf.jobmaster.schedule import number_of
-from elf.srt.ids import JobId
+from elf.srt.ids import ID_BYTES, JobId
 from elf.srt.messages import Ballot, Item, Micros, Schedule
 
 LINES_MAX = 64
 """Four times the versions that a spec may name: older lines are behind any retention."""
 BODY_BYTES_MAX = 8 << 10
 """Five times what the lines take."""
-STAMP_PARTS = 4
-"""Epoch, both halves of a node's id, number."""
+BALLOT_PARTS = 4
+STAMP_PARTS = BALLOT_PARTS + 1
+"""Epoch, both halves of a node's id, instance; and a number."""
 
 
 class ToldLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -52,12 +53,17 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ToldSchedule)
 
 
+def stamp_of(ballot: Ballot) -> tuple[int, ...]:
+    """A ballot as a stamp, in the same order: its maker is split into 64-bit numbers."""
+    epoch, by = ballot
+    return epoch, int.from_bytes(by[:8]), int.from_bytes(by[8:ID_BYTES]), int.from_bytes(by[ID_BYTES:])
+
+
 def schedule_item(job: JobId, ballot: Ballot, rank: SpecRank, schedule: Schedule) -> Item:
-    """What a master under that ballot says. The node's id is split into 64-bit numbers, as in a ballot's item."""
-    epoch, node = ballot
+    """What a master under that ballot says."""
     lines = tuple(ToldLine(line.version, line.from_us) for line in schedule[-LINES_MAX:])
     told = ToldSchedule(*rank, lines)
-    stamp = (epoch, int.from_bytes(node[:8]), int.from_bytes(node[8:]), number_of(schedule))
+    stamp = (*stamp_of(ballot), number_of(schedule))
     return Item("schedule", job, stamp, _encoder.encode(told))
 
 

@@ -33,7 +33,7 @@ from elf.jobmaster.outbox import LATER
 from elf.jobmaster.parcels import Parcel, put_bytes, rows_bytes
 from elf.srt.effects import Effect, Send
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import Ballot, Micros
+from elf.srt.messages import Ballot, Maker, Micros
 from elf.srt.parameters import Parameters
 from elf.srt.results import Put, Shown, ShownPart, Watch, WatchTell
 
@@ -74,7 +74,7 @@ class _Sending(msgspec.Struct):
     """A window in parts. again: those that never came."""
 
     key: WindowKey
-    revision: tuple[int, NodeId, int]
+    revision: tuple[int, Maker, int]
     status: str
     parcel: Parcel
     again: deque[int]

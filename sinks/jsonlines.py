@@ -65,7 +65,7 @@ class JsonLines(RowStream):
 
 
 def meta_json(window: Window) -> bytes:
-    """The `_elf` object of a window's rows. A node in a revision is 32 hexadecimal digits, which compare in order and which no
+    """The `_elf` object of a window's rows. A node in a revision is 48 hexadecimal digits, which compare in order and which no
     reader of JSON rounds."""
     epoch, node, n = window.revision
     bounds = "null" if window.start is None or window.end is None else window_json((window.start, window.end))
@@ -76,7 +76,7 @@ def meta_json(window: Window) -> bytes:
             "version": window.version,
             "window": msgspec.Raw(bounds),
             "status": window.status,
-            "revision": [epoch, f"{node:032x}" if node else 0, n],
+            "revision": [epoch, f"{node:048x}" if node else 0, n],
             "agents_reporting": window.agents_reporting,
             "agents_expected": window.agents_expected,
             "lines_read": window.lines.read,

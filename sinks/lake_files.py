@@ -225,7 +225,7 @@ def write_file(
 def _metadata(about: dict[str, Any], panes: Iterable[lake.Pane]) -> dict[str, str]:
     """One key, since pyarrow does not keep the order of several: the same content must give the same bytes."""
     listed = [
-        (p.start, p.end, p.revision[0], f"{p.revision[1]:032x}", p.revision[2], p.digest) for p in panes
+        (p.start, p.end, p.revision[0], f"{p.revision[1]:048x}", p.revision[2], p.digest) for p in panes
     ]
     return {"elf": json.dumps(about | {"panes": listed}, separators=(",", ":"), sort_keys=True)}
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from elf.srt.effects import Effect, Notice, Send, Write
-from elf.srt.ids import ID_BYTES
+from elf.srt.ids import MAKER_BYTES
 from elf.srt.messages import NO_BALLOT, Ballot, Message, Micros
 from elf.srt.results import NO_ROWS, LedgerAsk, LedgerTell, Put, PutPart, PutTell
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 Window = tuple[str, Micros]
 """(version, start)."""
-Revision = tuple[int, "NodeId", int]
-"""(epoch, node, n), compared in order."""
+Revision = tuple[int, bytes, int]
+"""(epoch, maker, n), compared in order."""
 Record = tuple[Ballot, tuple[tuple[Window, Revision, int, bool], ...]]
 """A line of the ledger on disk: the fence, and entries that are new (or all of them, when it replaces), each with whether it is
 open."""
@@ -55,7 +55,7 @@ ENTRIES_TOLD_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far abo
 
 def above_all(epoch: int) -> Ballot:
     """Above every ballot of that epoch: the fence of a lost ledger, in a lake whose highest revision is of that epoch."""
-    return epoch, b"\xff" * ID_BYTES
+    return epoch, b"\xff" * MAKER_BYTES
 
 
 class Ledger:

@@ -212,7 +212,7 @@ class _Pane:
     def __init__(self, state: PaneState, schema: int, number: int) -> None:
         self.revision, self.number = state.revision, number
         epoch, node, n = state.revision
-        head = (state.start, state.end, state.status, epoch, f"{node:032x}", n)
+        head = (state.start, state.end, state.status, epoch, f"{node:048x}", n)
         agents = (state.agents_reporting, state.agents_expected)
         self._values: StateValues | bytes
         if isinstance(state.values, StateValues):

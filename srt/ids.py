@@ -11,6 +11,8 @@ ID_BYTES = 16
 NodeId = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 JobId = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 RING = 1 << (8 * ID_BYTES)
+INSTANCE_BYTES = 8
+MAKER_BYTES = ID_BYTES + INSTANCE_BYTES
 DIGITS = 2 * ID_BYTES
 """Hexadecimal digits of an id: Pastry with base 16."""
 
@@ -18,6 +20,11 @@ DIGITS = 2 * ID_BYTES
 def node_id(public_key: bytes) -> NodeId:
     """The id of the node that holds this key (CURVE, 32 bytes)."""
     return blake2b(public_key, digest_size=ID_BYTES).digest()
+
+
+def maker(node: NodeId, instance: int) -> bytes:
+    """Who takes a ballot: a node, and which of the processes with its key; the node alone where that is not known (0)."""
+    return node + instance.to_bytes(INSTANCE_BYTES) if instance else node
 
 
 def job_id(name: str) -> JobId:

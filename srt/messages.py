@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from elf.srt.ids import ID_BYTES, JobId, NodeId
+from elf.srt.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
 from elf.srt.partial import Part
 
 Micros = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -33,11 +33,14 @@ Digest = Annotated[int, Meta(ge=0)]
 Word = Annotated[str, Meta(max_length=64)]
 MaybeId = Annotated[bytes, Meta(max_length=ID_BYTES)]
 """A node's id, or b"": decoding takes no other lengths."""
-Ballot = tuple[Count, MaybeId]
-"""(epoch, node id), compared in order: which master's word counts."""
+Maker = Annotated[bytes, Meta(max_length=MAKER_BYTES)]
+"""Of a ballot: a node's id, and behind it the instance of its process, if known; or b"": decoding takes no other lengths."""
+Ballot = tuple[Count, Maker]
+"""(epoch, maker), compared in order: which master's word counts. It names the process, so that two processes with one key never
+write the same ballot, nor take the other one's for their own."""
 NO_BALLOT: Ballot = (0, b"")
-Revision = tuple[Count, MaybeId, Count]
-"""(epoch, node, n) of a window's publication, compared in order."""
+Revision = tuple[Count, Maker, Count]
+"""(epoch, maker, n) of a window's publication, compared in order."""
 BundleId = tuple[NodeId, Life, Count]
 """(sender, its incarnation, count)."""
 Slot = tuple[NodeId, Digest, Count]
@@ -81,6 +84,11 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 # Overlay: failure detection (SWIM), leaf sets, routing, join. Datagrams.
+
+
+def node_of(ballot: Ballot) -> NodeId:
+    """Whose ballot it is; b"" of `NO_BALLOT`."""
+    return ballot[1][:ID_BYTES]
 
 
 class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -48,8 +48,8 @@ VERSION = 1
 CONTEXT = b"elf item"
 HEAD_BYTES = 1 + 8 + SIGNATURE_BYTES
 ROLE_OF = {"job": "operator", "agent": "agent", "ballot": "agent", "schedule": "agent"}
-BALLOT_PARTS = {"ballot": 3, "schedule": 4}
-"""Of a stamp that begins with a ballot: its epoch and two halves of the node, and what else."""
+BALLOT_PARTS = {"ballot": 4, "schedule": 5}
+"""Of a stamp that begins with a ballot: its epoch, two halves of the node, the instance, and what else."""
 
 
 def sign_item(keys: Keys, item: Item, signed_s: int | None = None) -> Item:

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from elf.errors import PeerError
 from elf.srt import messages as m
 from elf.srt import results as r
-from elf.srt.ids import ID_BYTES, JobId, NodeId
+from elf.srt.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
 from elf.srt.messages import Ballot, Bundle, Count, Message, Schedule
 from elf.srt.part_codec import WireParts, pack_parts, unpack_parts
 from elf.srt.result_rows import WireRows, pack_rows, unpack_rows
@@ -434,7 +434,8 @@ def _check_id(node: bytes) -> None:
 
 
 def _check_second(pair: tuple[int, bytes]) -> None:
-    _check_id(pair[1])
+    if len(pair[1]) not in (0, ID_BYTES, MAKER_BYTES):
+        raise PeerError(f"message: a ballot of {len(pair[1])} bytes")
 
 
 def check_schedule(schedule: Schedule) -> None:
@@ -446,7 +447,7 @@ def check_schedule(schedule: Schedule) -> None:
 
 def _check_told(entries: Sequence[tuple[Any, tuple[int, bytes, int], int]]) -> None:
     for _, revision, _ in entries:
-        _check_id(revision[1])
+        _check_second(revision[:2])
 
 
 _CHECKS: tuple[tuple[Any, Callable[[Any], None]], ...] = (

@@ -192,6 +192,26 @@ def stopped(seed: int) -> s.Scenario:
     return mesh(seed, faults, parameters=parameters, hosts=10, trouble_us=14 * SECOND)
 
 
+def twins(seed: int) -> s.Scenario:
+    """A process with a host's key, and without its logs, runs while the host is away; one of two jobs stood still before that."""
+    rng = Random(seed)
+    at = rng.randint(6 * SECOND, 7 * SECOND)
+    until = at + rng.randint(3 * SECOND, 5 * SECOND)
+    back = until + rng.randint(0, 1 * SECOND)
+    twin = s.Twin(
+        at_us=at,
+        until_us=until,
+        host=rng.choice((0, 2, 3)),
+        logs=rng.random() < 0.5,
+        keeps=rng.choice(("nothing", "clone")),
+        back_us=back,
+    )
+    still = s.Pause(at_us=at - rng.randint(200, 900) * MS, until_us=at + 500 * MS, host=MASTER)
+    joins = s.Join(at_us=rng.randint(at, back), host=6, backlog_us=0)
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND)
+    return mesh(seed, [still, twin, joins], jobs=(job, job), trouble_us=14 * SECOND)
+
+
 def brisk(seed: int) -> s.Scenario:
     """As rough, and all must be exact soon after it is healed."""
     return msgspec.structs.replace(rough(seed), rest_us=6 * SECOND)

@@ -164,7 +164,7 @@ def test_the_highest_revision_counts_in_any_order(tmp_path: Path) -> None:
     assert lake.ledger(tmp_path, "traffic") == {(VERSION, START): (1, 2**127, 1)}
     found = rows(tmp_path)
     assert len(found) == 1
-    assert found[0]["_revision_node"] == f"{2**127:032x}"
+    assert found[0]["_revision_node"] == f"{2**127:048x}"
     assert lake.jobs(tmp_path) == ["traffic"]
 
 

@@ -16,7 +16,7 @@ from elf.jobmaster.replication import Replication
 from elf.jobmaster.succession import FETCH_SPANS, Phase, Role, Serve, StepDown, Succession
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.ids import NodeId
-from elf.srt.messages import NO_BALLOT, Append, Ballot, Fetch, Held, Install, StateAsk, StateTell
+from elf.srt.messages import NO_BALLOT, Append, Ballot, Fetch, Held, Install, StateAsk, StateTell, node_of
 from tests.succession_world import JOB, PARAMETERS, Explorer, ListState, World
 
 GOLDEN = Path(__file__).parent / "golden_succession"
@@ -277,6 +277,18 @@ def test_nothing_found_is_served_under_a_higher_ballot_and_fresh() -> None:
     me = alone()
     me.heard_ballot((7, C), 0)
     assert serve_with(me, B) == (8, A)
+
+
+def test_rule_7_two_processes_with_one_key_never_take_the_same_ballot() -> None:
+    one, other = (Succession(JOB, A, PARAMETERS, ListState, instance) for instance in (5, 6))
+    ballots = [serve_with(one, B), serve_with(other, C)]
+    assert ballots == [(1, A + bytes(7) + b"\5"), (1, A + bytes(7) + b"\6")]
+    assert [node_of(ballot) for ballot in ballots] == [A, A]
+    lower, higher = ballots
+    assert one.heard_ballot(higher, 0) != []
+    assert (one.role, one.highest) == (Role.ASKING, higher)
+    assert other.heard_ballot(lower, 0) == []
+    assert other.role is Role.SERVING
 
 
 def test_a_query_promises_nothing_and_an_ask_is_written_first() -> None:

@@ -155,7 +155,7 @@ def test_random_bytes_are_refused() -> None:
         (b"ELFM\x01\x01" + bytes(70_000), "65536 are allowed"),
         (b"ELFM\x01\x17" + msgspec.msgpack.encode([b"j" * 15, b"w" * 16]), "length >= 16"),
         (b"ELFM\x01\x21" + msgspec.msgpack.encode([b"j" * 16, 1, b"abc"]), "an id of 3 bytes"),
-        (b"ELFM\x01\x2e" + msgspec.msgpack.encode([b"j" * 16, [1, b"abc"]]), "an id of 3 bytes"),
+        (b"ELFM\x01\x2e" + msgspec.msgpack.encode([b"j" * 16, [1, b"abc"]]), "a ballot of 3 bytes"),
         (b"ELFM\x01\x22" + msgspec.msgpack.encode([b"j" * 16, -1, 2]), ">= 0"),
         (b"ELFM\x01\x22" + msgspec.msgpack.encode([b"j" * 16, 1 << 63, 2]), "<= 9223372036854775807"),
         (b"ELFM\x01\x14" + msgspec.msgpack.encode([b"j" * 16, b"w" * 16, 1 << 46]), "<= 70368744177663"),

@@ -38,13 +38,15 @@ class Bytes:
         patch.setattr(Disk, "write", lambda disk, *write: self.write(disk, *write))  # noqa: PLW0108
         patch.setattr(Disk, "crash", lambda disk, rng: self.crash(disk, rng))  # noqa: PLW0108
 
-    def transmit(self, world: World, source: NodeId, to: NodeId, message: Message) -> None:
+    def transmit(
+        self, world: World, source: NodeId, to: NodeId, message: Message, where: bytes = b""
+    ) -> None:
         came = decode(encode(message, LOG), LOG)
         self.messages += 1
         if isinstance(message, Put):
             message = msgspec.structs.replace(message, rows=tuple(message.rows))
         self.compare(came, message)
-        self._transmit(world, source, to, came)
+        self._transmit(world, source, to, came, where)
 
     def post(self, link: Link, message: Message, now: int, nbytes: int | None = None) -> list[Effect]:
         """Through the rosters of the link: the order of posting is that of delivery."""
@@ -83,6 +85,6 @@ def test_a_mesh_over_bytes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = simulate(random_scenario(seed), prepare=no_inspection)
     assert between.wrong == []
     assert between.messages > 1_000
-    assert between.posted > 500
+    assert between.posted > 400
     assert between.records > 20
     assert outcome.violation == ""

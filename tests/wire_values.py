@@ -19,6 +19,7 @@ from elf.jobmaster.plan import encode as encode_plan
 from elf.srt import messages as m
 from elf.srt import results as r
 from elf.srt.effects import Write
+from elf.srt.ids import MAKER_BYTES
 from elf.srt.messages import Bundle, Line, Message, Schedule, Slot, Span
 from elf.srt.partial import Part
 from tests.mesh_lines import part_of, plan_of
@@ -160,6 +161,8 @@ def bounded(base: Any, meta: msgspec.Meta, rng: Random) -> Any:
         low = meta.ge or 0
         high = meta.le if meta.le is not None else meta.lt - 1 if meta.lt is not None else (1 << 64) - 1
         return rng.choice([low, high, max(low, 0), min(high, 7), rng.randrange(int(high) + 1)])
+    if base is bytes and meta.max_length == MAKER_BYTES:
+        return rng.choice([b"", rng.randbytes(16), rng.randbytes(MAKER_BYTES)])
     if base is bytes and meta.max_length == 16:
         return rng.randbytes(16) if meta.min_length or rng.random() < 0.8 else b""
     assert base is str

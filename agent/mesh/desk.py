@@ -31,7 +31,7 @@ from elf.jobmaster.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent
 from elf.jobmaster.parcels import PAYLOAD_BYTES_MAX
 from elf.srt.effects import Effect, Route
 from elf.srt.ids import JobId, NodeId, job_id
-from elf.srt.messages import Item, Message, StatusAsk, StatusTell, TreeAsk, TreeTell
+from elf.srt.messages import Item, Message, StatusAsk, StatusTell, TreeAsk, TreeTell, node_of
 from elf.srt.squeeze import unsqueeze
 from elf.srt.wire import encode
 
@@ -198,7 +198,7 @@ class Desk:
         self, spec: JobSpec, adverts: dict[NodeId, AgentAdvert], failing: Sequence[w.Failure]
     ) -> w.JobLine:
         ballot = self._directory.get("ballot", spec.id)
-        master = ballot_of(ballot)[1] if ballot is not None else b""
+        master = node_of(ballot_of(ballot)) if ballot is not None else b""
         served_by = name_of(master, adverts.get(master)) if master else ""
         last = spec.versions[-1]
         return w.JobLine(

@@ -203,6 +203,8 @@ def name_of(fault: s.AnyFault) -> str:
             return f"sink dies, keeps {fault.keeps}"
         case s.Bug():
             return f"bug at {fault.on}"
+        case s.Twin():
+            return f"twin, {fault.keeps} kept{', beside' if fault.beside else ''}"
     return type(fault).__name__.lower()
 
 

@@ -68,6 +68,12 @@ class Disk:
         """A new, empty disk."""
         self.records, self._pending = {}, []
 
+    def copy(self) -> Disk:
+        """Another disk with what is durable on this one."""
+        new = type(self)()
+        new.records = {key: list(records) for key, records in self.records.items()}
+        return new
+
     def _apply(self, write: tuple[Key, Any, bool]) -> None:
         key, record, replace = write
         if replace:
@@ -114,6 +120,12 @@ class JournalDisk(Disk):
         super().wipe()
         self._encoded = []
         self._restart(FILE_HEAD)
+
+    def copy(self) -> Disk:
+        new = super().copy()
+        assert isinstance(new, JournalDisk)
+        new._restart(self._file)
+        return new
 
     def _restart(self, content: bytes | bytearray) -> None:
         """As an agent reads it: the next life's records are written behind the last whole frame, with rosters of their own."""

@@ -17,6 +17,7 @@ _LOST: dict[Loss, str] = {
     "rotated": "its log files are deleted, but for the one it writes to",
     "cut": "the log file it writes to is cut to nothing",
 }
+_TWINS = {"nothing": "an empty state folder", "clone": "a clone of its state folder"}
 _KEPT = {"all": "all that it held", "lake": "its lake alone", "nothing": "nothing"}
 
 
@@ -92,6 +93,12 @@ _WORDS: dict[str, Callable[[Any, Naming], str]] = {
     "process": lambda about, name: "its host lives on, and closes its sockets",
     "sees end": lambda who, name: f"sees that the process of {who} is gone",
     "sees restart": lambda who, name: f"sees that {who} was restarted",
+    "twin": lambda fault, name: (
+        f"its key is used by another machine too, with {_TWINS[fault.keeps]}{' and logs of its own' if fault.logs else ''}"
+        f"{_until(fault)}"
+    ),
+    "restore": lambda fault, name: f"its state folder is what it was at {fault.from_us / 1e6:g} s",
+    "share": lambda fault, name: f"it reads the logs of {name(fault.other)}",
     "sink away": lambda fault, name: f"{name(s.SINK - fault.sink)} is away{_until(fault)}",
     "sink": lambda fault, name: f"{name(s.SINK - fault.sink)} is back, with {_KEPT[fault.keeps]}",
 }

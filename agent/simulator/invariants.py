@@ -20,7 +20,7 @@ from elf.agent.simulator.world import Actor, World
 from elf.jobmaster.log_codec import LOG
 from elf.jobmaster.schedule import number_of
 from elf.srt.ids import JobId, NodeId, closeness, short
-from elf.srt.messages import Ballot, Micros, Schedule
+from elf.srt.messages import Ballot, Micros, Schedule, node_of
 from elf.srt.roster_codec import RosterEncoder
 
 
@@ -54,8 +54,8 @@ class Invariants:
         if len(seat.tree.children) > self._world.parameters.children_max:
             raise Violation(f"{actor.name}: {len(seat.tree.children)} children")
         succession = seat.succession
-        if seat.master is not None and seat.master.ballot[1] != actor.id:
-            raise Violation(f"{actor.name} serves under the ballot of {short(seat.master.ballot[1])}")
+        if seat.master is not None and node_of(seat.master.ballot) != actor.id:
+            raise Violation(f"{actor.name} serves under the ballot of {short(node_of(seat.master.ballot))}")
         log = succession.replica.log
         for index, entry in enumerate(log.tail, log.applied + 1):
             known = self._entries.setdefault((seat.job, log.held, index), entry)

@@ -19,6 +19,8 @@ And when all is healed and quiet, in every sink:
    missing in such windows. Not of a job that was changed: a line that comes late for a version which gave way is told in a window
    of the next one, and when retention has passed that version too, the log knows nothing of the windows that lack it.
 
+Where two processes have one key, what both log is that agent's lines, and of the one that dies those that the log has by then.
+
 In time is a line that was written before its server's clock could show the window's end plus the lateness: no promise of that
 agent can have passed it before.
 """
@@ -53,7 +55,8 @@ class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the 
 class Server(msgspec.Struct, frozen=True):
     """A web server as the oracle knows it.
 
-    known_us: event time from which its agent was surely known to the mesh; `ALWAYS` for one that may not be before the end.
+    known_us: event time from which its agent was surely known to the mesh; `ALWAYS` for one that may not be before the end, or
+    in whose name another process may promise.
     ahead_us: the most by which its clock, or its lines, ever show a later time than the virtual epoch plus the world's.
     """
 
@@ -112,6 +115,8 @@ class Oracle:
         self.returned: set[int] = set()
         """Of those whose agents were asked to leave, died over it, and came back: what changed in between was not read again
         there, and windows say so."""
+        self.doubled: set[int] = set()
+        """Of those whose key was used twice: the other process may have said that what it has not is lost."""
         self.last: dict[Window, Put] = {}
         self.were_away: set[NodeId] = set()
         """Sinks that may have been away for longer than windows are retained."""
@@ -132,10 +137,12 @@ class Oracle:
         return self._groups(at, self._written[at] <= now_us)
 
     def certain(self, low: Micros, high: Micros) -> Groups:
-        """All lines in [low, high) of servers whose agents have not left, in files that were not deleted."""
+        """All lines in [low, high) of servers whose agents have not left, nor had a twin, in files that were not deleted."""
         at = self._range(low, high)
         lost = np.isin(self._file[at], list(self._lossy))
-        return self._groups(at, ~np.isin(self._host[at], list(self.gone | self.returned)) & ~lost)
+        return self._groups(
+            at, ~np.isin(self._host[at], list(self.gone | self.returned | self.doubled)) & ~lost
+        )
 
     def told(self, low: Micros, high: Micros, ends: Ends | None, due_us: Micros = ALWAYS) -> Groups:
         """All lines in [low, high) but those that no disk knows, and those of deleted files past `ends`, where they are closed
@@ -298,7 +305,7 @@ class Oracle:
         if not truth and put.revision[:2] < log.began:
             return ""  # a known gap: only a lost log knew that a change left this window without lines
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
-        if (self.gone or self._lossy) and may_be_worse and put.revision[:2] < log.began:
+        if (self.gone or self._lossy or self.doubled) and may_be_worse and put.revision[:2] < log.began:
             return ""
         if put.covers != (low, high):
             return f"{_name(put)}: speaks for {put.covers}, the schedule says {(low, high)}"
@@ -331,7 +338,9 @@ class Oracle:
     def _may_be_missing(self, put: Put) -> bool:
         """Whether so many agents have left for good, or lost lines."""
         lossy = {server.number for server, _ in self._lossy.values()}
-        return put.agents_expected - put.agents_reporting <= len(self.gone | self.returned | lossy)
+        return put.agents_expected - put.agents_reporting <= len(
+            self.gone | self.returned | lossy | self.doubled
+        )
 
 
 def _is_first_final(before: Put, put: Put) -> bool:

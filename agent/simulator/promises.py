@@ -52,6 +52,7 @@ from elf.srt.messages import (
     Schedule,
     StateAsk,
     StateTell,
+    node_of,
 )
 from elf.srt.results import WITHDRAWN, Put
 
@@ -109,9 +110,11 @@ class Promises:
         self._schedules: dict[JobId, set[Schedule]] = {}  # that a change put an end to
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
-        """Raises Violation."""
+        """Raises Violation. Of those whose key was used twice nothing is known to be theirs."""
         if what == "deliver":
             source, message = about
+            if source in self._world.twinned or (who is not None and who.id in self._world.twinned):
+                return
             if type(message) is Frame:
                 message = message.message
             check = _CHECKS.get(type(message))
@@ -122,17 +125,17 @@ class Promises:
         elif what == "sink" and about.keeps != "all":
             for told in [told for told in self._finals if told[0] == self._world.sink_at(about.sink)]:
                 del self._finals[told]
-        elif what == "crash" and about and who is not None:
+        elif who is not None and (what == "restore" or (what == "crash" and about)):
             for key in [key for key in self._promised if key[0] == who.id]:
                 del self._promised[key]
 
     def _seat(self, node: NodeId, job: JobId) -> JobSeat | None:
-        actor = self._world.actors.get(node)
+        actor = self._world.actors.get(node) if node not in self._world.twinned else None
         return actor.node.seats.get(job) if actor is not None and actor.node is not None else None
 
     def _master(self, job: JobId, ballot: Ballot) -> Master | None:
         """Whoever serves under that ballot, if it still does."""
-        seat = self._seat(ballot[1], job)
+        seat = self._seat(node_of(ballot), job)
         master = seat.master if seat is not None else None
         return master if master is not None and master.ballot == ballot else None
 
@@ -154,7 +157,7 @@ class Promises:
         master = self._master(message.job, message.ballot)
         if master is not None and number_of(master.state.schedule) < number_of(message.schedule):
             raise Violation(
-                f"{who.name} was told a schedule that the log of {short(message.ballot[1])} does not have"
+                f"{who.name} was told a schedule that the log of {short(node_of(message.ballot))} does not have"
             )
 
     def _published(self, put: Put) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from elf.agent.simulator import scenario as s
 from elf.agent.simulator.bugs import Bugs
 from elf.agent.simulator.census import Census
+from elf.agent.simulator.doubles import Doubles
 from elf.agent.simulator.invariants import Invariants, where
 from elf.agent.simulator.network import Weather
 from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, check_schedule
@@ -121,7 +122,8 @@ class Run:
         self._down: set[NodeId] = set()  # of hosts that crashed and wait for their restart
         self._cuts = 0
         self._make_hosts()
-        self.oracle = Oracle(self._servers, PATHS.paths)
+        self.doubles = Doubles(self)
+        self.oracle = Oracle(self.servers, PATHS.paths)
         self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(scenario.sinks)]
         self._make_jobs()
         self.bugs = Bugs(self)
@@ -147,7 +149,7 @@ class Run:
                     steps.setdefault(fault.host, []).append((fault.at_us, fault.by_us))
             elif isinstance(fault, s.Lose):
                 losses.setdefault(fault.host, []).append((fault.at_us, fault.loss))
-        self._servers: list[Server] = []
+        self.servers: list[Server] = []
         for host in range(max((scenario.hosts - 1, *joins)) + 1):
             if host >= scenario.hosts and host not in joins:
                 continue
@@ -166,7 +168,7 @@ class Run:
                 losses=losses.get(host, ()),
             )
             known = ALWAYS if host in joins else EPOCH_US + s.CALM_US
-            self._servers.append(
+            self.servers.append(
                 Server(len(self.hosts), source, known, EPOCH_US + max(0, skew) + ahead.get(host, 0))
             )
             actor = self.world.add_host(name, source)
@@ -201,6 +203,7 @@ class Run:
             world.at(job.start_us, partial(self._submit, number % len(self.hosts), self.specs[number]))
         for number, fault in enumerate(scenario.faults):
             self._plan(number, fault)
+        self.doubles.plan()
         world.at(scenario.trouble_us, self._heal)
         world.run_until(scenario.trouble_us + scenario.after_us)
         self._rest()
@@ -248,7 +251,7 @@ class Run:
         state = self._state(spec)
         ends = None
         if len(spec.versions) == 1:
-            workers = [server.source.worker for server in self._servers]
+            workers = [server.source.worker for server in self.servers]
             ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
         return Log(spec.id, state.ballot, self.schedule(spec), ends, state.is_past)
 
@@ -328,11 +331,21 @@ class Run:
         if end is not None and fault.until_us:
             self.world.at(fault.until_us, partial(end, self, number, fault))
 
+    @property
+    def seeds(self) -> list[Contact]:
+        return [Contact(host.id, 0) for host in self.hosts[:SEEDS]]
+
     def _start(self, actor: Actor) -> None:
-        seeds = [Contact(host.id, 0) for host in self.hosts[:SEEDS]]
         self._down.discard(actor.id)
         self._started[actor.id] = self.world.now_us
-        self.world.start(actor, seeds)
+        self.world.start(actor, self.seeds)
+
+    def take_down(self, actor: Actor, back_us: int, *, wipe: bool = False, process: bool = False) -> None:
+        """An agent that runs is gone, until then (0, or too late: until all is healed)."""
+        self.world.crash(actor, wipe=wipe, process=process)
+        self._down.add(actor.id)
+        if back_us and back_us < self.scenario.trouble_us:
+            self.world.at(back_us, partial(self._revive, actor))
 
     def _submit(self, host: int, spec: JobSpec) -> None:
         """At that host, or the next one that runs; who changes a job does so where it is known, so perhaps later."""
@@ -352,6 +365,8 @@ class Run:
         self.bugs.clear()
         for number in range(self._cuts):
             world.network.heal(number)
+        for twin in list(world.twins.values()):
+            world.end_twin(twin)
         for actor in self.hosts:
             world.network.slow(actor.id, 0)
             if actor.disk.is_full:
@@ -440,10 +455,7 @@ class Run:
         wipe = fault.wipe and self._others_know(victims, fault.until_us or self.scenario.trouble_us)
         for actor in victims:
             if actor.node is not None:
-                self.world.crash(actor, wipe=wipe, process=fault.process)
-                self._down.add(actor.id)
-                if fault.until_us and fault.until_us < self.scenario.trouble_us:
-                    self.world.at(fault.until_us, partial(self._revive, actor))
+                self.take_down(actor, fault.until_us, wipe=wipe, process=fault.process)
 
     def _others_know(self, victims: list[Actor], back_us: int) -> bool:
         """Whether somebody else has long known the jobs and agents, and stays until the victims are back and have heard of them.
@@ -527,4 +539,10 @@ _FAULTS: dict[
     s.Part: (Run._part, None),
     s.Change: (Run._change, None),
     s.Bug: (Run._plant, Run._weed),
+    s.Twin: (
+        lambda run, number, fault: run.doubles.twin(number, fault),
+        lambda run, number, fault: run.doubles.twin_ends(number, fault),
+    ),
+    s.Restore: (lambda run, number, fault: run.doubles.restore(number, fault), None),
+    s.Share: (lambda run, number, fault: run.world.tell("share", run.hosts[fault.host], fault), None),
 }

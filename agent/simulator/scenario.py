@@ -137,8 +137,49 @@ class Bug(Fault, frozen=True, kw_only=True, tag=True):
     once: bool = False
 
 
+class Twin(Fault, frozen=True, kw_only=True, tag=True):
+    """Another process runs with the host's key on another machine, until `until_us`: with an empty state folder, or a clone of
+    the host's. It has none of the host's logs; with `logs` it has one of its own. The host's agent is gone meanwhile, and starts
+    again at `back_us` (0: when all is healed); or runs on `beside` it."""
+
+    host: int
+    keeps: Literal["nothing", "clone"] = "nothing"
+    logs: bool = False
+    beside: bool = False
+    back_us: int = 0
+
+
+class Restore(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's agent is gone, and starts again at `until_us` with the state folder as it was at `from_us`."""
+
+    host: int
+    from_us: int
+
+
+class Share(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's agent reads the logs of another host, from the beginning, so their lines count twice."""
+
+    host: int
+    other: int
+
+
 AnyFault = (
-    Storm | Cut | Slow | Pause | FullDisk | Step | Crash | Join | Part | Change | Lose | SinkCrash | Bug
+    Storm
+    | Cut
+    | Slow
+    | Pause
+    | FullDisk
+    | Step
+    | Crash
+    | Join
+    | Part
+    | Change
+    | Lose
+    | SinkCrash
+    | Twin
+    | Restore
+    | Share
+    | Bug
 )
 
 
@@ -213,8 +254,10 @@ CALM_US = 5 * SECOND
 
 def random_scenario(seed: int) -> Scenario:
     """A mixture of faults on a small mesh, and for half of the seeds more of it: logs that are lost, sinks that are many or die,
-    short retention; some have processes that end, or readers. The same seed gives the same scenario."""
-    return _Bugs(_Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()).scenario()
+    short retention; some have processes that end, readers, bugs of jobs, or keys that are used twice. The same seed gives the same
+    scenario."""
+    plain = _Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()
+    return _Doubles(_Bugs(plain).scenario()).scenario()
 
 
 class _Bugs:
@@ -256,6 +299,49 @@ class _Bugs:
             host=rng.choice((-1, rng.randrange(self.plain.hosts))),
             once=rng.random() < 0.5,
         )
+
+
+class _Doubles:
+    """Keys, state folders and logs that are used twice, for one of four seeds, drawn from a generator of their own."""
+
+    def __init__(self, plain: Scenario) -> None:
+        self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0003)
+
+    def scenario(self) -> Scenario:
+        plain, rng = self.plain, self.rng
+        if rng.random() < 0.75:
+            return plain
+        make = rng.choice((self._twin, self._twin, self._restore, self._share))
+        if (
+            make == self._restore
+        ):  # nobody finds out yet that a folder is older than the life that others know
+            return plain
+        faults = sorted((*plain.faults, make()), key=lambda fault: fault.at_us)
+        return msgspec.structs.replace(plain, faults=tuple(faults))
+
+    def _times(self, longest_us: int) -> tuple[int, int]:
+        at = self.rng.randint(CALM_US, self.plain.trouble_us - 3 * SECOND)
+        return at, min(self.plain.trouble_us - SECOND, at + self.rng.randint(300 * MS, longest_us))
+
+    def _twin(self) -> AnyFault:
+        rng, (at, until) = self.rng, self._times(8 * SECOND)
+        return Twin(
+            at_us=at,
+            until_us=until,
+            host=rng.randrange(self.plain.hosts),
+            keeps=rng.choice(("nothing", "nothing", "clone")),
+            logs=rng.random() < 0.5,
+            back_us=rng.choice((0, until + rng.randint(0, 2 * SECOND))),
+        )
+
+    def _restore(self) -> AnyFault:
+        at, until = self._times(4 * SECOND)
+        from_us = self.rng.randint(2 * SECOND, at)
+        return Restore(at_us=at, until_us=until, host=self.rng.randrange(self.plain.hosts), from_us=from_us)
+
+    def _share(self) -> AnyFault:
+        host, other = self.rng.sample(range(self.plain.hosts), 2)
+        return Share(at_us=0, host=host, other=other)
 
 
 class _More:

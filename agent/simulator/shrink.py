@@ -143,6 +143,11 @@ def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
             faults.append(msgspec.structs.replace(fault, host=0))
         elif isinstance(fault, s.Storm | s.SinkCrash) or (isinstance(fault, s.Bug) and fault.host < 0):
             faults.append(fault)
+        elif isinstance(fault, s.Share) and fault.other == host:
+            pass
+        elif isinstance(fault, s.Share) and fault.host != host:
+            moved = fault.host - (fault.host > host), fault.other - (fault.other > host)
+            faults.append(msgspec.structs.replace(fault, host=moved[0], other=moved[1]))
         elif fault.host != host:
             faults.append(msgspec.structs.replace(fault, host=fault.host - (fault.host > host)))
     skews = scenario.skews

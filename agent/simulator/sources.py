@@ -75,7 +75,7 @@ class VirtualFile(msgspec.Struct):
 
 class VirtualSource:
     """All that one web server ever logs, made at once from the seed. steps: (when, by how much) its clock jumps. losses: when
-    files are deleted."""
+    files are deleted. salt: of another server for the same worker."""
 
     def __init__(
         self,
@@ -88,12 +88,13 @@ class VirtualSource:
         *,
         steps: Sequence[tuple[int, int]] = (),
         losses: Sequence[tuple[int, Loss]] = (),
+        salt: bytes = b"",
     ) -> None:
-        self.worker = worker
+        self.worker, self._salt = worker, salt
         self._noted: set[int] = set()
         self._missed_us: dict[Slot, int] = {}
         rng = np.random.default_rng(
-            int.from_bytes(blake2b(worker + seed.to_bytes(8), digest_size=8).digest())
+            int.from_bytes(blake2b(worker + seed.to_bytes(8) + salt, digest_size=8).digest())
         )
         count = int(rng.poisson(traffic.lines_per_s * (stop_us - start_us) / 1e6))
         written = np.sort(rng.integers(start_us, stop_us, count))
@@ -153,7 +154,8 @@ class VirtualSource:
     def _file(
         self, n: int, created: int, closed: int | None, lines: tuple[Ints, Ints, Ints, Ints]
     ) -> VirtualFile:
-        identity = int.from_bytes(blake2b(self.worker + bytes([n]), digest_size=8).digest()) >> 1 or 1
+        told_by = self.worker + bytes([n]) + self._salt
+        identity = int.from_bytes(blake2b(told_by, digest_size=8).digest()) >> 1 or 1
         written, event, key, sizes = lines
         highest = np.maximum.accumulate(event) if len(event) else event
         return VirtualFile(identity, created, closed, written, event, highest, key, sizes)
@@ -286,6 +288,17 @@ class VirtualSource:
     def forget(self) -> None:
         """The agent's notes are lost; files that are there will be seen again."""
         self._noted.clear()
+
+    @property
+    def notes(self) -> frozenset[int]:
+        """What the agent's disk has of files."""
+        return frozenset(self._noted)
+
+    def restart(self, notes: frozenset[int] | None = None) -> None:
+        """The agent starts again, perhaps with older notes."""
+        self._missed_us.clear()
+        if notes is not None:
+            self._noted = set(notes)
 
     def lines_between(self, from_us: int, to_us: int, written_until_us: int) -> tuple[Ints, Ints, Ints]:
         """(event times, keys, bytes) of all lines of that event time written by then: what the oracle counts."""

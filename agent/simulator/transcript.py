@@ -147,7 +147,7 @@ class Teller:
         return f"{kind} {tell(self, message)}".rstrip() if tell else kind
 
     def ballot(self, ballot: m.Ballot) -> str:
-        return f"{ballot[0]}.{self._name(ballot[1])}" if ballot[1] else "-"
+        return f"{ballot[0]}.{self._name(m.node_of(ballot))}" if ballot[1] else "-"
 
     def bundle_id(self, id: m.BundleId) -> str:
         return f"{self._name(id[0])}/{id[1]}/{id[2]}"
@@ -170,10 +170,10 @@ class Teller:
         )
 
     def _put(self, message: r.Put) -> str:
-        epoch, node, n = message.revision
+        epoch, by, n = message.revision
         return (
             f"{message.version[:6]} [{seconds(message.start)}, {seconds(message.end)}) {message.status} "
-            f"{epoch}.{self._name(node)}.{n} {message.agents_reporting} of {message.agents_expected} agents, "
+            f"{self.ballot((epoch, by))}.{n} {message.agents_reporting} of {message.agents_expected} agents, "
             f"{message.lines[0]} lines"
         )
 

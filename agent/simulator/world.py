@@ -51,6 +51,7 @@ class Actor:
     """A host: its web server's logs, its disk, its clock, and the agent while one runs."""
 
     __slots__ = (
+        "address",
         "begun_us",
         "clock_us",
         "disk",
@@ -66,8 +67,12 @@ class Actor:
         "wake_us",
     )
 
-    def __init__(self, name: str, source: VirtualSource | None, disk: Disk) -> None:
-        self.name, self.id = name, node_id(name.encode())
+    def __init__(
+        self, name: str, source: VirtualSource | None, disk: Disk, twin_of: Actor | None = None
+    ) -> None:
+        self.name = name
+        self.id: NodeId = node_id(name.encode()) if twin_of is None else twin_of.id
+        self.address = "" if twin_of is None else name
         self.source = source
         self.disk = disk
         self.node: MeshNode | None = None
@@ -98,6 +103,10 @@ class World:
         self.rng = Random(seed)
         self.network = Network(Random(seed + 1), weather or Weather())
         self.actors: dict[NodeId, Actor] = {}
+        self.twins: dict[NodeId, Actor] = {}
+        """Processes with the key of another one, that run now. `twinned`: those of whose key there ever was one."""
+        self.twinned: set[NodeId] = set()
+        self._elsewhere: dict[bytes, Actor] = {}  # by address
         self.sinks: dict[NodeId, dict[JobId, Ledger]] = {}
         self.sinks_away: set[NodeId] = set()
         self.taking: NodeId = b""
@@ -122,6 +131,23 @@ class World:
         actor = Actor(name, source, Disk() if self._coded is None else JournalDisk())
         self.actors[actor.id] = actor
         return actor
+
+    def start_twin(
+        self, actor: Actor, disk: Disk, source: VirtualSource, seeds: Sequence[Contact] = ()
+    ) -> Actor:
+        """A process on another machine with this one's key. As lives are of the clock, its life is the higher one."""
+        twin = Actor(f"{actor.name}'", source, disk, actor)
+        twin.clock_us, twin.life = actor.clock_us, actor.life
+        self.twins[actor.id] = self._elsewhere[twin.address.encode()] = twin
+        self.twinned.add(actor.id)
+        self.start(twin, seeds)
+        actor.life = twin.life
+        return twin
+
+    def end_twin(self, twin: Actor) -> None:
+        """It is gone at once, with its machine."""
+        del self.twins[twin.id], self._elsewhere[twin.address.encode()]
+        self.crash(twin, wipe=True)
 
     def add_sink(self, name: str) -> NodeId:
         identity = node_id(b"sink:" + name.encode())
@@ -175,7 +201,9 @@ class World:
         actor.is_paused, actor.inbox, actor.wake_us = False, [], None
         drawn = blake2b(actor.id + self.seed.to_bytes(8) + actor.life.to_bytes(4), digest_size=8).digest()
         rng = Random(drawn)
-        contact = Contact(actor.id, actor.life, instance=int.from_bytes(drawn) >> 1)
+        contact = Contact(actor.id, actor.life, actor.address, instance=int.from_bytes(drawn) >> 1)
+        if actor.source is not None:
+            actor.source.restart()
         sources = ("access",) if actor.source else ()
         actor.node = MeshNode(
             contact,
@@ -287,7 +315,7 @@ class World:
             observer(self.now_us, what, who, about)
 
     def _deliver(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
-        actor = self.actors.get(to)
+        actor = self.actors.get(to) or self._elsewhere.get(to)
         if actor is None:
             self._to_sink(to, letter)
             return
@@ -319,7 +347,7 @@ class World:
                 observer(put, self.now_us)
         for effect in effects:
             if type(effect) is Send:
-                self._transmit(to, effect.to, effect.message)
+                self._transmit(to, effect.to, effect.message, self._latest(effect.to))
 
     def _wake(self, actor: Actor, wanted_us: int | None) -> None:
         if actor.node is None or actor.is_paused or (wanted_us is not None and actor.wake_us != wanted_us):
@@ -340,7 +368,7 @@ class World:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
-                self._transmit(actor.id, effect.to, effect.message)  # type: ignore[union-attr]
+                self._transmit(actor.id, effect.to, effect.message, self._where(actor, effect.to))  # type: ignore[union-attr]
             elif kind is Write:
                 self._write(actor, effect)  # type: ignore[arg-type]
                 self._push(self.now_us + self.disk_us, self._sync, actor, actor.life)
@@ -406,11 +434,22 @@ class World:
         records = actor.disk.read(job)
         self._perform(actor, actor.node.recalled(job, records, self.now_us + actor.clock_us))
 
-    def _transmit(self, source: NodeId, to: NodeId, message: Message) -> None:
+    def _transmit(self, source: NodeId, to: NodeId, message: Message, where: bytes = b"") -> None:
+        """where: which process with that key, if there are two."""
         sent = message if self._coded is None else encode(message, self._coded)
         letter = source, sent
         for delay in self.network.delays(source, to):
-            self._push(self.now_us + delay, self._arrive, to, letter)
+            self._push(self.now_us + delay, self._arrive, where or to, letter)
+
+    def _where(self, actor: Actor, to: NodeId) -> bytes:
+        """Which process with that key the actor means: by the address that it knows."""
+        if to not in self.twins or actor.node is None:
+            return to
+        return (actor.node.overlay.address_of(to) or "").encode() or to
+
+    def _latest(self, to: NodeId) -> bytes:
+        """Who has started last with that key."""
+        return self.twins[to].address.encode() if to in self.twins else to
 
     def _deliver_coded(self, to: NodeId, sent: tuple[NodeId, bytes]) -> None:
         self._deliver(to, self._read(sent))
