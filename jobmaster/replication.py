@@ -207,8 +207,8 @@ class Replication:
         peer = self.peers.get(source)
         if peer is None or index < peer.expects:
             return []
-        if index > self.replica.log.index:
-            text = f"{short(source)} claims entries of the log that there are not; it is not believed. Look at that agent"
+        if index > peer.sent:  # perhaps another process with its key did get them
+            text = f"{short(source)} claims entries of the log that it was not sent; it is not believed. Look at that agent"
             return [Notice("unsound", text, source)]
         if index < max(0, peer.held):
             return self._again(source, peer, index)
@@ -224,6 +224,7 @@ class Replication:
         log = self.replica.log
         peer.held, peer.told, peer.expects = held, -1, -1
         if held < log.applied:
+            peer.held = -1  # it has lost what it held, or is another process with the same key
             return self._begin(node, peer)
         peer.sent = held
         return self._send(node, peer)

@@ -330,7 +330,7 @@ class Succession:
         log, highest = self.replica.log, self.replica.highest
         if node_of(highest) not in nodes or log.held == highest or log.proven == NO_BALLOT:
             return []
-        return [self.replica.promise(highest), Post(highest[1], self.replica.told(highest))]
+        return [self.replica.promise(highest), Post(node_of(highest), self.replica.told(highest))]
 
     def _stop(self, now: int) -> list[Effect]:
         """Serve and ask no more under this ballot; the closest node begins anew a little later, so that two do not race."""
@@ -524,11 +524,14 @@ class Succession:
         out = self.replica.cut() if done else []
         if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
             former, self.phase = log.last, Phase.SERVE  # who served before
-            self._failures.note_lost((former[1],), self.neighbours)
+            self._failures.note_lost((node_of(former),), self.neighbours)
             out += replication.serve()
             assert log.state is not None
-            handed_on = self._handed_on == self.ballot or former == (self.ballot[0] - 1, self.me)
-            about = (log.index, log.index == 0, former[1] if log.index else b"", handed_on)
+            handed_on = self._handed_on == self.ballot or (former[0], node_of(former)) == (
+                self.ballot[0] - 1,
+                self.me,
+            )
+            about = (log.index, log.index == 0, node_of(former) if log.index else b"", handed_on)
             self._changes.append(Serve(self.ballot, log.state, *about))
         return out + self._hand_over(now)
 

@@ -189,15 +189,17 @@ def test_who_left_another_master_reads_to_the_end_once_more() -> None:
     assert rig.state.positions.roster[A].until_us > T0 + 9
 
 
-def test_closed_files_stay_closed() -> None:
+def test_rule_10_closed_files_go_on_where_they_were_closed() -> None:
     rig = opened()
     rig.bundle({file(A): (100, 150, CLOSED)})
     rig.bundle({file(A): (150, 150, CLOSED), file(B): (100, 120, 0)})
     rig.bundle({file(A): (0, 150, FIRST)})
     assert len(rig.committed()) == 3
     assert rig.state.positions.position(file(A)) == Position(150, closed=True)
-    rig.bundle({file(A): (150, 160, 0)})
+    rig.bundle({file(A): (140, 160, 0)})
     assert len(rig.splits()) == 1
+    rig.bundle({file(A): (150, 160, 0)})
+    assert rig.state.positions.position(file(A)) == Position(160)
 
 
 def test_rows_of_another_shape_are_split() -> None:

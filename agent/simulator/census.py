@@ -111,7 +111,7 @@ class Census:
         """Its fence is the ballot of whom it serves."""
         if isinstance(tell, r.LedgerTell) and tell.entries:
             self.counts["sink: tells a new master what it holds"] += 1
-        self.counts["sink: refuses a master"] += tell.fence[1] != to
+        self.counts["sink: refuses a master"] += m.node_of(tell.fence) != to
 
     def _log(self, message: m.Append) -> None:
         for index, entry in enumerate(message.entries, message.first):

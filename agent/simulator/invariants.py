@@ -61,7 +61,7 @@ class Invariants:
             known = self._entries.setdefault((seat.job, log.held, index), entry)
             if known is not entry and not self._is_alike((seat.job, log.held, index, actor.id), known, entry):
                 raise Violation(
-                    f"{actor.name}: entry {index} of ballot {log.held[0]}.{short(log.held[1])} is another one elsewhere"
+                    f"{actor.name}: entry {index} of ballot {log.held[0]}.{short(node_of(log.held))} is another one elsewhere"
                 )
 
     def _is_alike(self, place: tuple[JobId, Ballot, int, NodeId], known: Any, entry: Any) -> bool:

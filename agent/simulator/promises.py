@@ -165,7 +165,7 @@ class Promises:
         fence = self._world.sinks[sink][put.job].fence
         if put.ballot < fence:
             raise Violation(
-                f"a sink that serves {fence[0]}.{short(fence[1])} took a window of {put.ballot[0]}"
+                f"a sink that serves {fence[0]}.{short(node_of(fence))} took a window of {put.ballot[0]}"
             )
         master, key = self._master(put.job, put.ballot), (put.version, put.start)
         if put.status == "open":

@@ -254,7 +254,7 @@ CALM_US = 5 * SECOND
 
 def random_scenario(seed: int) -> Scenario:
     """A mixture of faults on a small mesh, and for half of the seeds more of it: logs that are lost, sinks that are many or die,
-    short retention; some have processes that end, readers, bugs of jobs, or keys that are used twice. The same seed gives the same
+    short retention; some have processes that end, readers, bugs of jobs, or keys used twice. The same seed gives the same
     scenario."""
     plain = _Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()
     return _Doubles(_Bugs(plain).scenario()).scenario()
