@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -19,7 +18,6 @@ from elf.agent.linked_node import Outer
 from elf.agent.reading_places import ReadingPlaces
 from elf.agent.seats import SeatedNode
 from elf.agent.simulator.scenario import Scenario
-from elf.agent.simulator.sources import LINE_BYTES, VirtualFile, VirtualSource
 from elf.agent.vacancy import Vacancy
 from elf.jobmaster import changes, window_rule
 from elf.jobmaster import master as master_module
@@ -162,21 +160,6 @@ def go_on(self: DeltaWorker, bundle: Bundle, positions: dict[Slot, Position], no
     self._forget()
     self._follow(now)
     return self._read(0, now)
-
-
-def another_part(self: VirtualSource, file: VirtualFile, at: Position, now_us: int) -> bool:
-    """What lies behind a place where some log has closed it is another file, for all logs."""
-    line, is_there = at.offset // LINE_BYTES, file.gone_us is None or now_us < file.gone_us
-    if is_there and file.lines_at(now_us) > line:
-        rest = copy(file)
-        rest.identity ^= 1
-        for name in ("written_us", "event_us", "highest_us", "key", "bytes"):
-            lines = getattr(file, name)
-            setattr(file, name, lines[:line])
-            setattr(rest, name, lines[line:])
-        number = next(n for n, each in enumerate(self.files) if each is file)
-        self.files.insert(number + 1, rest)
-    return False
 
 
 # The log.
@@ -333,7 +316,7 @@ CANARIES = (
         "7: ballots are compared in order",
         "by epoch only",
         *(Replica, "outranks", staticmethod(by_epoch)),
-        *(meshes.takeovers, range(12)),
+        *(meshes.takeovers, range(30, 40)),
     ),
     Canary(
         "7: the highest ballot seen is kept on disk",
@@ -345,7 +328,7 @@ CANARIES = (
         "7: every refusal carries the refuser's ballot",
         "who is refused is not told",
         *(Replica, "refuse", always([])),
-        *(meshes.deposed, range(6)),
+        *(meshes.deposed, range(7, 15)),
     ),
     Canary(
         "7: the highest (ballot, index) is taken",
@@ -382,12 +365,6 @@ CANARIES = (
         "also from places before that",
         *(Positions, "may_reopen", lambda self, start, length: start <= length),
         *(meshes.twins, range(8)),
-    ),
-    Canary(
-        "10: no log begins another part of a file",
-        "one that calls it closed does",
-        *(VirtualSource, "goes_on", another_part),
-        *(meshes.twins, range(6)),
     ),
     Canary(
         "Windows: the roster starts from the directory",
