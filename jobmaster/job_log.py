@@ -63,12 +63,14 @@ class Base(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class More(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Entries `first`, … follow, and the log is one of `ballot` from now on. Without entries it is only that."""
+    """Entries `first`, … follow, and the log is one of `ballot` from now on. Without entries it is only that. committed: the last
+    entry that was known to be: whoever reads the log back applies so many, and need not hold them."""
 
     ballot: Ballot
     last: Ballot
     first: int
     entries: tuple[Any, ...] = ()
+    committed: int = 0
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -135,7 +137,7 @@ class JobLog:
     def extend(self, ballot: Ballot, last: Ballot, first: int, entries: Sequence[Any]) -> More:
         """Entries `first`, … of this ballot; those already held are skipped. The whole log becomes one of `ballot`."""
         fresh = tuple(entries[max(0, self.index + 1 - first) :])
-        record = More(ballot, last, self.index + 1, fresh)
+        record = More(ballot, last, self.index + 1, fresh, self.applied)
         self.held, self.last = ballot, last
         self.tail += fresh
         self.recorded += len(fresh)
@@ -178,6 +180,7 @@ class JobLog:
             self._place(record.ballot, record.last, record.index, record.state, record.tail)
         else:
             self.extend(record.ballot, record.last, record.first, record.entries)
+            self.commit(record.committed)
 
     def check(self) -> None:
         assert (self.state is None) == (self.held == NO_BALLOT)

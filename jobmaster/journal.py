@@ -19,7 +19,7 @@ import fcntl
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from elf.errors import StateError
@@ -51,14 +51,18 @@ def frame_of(records: Sequence[bytes], offset: int) -> bytes:
     return _FRAME.pack(FRAME_MAGIC, len(payload), length_check, _check(payload, offset, 8)) + payload
 
 
-def _records(payload: memoryview) -> list[bytes]:
-    records: list[bytes] = []
+Visit = Callable[[int, memoryview], None]
+"""Is told of a record: where its bytes are in the file, and these."""
+Read = Callable[[int, int], bytes | memoryview]
+"""So many bytes of the file from an offset on, or as many as there are."""
+
+
+def _tell_records(payload: memoryview, offset: int, visit: Visit) -> None:
     at = 0
     while at < len(payload):
         start = at + _LENGTH.size
         at = start + _LENGTH.unpack_from(payload, at)[0]
-        records.append(bytes(payload[start:at]))
-    return records
+        visit(offset + start, payload[start:at])
 
 
 class Journal:
@@ -72,7 +76,14 @@ class Journal:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> tuple[Journal, list[bytes]]:
-        """Open or create it, and return it with all its whole records. O(its size).
+        """As `scan`, and all its whole records. O(its size)."""
+        records: list[bytes] = []
+        journal = cls.scan(path, lambda at, record: records.append(bytes(record)))
+        return journal, records
+
+    @classmethod
+    def scan(cls, path: str | os.PathLike[str], visit: Visit) -> Journal:
+        """Open or create it, and tell `visit` of all its whole records. O(its size); memory: a frame.
 
         Locks the folder (a file `lock` in it) until `close` or the end of the process. A torn tail is cut off. Raises
         StateError: another process holds the folder (with its pid), damage in the middle, a newer version, no permission.
@@ -85,13 +96,14 @@ class Journal:
         except OSError as error:
             raise StateError(f"{where.parent}: {error.strerror}; {advice}") from error
         try:
-            return journal, journal._load()
+            journal._load(visit)
         except OSError as error:
             journal.close()
             raise StateError(f"{where}: {error.strerror}; {advice}") from error
         except BaseException:
             journal.close()
             raise
+        return journal
 
     @property
     def size(self) -> int:
@@ -100,7 +112,20 @@ class Journal:
 
     def records(self) -> list[bytes]:
         """All records that are in the file. O(its size)."""
-        return whole_frames(memoryview(self.path.read_bytes()[: self._durable]), self.path)[0]
+        records: list[bytes] = []
+        self.visit(lambda at, record: records.append(bytes(record)))
+        return records
+
+    def visit(self, visit: Visit) -> None:
+        """Tell of all records that are in the file. O(its size); memory: a frame."""
+        _walk(self._read, self._durable, self.path, visit)
+
+    def reader(self) -> Reader:
+        """Reads the file as it is now, also when it has been rewritten since. Raises OSError."""
+        return Reader(os.dup(self._file))
+
+    def _read(self, at: int, length: int) -> bytes:
+        return _read_whole(self._file, at, length)
 
     @property
     def pending_bytes(self) -> int:
@@ -169,24 +194,22 @@ class Journal:
     def _new_path(self) -> Path:
         return self.path.with_name(self.path.name + ".new")
 
-    def _load(self) -> list[bytes]:
+    def _load(self, visit: Visit) -> None:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         self._new_path.unlink(missing_ok=True)  # left by a crash during `rewrite`
-        content = self.path.read_bytes()
-        head = content[: len(FILE_HEAD)]
+        head = os.pread(self._file, len(FILE_HEAD), 0)
         if head in READABLE_HEADS:
-            records, self._durable = whole_frames(memoryview(content), self.path)
+            self._durable = _walk(self._read, os.fstat(self._file).st_size, self.path, visit)
             os.ftruncate(self._file, self._durable)
             _write(self._file, FILE_HEAD, 0)  # changes one byte at most
             os.fsync(self._file)
-            return records
+            return
         self._refuse_other(head)
         os.ftruncate(self._file, 0)
         _write(self._file, FILE_HEAD, 0)
         os.fsync(self._file)
         _sync_folder(self.path.parent)
         self._durable = len(FILE_HEAD)
-        return []
 
     def _refuse_other(self, head: bytes) -> None:
         """Only a piece of our own head may be replaced: a crash while the file was made."""
@@ -198,51 +221,92 @@ class Journal:
             raise StateError(f"{self.path}: not a journal of elf; move it away, or use another state_dir")
 
 
+class Reader:
+    """Records of a journal's file, by their places."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    @classmethod
+    def open(cls, path: Path) -> Reader:
+        """Raises OSError."""
+        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def visit(self, where: object, visit: Visit) -> None:
+        """Tell of all records of whole frames. Raises StateError, which names the file as `where`, OSError."""
+        _walk(self.read, os.fstat(self._file).st_size, where, visit)
+
+    def read(self, at: int, length: int) -> bytes:
+        """Raises OSError."""
+        return _read_whole(self._file, at, length)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+
 def whole_frames(content: memoryview, where: object) -> tuple[list[bytes], int]:
     """All records of a file's whole frames, and where those end: what is behind is a torn tail.
 
     Raises StateError, which names the file as `where`, if another frame begins behind a broken one.
     """
     records: list[bytes] = []
+    end = _walk(
+        lambda at, length: content[at : at + length],
+        len(content),
+        where,
+        lambda at, record: records.append(bytes(record)),
+    )
+    return records, end
+
+
+def _walk(read: Read, size: int, where: object, visit: Visit) -> int:
+    """Tell of all records of the whole frames among the first `size` bytes; where those end. See `whole_frames`."""
     at = len(FILE_HEAD)
-    while (payload := _frame_at(content, at)) is not None:
-        records += _records(payload)
+    while (payload := _frame_at(read, size, at)) is not None:
+        _tell_records(payload, at + _FRAME.size, visit)
         at += _FRAME.size + len(payload)
-    if _frame_behind(content, at):
+    if _frame_behind(read, size, at):
         raise StateError(
-            f"{where}: damaged at byte {at} of {len(content)}; restore it from a backup, or move it away to start "
+            f"{where}: damaged at byte {at} of {size}; restore it from a backup, or move it away to start "
             "anew from the logs"
         )
-    return records, at
+    return at
 
 
-def _frame_at(content: memoryview, at: int) -> memoryview | None:
+def _frame_at(read: Read, size: int, at: int) -> memoryview | None:
     """The payload of the whole frame at `at`, or None."""
-    length = _length_at(content, at)
-    if length is None or at + _FRAME.size + length > len(content):
+    head = read(at, _FRAME.size)
+    length = _length_of(head, at)
+    if length is None or at + _FRAME.size + length > size:
         return None
-    payload = content[at + _FRAME.size : at + _FRAME.size + length]
-    return payload if _check(payload, at, 8) == _FRAME.unpack_from(content, at)[3] else None
+    payload = memoryview(read(at + _FRAME.size, length))
+    return payload if _check(payload, at, 8) == _FRAME.unpack(head)[3] else None
 
 
-def _length_at(content: memoryview, at: int) -> int | None:
-    """The length of the payload of the frame that begins at `at`, if one does."""
-    if len(content) - at < _FRAME.size:
+def _length_of(head: bytes | memoryview, at: int) -> int | None:
+    """The length of the payload of the frame that begins with `head` at `at`, if one does."""
+    if len(head) < _FRAME.size:
         return None
-    magic, length, length_check, _ = _FRAME.unpack_from(content, at)
+    magic, length, length_check, _ = _FRAME.unpack(head)
     if magic != FRAME_MAGIC or _check(_LENGTH.pack(length), at, 4) != length_check:
         return None
     return int(length)
 
 
-def _frame_behind(content: memoryview, at: int) -> bool:
+def _frame_behind(read: Read, size: int, at: int) -> bool:
     """Whether a frame begins behind the broken one at `at`: then that is damage, not a torn tail."""
-    whole = bytes(content[at:])
-    found = whole.find(FRAME_MAGIC, 1)
-    while found >= 0:
-        if _length_at(content, at + found) is not None:
-            return True
-        found = whole.find(FRAME_MAGIC, found + 1)
+    at += 1
+    while at < size:
+        chunk = bytes(read(at, min(BATCH_BYTES, size - at)))
+        found = chunk.find(FRAME_MAGIC)
+        while found >= 0:
+            if _length_of(read(at + found, min(_FRAME.size, size - at - found)), at + found) is not None:
+                return True
+            found = chunk.find(FRAME_MAGIC, found + 1)
+        at += max(1, len(chunk) - len(FRAME_MAGIC) + 1)  # a magic may lie across two chunks
     return False
 
 
@@ -258,6 +322,14 @@ def _batches(records: Iterable[bytes]) -> Iterator[list[bytes]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _read_whole(descriptor: int, at: int, length: int) -> bytes:
+    """As many bytes as there are, at most `length`."""
+    content = os.pread(descriptor, length, at)
+    while len(content) < length and (more := os.pread(descriptor, length - len(content), at + len(content))):
+        content += more
+    return content
 
 
 def _write(descriptor: int, content: bytes, at: int) -> int:

@@ -8,7 +8,7 @@
 | 2 | ("directory", b"") | items |
 | 3 | ("ballot", job) | `Promise` |
 | 4 | ("log", job) | `Base`: state and entries as in `log_codec` |
-| 5 | ("log", job) | `More`: entries |
+| 5 | ("log", job) | `More`: entries, and how many were known to be committed |
 | 6 | ("ledger", job) | (fence, entries; which are open) |
 | 7 | ("log", job) | `Promise`, all that is left of a stopped job's log |
 
@@ -77,6 +77,7 @@ class MoreRecord(Record, frozen=True, array_like=True):
     last: Ballot
     first: Count
     entries: tuple[bytes, ...]
+    committed: Count = 0
 
 
 class LedgerRecord(Record, frozen=True, array_like=True):
@@ -101,10 +102,31 @@ _encoder = msgspec.msgpack.Encoder()
 _heads = msgspec.msgpack.Decoder(Record)
 
 
-def head_of(data: bytes) -> tuple[tuple[str, bytes], bool]:
-    """Key of a record that can be read, and whether it replaces those before it. O(bytes), without a look at what it says."""
-    head = _heads.decode(memoryview(data)[HEAD_BYTES:])
-    return (KEYS[data[5]], head.job), head.replaces
+def head_of(data: bytes | memoryview) -> tuple[tuple[str, bytes], bool]:
+    """Key of a record, and whether it replaces those before it. O(bytes), without a look at what it says. Raises StateError: a
+    record that this version cannot read, as far as its beginning tells."""
+    kind = _kind_of(data)
+    try:
+        head = _heads.decode(memoryview(data)[HEAD_BYTES:])
+    except msgspec.MsgspecError as error:
+        raise _damaged(error) from error
+    return (KEYS[kind], head.job), head.replaces
+
+
+def _kind_of(data: bytes | memoryview) -> int:
+    if data[: len(MAGIC)] != MAGIC or len(data) < HEAD_BYTES:
+        raise StateError("state: a record that does not start as one of elf's; restore it from a backup")
+    if data[4] != VERSION:
+        raise StateError(
+            f"state: record version {data[4]} of another elf, this one reads {VERSION}; upgrade, or use another state_dir"
+        )
+    if data[5] not in _TYPES:
+        raise StateError(f"state: a record of unknown kind {data[5]}; upgrade, or use another state_dir")
+    return data[5]
+
+
+def _damaged(error: Exception) -> StateError:
+    return StateError(f"state: a damaged record ({error}); restore it from a backup")
 
 
 class RecordEncoder:
@@ -153,7 +175,7 @@ class RecordEncoder:
             tail = tuple(self._log.pack_entry(entry, rosters) for entry in record.tail)
             return BaseRecord(job, replaces, record.ballot, record.last, record.index, state, tail)
         entries = tuple(self._log.pack_entry(entry, rosters) for entry in record.entries)
-        return MoreRecord(job, replaces, record.ballot, record.last, record.first, entries)
+        return MoreRecord(job, replaces, record.ballot, record.last, record.first, entries, record.committed)
 
 
 class RecordDecoder:
@@ -165,21 +187,13 @@ class RecordDecoder:
 
     def decode(self, data: bytes) -> Write:
         """The write that it was. Raises StateError. O(bytes)."""
-        if data[: len(MAGIC)] != MAGIC or len(data) < HEAD_BYTES:
-            raise StateError("state: a record that does not start as one of elf's; restore it from a backup")
-        if data[4] != VERSION:
-            raise StateError(
-                f"state: record version {data[4]} of another elf, this one reads {VERSION}; upgrade, or use another state_dir"
-            )
-        type = _TYPES.get(data[5])
-        if type is None:
-            raise StateError(f"state: a record of unknown kind {data[5]}; upgrade, or use another state_dir")
+        kind = _kind_of(data)
         try:
-            record = parse(memoryview(data)[HEAD_BYTES:], type)
+            record = parse(memoryview(data)[HEAD_BYTES:], _TYPES[kind])
             check_ids(record)
-            return Write((KEYS[data[5]], record.job), self._value(record), record.replaces)
+            return Write((KEYS[kind], record.job), self._value(record), record.replaces)
         except PeerError as error:
-            raise StateError(f"state: a damaged record ({error}); restore it from a backup") from error
+            raise _damaged(error) from error
 
     def _value(self, record: Record) -> Any:
         return _READERS[type(record)](self, record)
@@ -190,7 +204,8 @@ class RecordDecoder:
         return Base(record.ballot, record.last, record.index, state, tail)
 
     def _more(self, record: MoreRecord) -> More:
-        return More(record.ballot, record.last, record.first, self._entries(record, record.entries))
+        entries = self._entries(record, record.entries)
+        return More(record.ballot, record.last, record.first, entries, record.committed)
 
     def _entries(self, record: Record, entries: tuple[bytes, ...]) -> tuple[Any, ...]:
         if record.replaces or record.job not in self._rosters:

@@ -68,7 +68,8 @@ def test_a_life_is_on_disk_and_higher_than_the_last_whatever_the_clock_says(
         run(host, note)
         store, records = Store.open(tmp_path / "state", print)
         store.close()
-        assert records[("node", b"")] == [lives[-1]]
+        assert list(records["node", b""]) == [lives[-1]]
+        records.close()
     monkeypatch.setattr("time.time", lambda: 1_000.0)
     run(new_host(tmp_path, []), note)
     assert lives == sorted(set(lives))

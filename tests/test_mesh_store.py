@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.agent.mesh import store as store_module
-from elf.agent.mesh.store import JOURNAL, Store, needed
+from elf.agent.mesh.store import JOURNAL, Store
 from elf.errors import StateError
 from elf.jobmaster.job_log import Promise
 from elf.jobmaster.record_codec import RecordEncoder
+from elf.jobmaster.stored import Needed
 from elf.srt.effects import Write
 from tests.test_wire import shown
 from tests.wire_values import same, write
@@ -49,7 +50,10 @@ def run(folder: Path, use: Callable[[Store], Coroutine[Any, Any, None]]) -> list
 def content(folder: Path) -> dict[tuple[str, bytes], list[Any]]:
     store, records = Store.open(folder, lambda text: None)
     store.close()
-    return records
+    try:
+        return {key: list(values) for key, values in records.items()}
+    finally:
+        records.close()
 
 
 def model(writes: list[Write]) -> dict[tuple[str, bytes], list[Any]]:
@@ -186,7 +190,10 @@ def test_what_was_replaced_goes_when_the_file_has_grown(
                 await store.drain(5)
                 largest = max(largest, store.size)
         await store.drain(5)
-        needed_bytes = sum(map(len, needed(RecordEncoder().encode(each) for each in writes)))
+        needed = Needed()
+        for each in writes:
+            needed.note(0, RecordEncoder().encode(each))
+        needed_bytes = sum(length for _, length in needed.places())
         assert largest < 3 * needed_bytes + 3 * 20_000
 
     run(tmp_path, use)

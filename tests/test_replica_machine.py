@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -107,6 +109,11 @@ class Disk:
         """By all that is durable."""
         records = self.records("ballot", self.done) + self.records("log", self.done)
         return max((record.ballot for record in records), default=NO_BALLOT)
+
+
+def is_log(record: LogRecord) -> TypeGuard[Base | More]:
+    """Whether it is more than a promise."""
+    return isinstance(record, Base | More)
 
 
 class ReplicaAgainstLists(RuleBasedStateMachine):
@@ -302,7 +309,8 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         del disk.writes[disk.done :]
         model.held, model.last, entries = read_back(disk.records("log"))
         model.entries = [*entries]
-        model.applied = max((r.index for r in disk.records("log") if isinstance(r, Base)), default=0)
+        applied = (r.index if isinstance(r, Base) else r.committed for r in disk.records("log") if is_log(r))
+        model.applied = max(applied, default=0)
         model.promised = disk.promised()
         assert model.promised >= self.word
         self.replica = Replica(JOB, ListState, SNAPSHOT_ENTRIES)
@@ -324,7 +332,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         assert log.recorded == sum(
             len(record.tail) if isinstance(record, Base) else len(record.entries)
             for record in written
-            if isinstance(record, Base | More)
+            if is_log(record)
         )
 
 

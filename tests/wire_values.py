@@ -121,6 +121,7 @@ _SPECIAL: dict[tuple[type, str], Callable[[Random], Any]] = {
     (Accept, "parts"): parts,
     (Base, "index"): lambda rng: rng.getrandbits(40),
     (More, "first"): lambda rng: rng.getrandbits(40),
+    (More, "committed"): lambda rng: rng.getrandbits(40),
     (Base, "state"): state,
     (Base, "tail"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
     (More, "entries"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),

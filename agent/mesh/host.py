@@ -49,6 +49,7 @@ from elf.errors import ConfigError, InternalError, PeerError, SourceError, State
 from elf.jobmaster.directory import UNBELIEVED
 from elf.jobmaster.job_spec import decode_agent
 from elf.jobmaster.log_codec import LOG
+from elf.jobmaster.stored import Stored
 from elf.srt.effects import Notice, Read, Recall, Send, Write
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId, node_id, short
@@ -142,23 +143,23 @@ class Host:
         self._loop.set_exception_handler(self._failed)
         with ExitStack() as opened:
             opened.callback(self.store.close)
+            opened.callback(records.close)
             life = self._begin_life(records, former)
             me = self._listen(life, opened)
             self._open_sources(me.id, opened)
             await self._begin(me, records)
-            del records
             self._look_at_memory()
             await self._serve(stop)
         if self._failure is not None:
             raise self._failure
         return self._anew
 
-    def _begin_life(self, records: dict[tuple[str, bytes], list[Any]], former: Anew | None) -> int:
+    def _begin_life(self, records: Stored, former: Anew | None) -> int:
         """On disk before anybody hears of it. Above the clock's seconds too: a lost disk does not bring an old life back."""
-        written: int = records.pop(("node", b""), [0])[-1]
+        written: int = records.get(("node", b""), (0,))[-1]
         above = written if former is None else max(written, former.above)
         self.last_life = written if former is None or former.is_lost else former.last
-        records["node", b""] = [self.last_life]
+        records.instead["node", b""] = [self.last_life]
         life = min(max(above + 1, int(time.time())), LIFE_MAX)
         self.store.begin(Write(("node", b""), life, replace=True))
         return life
@@ -197,7 +198,7 @@ class Host:
         opened.callback(self.transport.close)
         return Contact(node_id(key), life, self.transport.address, 0, self.instance)
 
-    async def _begin(self, me: Contact, records: dict[tuple[str, bytes], list[Any]]) -> None:
+    async def _begin(self, me: Contact, records: Stored) -> None:
         self.node = MeshNode(
             me,
             self.config.agent.name,
@@ -227,11 +228,13 @@ class Host:
             self._waits = self._loop.create_task(self._wait(records))
             self._waits.add_done_callback(self._waited)
 
-    def _start(self, records: dict[tuple[str, bytes], list[Any]]) -> None:
+    def _start(self, records: Stored) -> None:
         self.is_started = True
-        self.perform(self.node.start(self.clock_us(), records, self.seeds.contacts()))
+        effects = self.node.start(self.clock_us(), records, self.seeds.contacts())
+        records.close()
+        self.perform(effects)
 
-    async def _wait(self, records: dict[tuple[str, bytes], list[Any]]) -> None:
+    async def _wait(self, records: Stored) -> None:
         """Another process with this key lives: only commands are served until it does not."""
         await self.door.wait()
         self.transport.dial_afresh()
@@ -518,13 +521,15 @@ class Host:
 
     async def _recall(self, job: JobId) -> None:
         """Read back what is on disk of a job, for another seat."""
-        records: Records | Exception
+        records: Stored | Exception
         try:
             records = await self.store.recall(job)
         except Exception as error:
             records = error
         if not self._is_over:
             self.perform(self.node.recalled(job, records, self.clock_us()))
+        if isinstance(records, Stored):
+            records.close()
 
     # Reading.
 

@@ -76,7 +76,7 @@ class SinkHost:
         self._host = host
         self._lakes = {section.name: ParquetSink(section.parquet) for section in sections}
         self._ledgers: dict[JobId, dict[str, Ledger]] = {}
-        self._records = {key: known for (kind, key), known in records.items() if kind == "ledger"}
+        self._records = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
         """Of earlier lives. Under a job's id: of a life that had one ledger for all lakes."""
         beside = next(iter(self._lakes.values())).directory
         node = host.node

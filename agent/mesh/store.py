@@ -5,33 +5,35 @@
 A record that a job's seat wrote comes as bytes: what cannot be encoded is that job's failure, and not the store's.
 
 All keys share one file: writes of different keys become durable in their order, at one sync for all that came while the last
-one ran. A torn last frame is cut off at the next start (`elf.jobmaster.journal`). A disk that refuses is asked again and
-again; meanwhile nothing is reported as done, so nothing that depends on it leaves the node. Records that a later one replaced
-are dropped by rewriting the file when it has grown enough.
+one ran. A torn last frame is cut off at the next start (`elf.jobmaster.journal`), which reads the file twice: where the records
+are that count (`elf.jobmaster.stored`), and each when it is needed, so that it never holds more than one. A disk that refuses
+is asked again and again; meanwhile nothing is reported as done, so nothing that depends on it leaves the node. Records that a
+later one replaced are dropped by rewriting the file when it has grown enough.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from elf.errors import StateError
-from elf.jobmaster.journal import Journal, whole_frames
-from elf.jobmaster.record_codec import RecordEncoder, head_of, held
+from elf.jobmaster.journal import Journal, Reader
+from elf.jobmaster.record_codec import RecordEncoder, head_of
+from elf.jobmaster.stored import Needed, Stored
 from elf.srt.effects import Write
 
 JOURNAL = "mesh"
 GROWTH_BYTES = 4 << 20
 """The journal is rewritten when it has grown by this much and to more than twice what was needed of it last time: what it costs
 to read it at a start stays in proportion to what it holds."""
+FRAME_BYTES = 1 << 20
+"""What is written and synced at a time."""
 RETRY_S = 1.0
 
-Key = tuple[str, bytes]
 Done = Callable[[], None]
 
 
@@ -44,6 +46,7 @@ class Store:
         """For whoever wants its records encoded before they come here, on the loop."""
         self._queue: deque[tuple[bytes, Done]] = deque()
         self._committing: list[Done] = []
+        self._fresh: deque[bytes] = deque()  # in the thread: not given to the journal yet
         self._thread = ThreadPoolExecutor(1, "elf-disk")
         self._needed_bytes = 0  # unknown: a long journal is rewritten with its first growth
         self._refusal = ""
@@ -53,18 +56,16 @@ class Store:
         self.writes = self.syncs = 0
 
     @classmethod
-    def open(cls, folder: Path, notices: Callable[[str], None]) -> tuple[Store, dict[Key, list[Any]]]:
-        """The store of that folder, locked against other processes, and all it holds. O(its size).
+    def open(cls, folder: Path, notices: Callable[[str], None]) -> tuple[Store, Stored]:
+        """The store of that folder, locked against other processes, and all it holds, to be read at the start and closed. O(its
+        size); memory: a frame, and the places of records.
 
         Raises StateError: in use (with the pid), damaged, of a newer version, not writable.
         """
-        journal, encoded = Journal.open(folder / JOURNAL)
-        try:
-            records = held(encoded)
-        except BaseException:
-            journal.close()
-            raise
-        return cls(journal, notices), records
+        needed = Needed()
+        journal = Journal.scan(folder / JOURNAL, needed.note)
+        reader = journal.reader()
+        return cls(journal, notices), Stored(reader.read, needed, reader.close)
 
     def begin(self, write: Write) -> None:
         """Write a record and wait for it: before the loop runs. Raises StateError when the disk refuses."""
@@ -108,19 +109,33 @@ class Store:
 
     def _commit(self, fresh: list[bytes]) -> str:
         """In the thread: append, sync, perhaps rewrite. What the disk says when it refuses, or ""."""
-        for record in fresh:
-            self._journal.append(record)
+        self._fresh += fresh
         try:
-            self._journal.sync()
+            self._sync()
         except OSError as error:
             return error.strerror or str(error)
         if self._journal.size > 2 * self._needed_bytes + GROWTH_BYTES:
             self._compact()
         return ""
 
+    def _sync(self) -> None:
+        """Frame by frame, each small, so that whoever reads them holds little. Raises OSError."""
+        while True:
+            while self._fresh and self._journal.pending_bytes < FRAME_BYTES:
+                self._journal.append(self._fresh.popleft())
+            self._journal.sync()
+            if not self._fresh:
+                return
+
     def _compact(self) -> None:
         try:
-            self._journal.rewrite(needed(self._journal.records()))
+            needed = Needed()
+            self._journal.visit(needed.note)
+            reader = self._journal.reader()
+            try:
+                self._journal.rewrite(reader.read(*place) for place in needed.places())
+            finally:
+                reader.close()
         except OSError:
             return  # the old file stands; the next commit tries again
         self._needed_bytes = self._journal.size
@@ -158,8 +173,8 @@ class Store:
             self._notices(f"{self._journal.path}: works again")
         self._refusal = refusal
 
-    async def recall(self, job: bytes) -> dict[Key, list[Any]]:
-        """What is durable of a job, by key; in a thread, while others' writes go on. Raises OSError, StateError. O(journal)."""
+    async def recall(self, job: bytes) -> Stored:
+        """What is durable of a job, to be closed; in a thread, while others' writes go on. Raises OSError, StateError. O(journal)."""
         return await asyncio.get_running_loop().run_in_executor(None, records_of, self._journal.path, job)
 
     async def drain(self, timeout_s: float) -> None:
@@ -174,18 +189,18 @@ class Store:
         self._journal.close()
 
 
-def records_of(path: Path, job: bytes) -> dict[Key, list[Any]]:
-    """What a journal that may be growing, or be replaced, holds of a job. Raises OSError, StateError. O(its size)."""
-    records, _ = whole_frames(memoryview(path.read_bytes()), path)
-    return held(data for data in records if head_of(data)[0][1] == job)
+def records_of(path: Path, job: bytes) -> Stored:
+    """What a journal that may be growing, or be replaced, holds of a job; to be closed. Raises OSError, StateError. O(its size);
+    memory: as `Store.open`."""
+    needed, reader = Needed(), Reader.open(path)
 
+    def note(at: int, data: memoryview) -> None:
+        if head_of(data)[0][1] == job:
+            needed.note(at, data)
 
-def needed(records: Iterable[bytes]) -> list[bytes]:
-    """Those that no later one of the same key replaced, in order. O(bytes)."""
-    kept: dict[Key, list[tuple[int, bytes]]] = {}
-    for number, data in enumerate(records):
-        key, replaces = head_of(data)
-        if replaces:
-            kept.pop(key, None)
-        kept.setdefault(key, []).append((number, data))
-    return [data for _, data in sorted(each for run in kept.values() for each in run)]
+    try:
+        reader.visit(path, note)
+    except BaseException:
+        reader.close()
+        raise
+    return Stored(reader.read, needed, reader.close)
