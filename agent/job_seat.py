@@ -48,7 +48,17 @@ SinkOf = Callable[[str], NodeId | None]
 Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
-_LOG = {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover}
+_LOG = {
+    m.Append,
+    m.Install,
+    m.PieceAsk,
+    m.StatePiece,
+    m.Held,
+    m.StateAsk,
+    m.StateTell,
+    m.Fetch,
+    m.Handover,
+}
 _LEDGER = {r.LedgerTell, r.PutTell, r.PartTell}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """What goes through reducer and worker only, unless it tells a ballot that is news."""

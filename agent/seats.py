@@ -52,7 +52,19 @@ if TYPE_CHECKING:
 
 Records = Mapping[tuple[str, bytes], Sequence[Any]]
 
-OF_LOGS = frozenset((m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover))
+OF_LOGS = frozenset(
+    (
+        m.Append,
+        m.Install,
+        m.PieceAsk,
+        m.StatePiece,
+        m.Held,
+        m.StateAsk,
+        m.StateTell,
+        m.Fetch,
+        m.Handover,
+    )
+)
 """Whoever answers these promises something, and promises are on disk."""
 FAILING = "failing"
 """Kind of the notice of a job that fails here."""

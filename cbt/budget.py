@@ -7,7 +7,7 @@ the coldest compressed fragments go to the spill file. One thread at a time.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,11 +50,12 @@ class Fragment:
     """Rows of a node: as they are while they are new, then packed in a frame, then in the spill file. Made by
     `Budget.keep`, or of bytes that are packed already by `Budget.keep_packed`."""
 
-    __slots__ = ("count", "extent", "frame", "ops", "raw_bytes", "rows")
+    __slots__ = ("count", "extent", "frame", "ops", "raw_bytes", "rows", "shared")
 
     def __init__(self, rows: Rows | None, ops: Sequence[Op], frame: bytes | None = None) -> None:
         self.rows, self.ops, self.frame = rows, ops, frame
         self.extent: Extent | None = None
+        self.shared = 0  # by so many holders more than one
         self.count, self.raw_bytes = (len(rows), rows.nbytes) if rows is not None else (0, 0)
 
     @property
@@ -93,6 +94,7 @@ class Budget:
         self._trees: WeakSet[Buffered] = WeakSet()
         self._settling = False
         self._freed = 0
+        self._orphans: deque[tuple[Sequence[Fragment], int]] = deque()
         self._resident = resident
         self._bare = bare_bytes if bare_bytes is not None else resident() if resident is not None else 0
         self._lost = 0
@@ -181,6 +183,7 @@ class Budget:
 
     def _look(self) -> None:
         """See what the process has beyond what is held."""
+        self._collect()
         if self._resident is None:
             return
         if self._measure() > self.cap_bytes and self._freed > self.cap_bytes // TRIM_SHARE:
@@ -265,8 +268,15 @@ class Budget:
         assert fragment.extent is not None
         return self._spill.read(fragment.extent)
 
+    def share(self, fragment: Fragment) -> None:
+        """One more holds it, and frees it: its rows never change."""
+        fragment.shared += 1
+
     def free(self, fragment: Fragment) -> None:
-        """Let go of a fragment."""
+        """Let go of a fragment; the last of its holders frees its memory."""
+        if fragment.shared:
+            fragment.shared -= 1
+            return
         self._charged -= fragment.nbytes
         self._freed += fragment.nbytes
         if fragment.extent is not None:
@@ -275,6 +285,17 @@ class Budget:
             del self._in_memory[fragment]
             if fragment in self._raw:
                 self._let_raw_go(fragment)
+
+    def abandon(self, fragments: Sequence[Fragment], charged: int = 0) -> None:
+        """As `free`, and `release`, of what its holder has forgotten: soon. In any thread."""
+        self._orphans.append((fragments, charged))
+
+    def _collect(self) -> None:
+        while self._orphans:
+            fragments, charged = self._orphans.popleft()
+            self._charged -= charged
+            for fragment in fragments:
+                self.free(fragment)
 
     def close(self) -> None:
         """Remove the spill file. The trees must be closed before."""

@@ -76,6 +76,12 @@ class Tree:
         self.buffer_bytes = 0
         budget.register(self)
 
+    def __del__(self) -> None:
+        """Whoever forgets a tree that is not closed gives its memory back all the same."""
+        fragments = [fragment for _, _, node in self._walk() for fragment in node.fragments]
+        if fragments or self.buffer_bytes:
+            self._budget.abandon(fragments, self.buffer_bytes)
+
     # ---- writing ----
 
     def insert(self, rows: Rows) -> None:
@@ -97,6 +103,22 @@ class Tree:
         """Empty the root's buffer into packed fragments."""
         if self._runs:
             self._empty_root(self._share_left())
+
+    @property
+    def raw_bytes(self) -> int:
+        """Of its rows, unpacked. O(fragments)."""
+        return self.buffer_bytes + sum(node.raw_bytes for _, _, node in self._walk())
+
+    def share(self) -> list[Fragment]:
+        """Its rows as they are now, whatever becomes of the tree: in no order, equal keys not folded. Whoever asked frees each.
+
+        O(fragments), once the root's buffer is packed. Raises OSError.
+        """
+        self.compress()
+        fragments = [fragment for _, _, node in self._walk() for fragment in node.fragments]
+        for fragment in fragments:
+            self._budget.share(fragment)
+        return fragments
 
     def close(self) -> None:
         """Let go of everything."""

@@ -15,7 +15,10 @@ before c served; so whoever began under c with all that was committed holds it t
 well. A log that lacks it began without what was committed: it is of another side, or begun anew.
 
 On disk, under the key ("log", job), the same log is one `Base` (which replaces what was before) and the `More` records behind
-it; under ("ballot", job) lies the highest `Promise`. Methods return the record that makes a change durable.
+it; under ("ballot", job) lies the highest `Promise`. Methods return the record that makes a change durable. A large state is
+written in pieces while the log goes on: a `Base` with a number, its `Rows` before or behind that, and other records among them.
+It counts once `Whole` says that all is there, in place of everything before the `Base` (`elf.jobmaster.log_order`); until then,
+what was before counts.
 
 Bound: the tail grows by what is proposed and not yet committed (`Replication.room`), on disk by `snapshot_entries` more.
 """
@@ -44,6 +47,12 @@ class State(Protocol):
     def snapshot(self) -> Any:
         """All of it as a value that later `apply`s do not change."""
 
+    def parted(self, piece_bytes: int) -> tuple[Any, Any] | None:
+        """A large one as a value that is `in_pieces`, and what `Reading` reads its pieces from; None of a small one."""
+
+    def add(self, piece: Any) -> None:
+        """One of the pieces of the value that it was made from. Raises PeerError for one that is none of them."""
+
     def standing(self, tail: Sequence[Any]) -> Standing:
         """What its entries say, and those of `tail` behind them."""
 
@@ -53,13 +62,30 @@ NewState = Callable[[Any | None], State]
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The log begins anew: the state after entry `index`, and the entries behind it."""
+    """The log begins anew: the state after entry `index`, and the entries behind it. number: the state's rows are in `Rows` of
+    that number; 0: it has all."""
 
     ballot: Ballot
     last: Ballot
     index: int
     state: Any
     tail: tuple[Any, ...] = ()
+    number: int = 0
+
+
+class Rows(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Piece `at`, from 0, of a state's rows."""
+
+    number: int
+    at: int
+    piece: Any
+
+
+class Whole(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """All `count` pieces are there, and the `Base`: it counts from now on."""
+
+    number: int
+    count: int
 
 
 class More(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -79,23 +105,23 @@ class Promise(msgspec.Struct, frozen=True, array_like=True, tag=True):
     ballot: Ballot
 
 
-LogRecord = Base | More | Promise
+LogRecord = Base | Rows | Whole | More | Promise
 
 
 class JobLog:
     """See the module. Memory: the state and the tail; nothing for a node that holds no log."""
 
-    __slots__ = ("_image", "applied", "held", "last", "new_state", "recorded", "state", "tail")
+    __slots__ = ("_image", "applied", "held", "last", "new_state", "piece_bytes", "recorded", "state", "tail")
 
-    def __init__(self, new_state: NewState) -> None:
-        self.new_state = new_state
+    def __init__(self, new_state: NewState, piece_bytes: int) -> None:
+        self.new_state, self.piece_bytes = new_state, piece_bytes
         self.held: Ballot = NO_BALLOT
         self.last: Ballot = NO_BALLOT
         self.state: State | None = None
         self.applied = 0
         self.tail: list[Any] = []
         self.recorded = 0  # entries on disk behind the last Base
-        self._image: tuple[int, Any] | None = None
+        self._image: tuple[int, Any, Any] | None = None  # the last one: whether it has rows besides
 
     @property
     def index(self) -> int:
@@ -125,8 +151,12 @@ class JobLog:
     def _place(
         self, ballot: Ballot, last: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]
     ) -> None:
+        self.place(ballot, last, index, self.new_state(snapshot), tail)
+
+    def place(self, ballot: Ballot, last: Ballot, index: int, state: State, tail: Sequence[Any]) -> None:
+        """In place of whatever was held: a state that was made of all its pieces."""
         self.held, self.last, self.applied, self.tail = ballot, last, index, list(tail)
-        self.state = self.new_state(snapshot)
+        self.state = state
         self.recorded = len(self.tail)
         self._image = None
 
@@ -163,24 +193,35 @@ class JobLog:
         return tuple(self.tail[index - self.applied :])
 
     def image(self) -> Any:
-        """The state's snapshot; made once between two commits, however many ask."""
+        """The state's snapshot, of a large one without its rows; made once between two commits, however many ask."""
+        return self._images()[1]
+
+    def rows(self) -> Any | None:
+        """What the pieces of a large `image` are read from."""
+        return self._images()[2]
+
+    def _images(self) -> tuple[int, Any, Any]:
         assert self.state is not None
         if self._image is None:
-            self._image = (self.applied, self.state.snapshot())
-        return self._image[1]
+            snapshot, rows = self.state.parted(self.piece_bytes) or (self.state.snapshot(), None)
+            self._image = (self.applied, snapshot, rows)
+        return self._image
 
-    def base(self) -> Base:
-        """All that is held as one record."""
+    def base(self, number: int = 0) -> Base:
+        """All that is held as one record, or all but rows."""
         self.recorded = len(self.tail)
-        return Base(self.held, self.last, self.applied, self.image(), tuple(self.tail))
+        return Base(self.held, self.last, self.applied, self.image(), tuple(self.tail), number)
 
-    def restore(self, record: Base | More) -> None:
-        """Take in a record as read back."""
+    def restore(self, record: Base | More | Rows | Whole) -> None:
+        """Take in a record as read back, in the order of `elf.jobmaster.log_order`. Raises PeerError: rows of another state."""
         if isinstance(record, Base):
             self._place(record.ballot, record.last, record.index, record.state, record.tail)
-        else:
+        elif isinstance(record, More):
             self.extend(record.ballot, record.last, record.first, record.entries)
             self.commit(record.committed)
+        elif isinstance(record, Rows):
+            assert self.state is not None
+            self.state.add(record.piece)
 
     def check(self) -> None:
         assert (self.state is None) == (self.held == NO_BALLOT)

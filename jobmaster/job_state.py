@@ -27,8 +27,9 @@ import msgspec
 import numpy as np
 
 from elf.cbt.budget import Budget
-from elf.cbt.frame import pack, unpack
+from elf.cbt.frame import FRAME_BYTES_MAX, pack, unpack
 from elf.cbt.rows import Op, Rows, concat
+from elf.errors import PeerError
 from elf.jobmaster.entries import (
     Accept,
     AnyEntry,
@@ -49,6 +50,7 @@ from elf.jobmaster.panes import Panes
 from elf.jobmaster.plan import Plan
 from elf.jobmaster.positions import Positions, PositionsState
 from elf.jobmaster.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
+from elf.jobmaster.state_rows import RowPiece, StateRows
 from elf.srt.bundles import summed
 from elf.srt.ids import JobId, NodeId
 from elf.srt.messages import CLOSED, GAP, NO_BALLOT, NO_WATERMARK, Ballot, Maker, Micros, Schedule, Slot, Span
@@ -79,7 +81,8 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """A `JobState` as a value, after entry `index`. panes: version -> frames of each of its trees. Nobody changes its dicts."""
+    """A `JobState` as a value, after entry `index`. panes: version -> frames of each of its trees; none where the rows come
+    `in_pieces` (`elf.jobmaster.state_rows`), as those of a large state do. Nobody changes its dicts."""
 
     index: int
     ballot: Ballot
@@ -95,6 +98,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     unknown_us: Micros = 0
     taken_back: tuple[WindowKey, ...] = ()
     untimed: dict[NodeId, int] = {}
+    in_pieces: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -381,8 +385,29 @@ class JobState:
 
     # ---- as a value ----
 
+    def parted(self, piece_bytes: int) -> tuple[StateSnapshot, StateRows] | None:
+        """A state with more rows than that as a value without them, and they. O(fragments). Raises OSError."""
+        if sum(panes.raw_bytes for panes in self.panes.values()) <= piece_bytes:
+            return None
+        return self._value({}, in_pieces=True), StateRows(self.panes, self._budget, piece_bytes)
+
+    def add(self, piece: RowPiece) -> None:
+        """Rows that `restore` was not given. Raises PeerError for rows that are none of this state's."""
+        panes = self.panes.get(piece.version)
+        if panes is None or not 0 <= piece.tree < len(panes.ops):
+            raise PeerError("state: rows of a version or a tree that it does not have")
+        rows, ops = unpack(piece.frame, FRAME_BYTES_MAX)
+        if tuple(ops) != panes.ops[piece.tree]:
+            raise PeerError("state: rows of other operations than its own")
+        panes.insert(piece.tree, rows)
+
     def snapshot(self) -> StateSnapshot:
         """The state as a value; the same for states that mean the same. O(rows)."""
+        return self._value({version: _frames(panes) for version, panes in self.panes.items()})
+
+    def _value(
+        self, panes: dict[str, tuple[tuple[bytes, ...], ...]], in_pieces: bool = False
+    ) -> StateSnapshot:
         return StateSnapshot(
             self.index,
             self.ballot,
@@ -393,11 +418,12 @@ class JobState:
             dict(self.gaps),
             dict(self.finals),
             {version: dict(touched) for version, touched in self.touched.items()},
-            {version: _frames(panes) for version, panes in self.panes.items()},
+            panes,
             self.stands,
             self.unknown_us,
             tuple(sorted(self.taken_back)),
             dict(self.untimed),
+            in_pieces,
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.cbt._kernel import merge
-from elf.cbt.budget import Budget
+from elf.cbt.budget import Budget, Fragment
 from elf.cbt.rows import Op, Rows, concat
 from elf.cbt.tree import Tree
 from elf.jobmaster._finish import group_index
@@ -81,6 +81,15 @@ class Panes:
     def rows(self, start: int | None = None, stop: int | None = None) -> list[Iterator[Rows]]:
         """Ordered rows of each tree within [start, stop): what a snapshot writes. The panes stay."""
         return [tree.flush(start, stop) for tree in self._trees]
+
+    @property
+    def raw_bytes(self) -> int:
+        """Of all rows, unpacked. O(fragments)."""
+        return sum(tree.raw_bytes for tree in self._trees)
+
+    def share(self) -> list[list[Fragment]]:
+        """Of each tree, its rows as they are now. See `Tree.share`."""
+        return [tree.share() for tree in self._trees]
 
     def drop(self, stop: int) -> None:
         """Forget the panes before `stop`."""

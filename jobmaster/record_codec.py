@@ -11,6 +11,9 @@
 | 5 | ("log", job) | `More`: entries, and how many were known to be committed |
 | 6 | ("ledger", job) | (fence, entries; which are open) |
 | 7 | ("log", job) | `Promise`, all that is left of a stopped job's log |
+| 8 | ("log", job) | `Base` with a number: the state without its rows |
+| 9 | ("log", job) | `Rows`: a piece of these |
+| 10 | ("log", job) | `Whole` |
 
 Records of a key are read in the order in which they were written, and `replaces` forgets those before, so a file of such
 records may be appended to, and rewritten at any time by leaving out what was replaced. The log's contributions go by roster
@@ -25,9 +28,12 @@ from typing import Any
 
 import msgspec
 
+from elf.cbt.frame import FRAME_BYTES_MAX, unpack
 from elf.errors import PeerError, StateError
-from elf.jobmaster.job_log import Base, More, Promise
+from elf.jobmaster.job_log import Base, LogRecord, More, Promise, Rows, Whole
 from elf.jobmaster.log_codec import LogCodec
+from elf.jobmaster.log_order import BASE, NONE, ROWS, WHOLE, InOrder, Part, part_of
+from elf.jobmaster.state_rows import RowPiece
 from elf.srt.effects import Write
 from elf.srt.messages import Ballot, Count, Digest, Item, Life, MaybeId, Micros, Revision, Word
 from elf.srt.roster import SLOTS_MAX
@@ -38,7 +44,18 @@ from elf.srt.wire import check_ids
 MAGIC = b"ELFD"
 VERSION = 1
 HEAD_BYTES = len(MAGIC) + 2
-KEYS = {1: "node", 2: "directory", 3: "ballot", 4: "log", 5: "log", 6: "ledger", 7: "log"}
+KEYS = {
+    1: "node",
+    2: "directory",
+    3: "ballot",
+    4: "log",
+    5: "log",
+    6: "ledger",
+    7: "log",
+    8: "log",
+    9: "log",
+    10: "log",
+}
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -80,6 +97,31 @@ class MoreRecord(Record, frozen=True, array_like=True):
     committed: Count = 0
 
 
+class PieceRecord(Record, frozen=True, array_like=True):
+    """The beginning of each that has to do with a state in pieces."""
+
+    number: Count
+
+
+class PartedRecord(PieceRecord, frozen=True, array_like=True):
+    ballot: Ballot
+    last: Ballot
+    index: Count
+    state: bytes
+    tail: tuple[bytes, ...]
+
+
+class RowsRecord(PieceRecord, frozen=True, array_like=True):
+    at: Count
+    version: Word
+    tree: Count
+    frame: bytes
+
+
+class WholeRecord(PieceRecord, frozen=True, array_like=True):
+    count: Count
+
+
 class LedgerRecord(Record, frozen=True, array_like=True):
     """open: those of the entries of which only an open revision is held."""
 
@@ -96,10 +138,21 @@ _TYPES: dict[int, type[Record]] = {
     5: MoreRecord,
     6: LedgerRecord,
     7: EndRecord,
+    8: PartedRecord,
+    9: RowsRecord,
+    10: WholeRecord,
 }
 _NUMBERS = {type: number for number, type in _TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()
 _heads = msgspec.msgpack.Decoder(Record)
+_PARTS = {8: BASE, 9: ROWS, 10: WHOLE}
+
+
+class _PartHead(PieceRecord, frozen=True, array_like=True):
+    count: Any = 0
+
+
+_parts = msgspec.msgpack.Decoder(_PartHead)
 
 
 def head_of(data: bytes | memoryview) -> tuple[tuple[str, bytes], bool]:
@@ -111,6 +164,18 @@ def head_of(data: bytes | memoryview) -> tuple[tuple[str, bytes], bool]:
     except msgspec.MsgspecError as error:
         raise _damaged(error) from error
     return (KEYS[kind], head.job), head.replaces
+
+
+def part_in(data: bytes | memoryview) -> Part:
+    """What a record is to a state in pieces. As `head_of`."""
+    kind = _PARTS.get(_kind_of(data))
+    if kind is None:
+        return NONE
+    try:
+        head = _parts.decode(memoryview(data)[HEAD_BYTES:])
+    except msgspec.MsgspecError as error:
+        raise _damaged(error) from error
+    return Part(kind, head.number, head.count if kind != BASE else 0)
 
 
 def _kind_of(data: bytes | memoryview) -> int:
@@ -166,14 +231,24 @@ class RecordEncoder:
                 return self._log_record(job, replaces, record)
         raise ValueError(f"a record of kind {kind!r}")
 
-    def _log_record(self, job: bytes, replaces: bool, record: Base | More | Promise) -> Record:
+    def _log_record(self, job: bytes, replaces: bool, record: LogRecord) -> Record:
         if isinstance(record, Promise):
             return EndRecord(job, replaces, record.ballot)
+        if isinstance(record, Rows):
+            piece = record.piece
+            return RowsRecord(job, replaces, record.number, record.at, piece.version, piece.tree, piece.frame)
+        if isinstance(record, Whole):
+            return WholeRecord(job, replaces, record.number, record.count)
+        if isinstance(record, Base) and record.number:
+            self._rosters[job] = RosterEncoder()  # it is read without the entries before it
         rosters = self._rosters.setdefault(job, RosterEncoder())
         if isinstance(record, Base):
             state = self._log.pack_state(record.state)
             tail = tuple(self._log.pack_entry(entry, rosters) for entry in record.tail)
-            return BaseRecord(job, replaces, record.ballot, record.last, record.index, state, tail)
+            about = record.ballot, record.last, record.index, state, tail
+            if record.number:
+                return PartedRecord(job, replaces, record.number, *about)
+            return BaseRecord(job, replaces, *about)
         entries = tuple(self._log.pack_entry(entry, rosters) for entry in record.entries)
         return MoreRecord(job, replaces, record.ballot, record.last, record.first, entries, record.committed)
 
@@ -198,10 +273,17 @@ class RecordDecoder:
     def _value(self, record: Record) -> Any:
         return _READERS[type(record)](self, record)
 
-    def _base(self, record: BaseRecord) -> Base:
+    def _base(self, record: BaseRecord | PartedRecord) -> Base:
         state = self._log.unpack_state(record.state)
+        number = record.number if isinstance(record, PartedRecord) else 0
+        if number:
+            self._rosters[record.job] = RosterDecoder()
         tail = self._entries(record, record.tail)
-        return Base(record.ballot, record.last, record.index, state, tail)
+        return Base(record.ballot, record.last, record.index, state, tail, number)
+
+    def _rows(self, record: RowsRecord) -> Rows:
+        unpack(record.frame, FRAME_BYTES_MAX)
+        return Rows(record.number, record.at, RowPiece(record.version, record.tree, record.frame))
 
     def _more(self, record: MoreRecord) -> More:
         entries = self._entries(record, record.entries)
@@ -214,16 +296,13 @@ class RecordDecoder:
         return tuple(self._log.unpack_entry(entry, rosters, SLOTS_MAX) for entry in entries)
 
 
-def held(encoded: Iterable[bytes]) -> dict[tuple[str, bytes], list[Any]]:
-    """What all records of a disk add up to, by key. Raises StateError. O(bytes)."""
-    records: dict[tuple[str, bytes], list[Any]] = {}
+def gathered(encoded: Iterable[bytes]) -> dict[tuple[str, bytes], InOrder[Any]]:
+    """All records of a disk, by key. Raises StateError. O(bytes)."""
+    records: dict[tuple[str, bytes], InOrder[Any]] = {}
     decoder = RecordDecoder()
     for data in encoded:
         write = decoder.decode(data)
-        if write.replace:
-            records[write.key] = [write.record]
-        else:
-            records.setdefault(write.key, []).append(write.record)
+        records.setdefault(write.key, InOrder()).note(part_of(write.record), write.record, write.replace)
     return records
 
 
@@ -240,5 +319,8 @@ _READERS: dict[type[Record], Callable[[RecordDecoder, Any], Any]] = {
     EndRecord: lambda _, record: Promise(record.ballot),
     BaseRecord: RecordDecoder._base,
     MoreRecord: RecordDecoder._more,
+    PartedRecord: RecordDecoder._base,
+    RowsRecord: RecordDecoder._rows,
+    WholeRecord: lambda _, record: Whole(record.number, record.count),
     LedgerRecord: lambda _, record: (record.fence, tuple(_with_open(record))),
 }

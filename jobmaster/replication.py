@@ -6,7 +6,8 @@ write is followed by a `Held` posted to the node itself, which its surroundings 
 what stands before it is durable.
 
 A replica is told to replace what it holds (`Install`) unless it holds the log that the master began with; from then on it gets
-every entry once, and again from what it last held when the link was reset.
+every entry once, and again from what it last held when the link was reset. While it asks for the pieces of a large state, it gets
+no entries.
 
 | a replica | what happens | next |
 |---|---|---|
@@ -30,10 +31,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elf.errors import InternalError
-from elf.jobmaster.replica import Replica
+from elf.jobmaster.replica import Replica, is_in_pieces
 from elf.srt.effects import Effect, Notice, Post
 from elf.srt.ids import NodeId, short
-from elf.srt.messages import NO_BALLOT, Append, Ballot, Held, Install
+from elf.srt.messages import NO_BALLOT, Append, Ballot, Held
 
 
 class Alarm:
@@ -65,13 +66,15 @@ class Alarm:
 class Peer:
     """A present replica. held: last entry that it acknowledged under this ballot, -1 none; sent: last one posted, -1 none;
     told: the committed index that it was told; expects: a log with this index is on its way, lower answers are older; proven:
-    that log's."""
+    that log's; waits: it travels in pieces, and entries behind it are not sent before it is there; taken: how many pieces at the
+    last look."""
 
-    __slots__ = ("expects", "held", "proven", "sent", "told")
+    __slots__ = ("expects", "held", "proven", "sent", "taken", "told", "waits")
 
     def __init__(self) -> None:
         self.proven: Ballot = NO_BALLOT
         self.held = self.sent = self.told = self.expects = -1
+        self.waits, self.taken = False, 0
 
 
 class Replication:
@@ -117,6 +120,8 @@ class Replication:
     def present(self, nodes: Sequence[NodeId]) -> list[Effect]:
         """These are the replicas now: commits wait for them and for nobody else."""
         out = self.flush() if any(node not in self.peers for node in nodes) else []
+        for node in self.peers.keys() - nodes:
+            self.replica.lent.pop(node, None)
         self.peers = {node: self.peers.get(node) or Peer() for node in nodes}
         for node, peer in self.peers.items():
             if peer.sent < 0:
@@ -172,7 +177,7 @@ class Replication:
     def _send(self, node: NodeId, peer: Peer) -> list[Effect]:
         """The entries it was not sent yet; without any, how far all is committed, if it does not know."""
         log = self.replica.log
-        if peer.sent == log.index and peer.told == log.applied:
+        if peer.waits or (peer.sent == log.index and peer.told == log.applied):
             return []
         # Before this node serves, the log is one of an earlier ballot still.
         previous = NO_BALLOT if log.last == self.ballot else log.last
@@ -189,8 +194,9 @@ class Replication:
             rest = log.after(known)
             return [Post(node, Append(self.replica.job, self.ballot, known + 1, rest, log.applied, log.last))]
         peer.expects, peer.proven = log.index, log.proven
-        whole = log.applied, log.image(), log.last, tuple(log.tail), log.proven
-        return [Post(node, Install(self.replica.job, self.ballot, *whole))]
+        message = self.replica.lend(node, self.ballot)
+        peer.waits = is_in_pieces(message)
+        return [Post(node, message)]
 
     def refused(self, node: NodeId, proven: Ballot) -> list[Effect]:
         """A replica kept a log of its own since that was proven, and this one was not when it was sent; by now it is."""
@@ -213,7 +219,10 @@ class Replication:
         if index < max(0, peer.held):
             return self._again(source, peer, index)
         peer.held, peer.expects = index, -1
-        return []
+        if not peer.waits:
+            return []
+        peer.waits = False
+        return self._send(source, peer)
 
     def link_reset(self, node: NodeId) -> list[Effect]:
         """What was on its way is lost: again from what it last held."""
@@ -222,7 +231,7 @@ class Replication:
 
     def _again(self, node: NodeId, peer: Peer, held: int) -> list[Effect]:
         log = self.replica.log
-        peer.held, peer.told, peer.expects = held, -1, -1
+        peer.held, peer.told, peer.expects, peer.waits = held, -1, -1, False
         if held < log.applied:
             peer.held = -1  # it has lost what it held, or is another process with the same key
             return self._begin(node, peer)
@@ -233,6 +242,15 @@ class Replication:
         """Replicas that have not acknowledged all that there is."""
         index = self.replica.log.index
         return [node for node, peer in self.peers.items() if peer.held < index]
+
+    def acknowledged(self) -> dict[NodeId, int]:
+        """Up to where each replica holds the log; all of it, of one that has asked for more pieces since the last call."""
+        held: dict[NodeId, int] = {}
+        for node, peer in self.peers.items():
+            lent = self.replica.lent.get(node)
+            before, peer.taken = peer.taken, lent.reading.at if lent is not None else 0
+            held[node] = self.replica.log.index if peer.taken > before else peer.held
+        return held
 
     def everywhere(self) -> int:
         """Rule 6*: nothing counts as committed before the own disk and every present replica hold it and all before it."""

@@ -1,6 +1,6 @@
 """What a journal holds, by key: which of its records count, and what they say, one at a time.
 
-    records, in the order of the file -> `Needed`: the places of those that no later one replaced
+    records, in the order of the file -> `Needed`: the places of those that no later one replaced, and of states that are whole
     places -> `Stored`: key -> values, each read and decoded when it is asked for
 
 So whoever starts holds one record at a time, however long the file, and whoever rewrites the file copies bytes by their places.
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from elf.jobmaster.record_codec import RecordDecoder, head_of
+from elf.jobmaster.log_order import InOrder
+from elf.jobmaster.record_codec import RecordDecoder, head_of, part_in
 
 Key = tuple[str, bytes]
 Place = tuple[int, int]
@@ -23,19 +24,18 @@ class Needed:
     """Places of records that count. Memory: some 100 bytes for each."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Key, list[Place]] = {}
+        self.by_key: dict[Key, InOrder[Place]] = {}
 
     def note(self, at: int, data: bytes | memoryview) -> None:
         """The next record of the file. Raises StateError for one that this version cannot read."""
         key, replaces = head_of(data)
-        if replaces:
-            self.by_key[key] = [(at, len(data))]
-        else:
-            self.by_key.setdefault(key, []).append((at, len(data)))
+        if key not in self.by_key:
+            self.by_key[key] = InOrder()
+        self.by_key[key].note(part_in(data), (at, len(data)), replaces)
 
     def places(self) -> list[Place]:
         """Of all, in the order of the file."""
-        return sorted(place for places in self.by_key.values() for place in places)
+        return sorted(place for places in self.by_key.values() for place in places.needed())
 
 
 class Records(Sequence[Any]):
@@ -71,7 +71,9 @@ class Stored(Mapping[Key, Sequence[Any]]):
         self.instead: dict[Key, Sequence[Any]] = {}
 
     def __getitem__(self, key: Key) -> Sequence[Any]:
-        return self.instead[key] if key in self.instead else Records(self._read, self._needed.by_key[key])
+        if key in self.instead:
+            return self.instead[key]
+        return Records(self._read, self._needed.by_key[key].counting())
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._needed.by_key.keys() | self.instead.keys())

@@ -60,8 +60,8 @@ from typing import Any
 import msgspec
 
 from elf.errors import InternalError
-from elf.jobmaster.job_log import Base, LogRecord, More, NewState, Rank, State, rank
-from elf.jobmaster.replica import Replica
+from elf.jobmaster.job_log import LogRecord, NewState, Rank, State, rank
+from elf.jobmaster.replica import Replica, is_in_pieces
 from elf.jobmaster.replica_failures import ReplicaFailures
 from elf.jobmaster.replication import Alarm, Replication
 from elf.srt.effects import Effect, Post, Send
@@ -76,7 +76,9 @@ from elf.srt.messages import (
     Held,
     Install,
     Message,
+    PieceAsk,
     StateAsk,
+    StatePiece,
     StateTell,
     node_of,
 )
@@ -169,7 +171,7 @@ class Succession:
         """instance: of this process (`elf.srt.messages.Instance`), which its ballots name."""
         self.job, self.me, self.parameters = job, me, parameters
         self._maker = maker(me, instance)
-        self.replica = Replica(job, new_state, parameters.snapshot_entries)
+        self.replica = Replica(job, new_state, parameters.snapshot_entries, parameters.piece_bytes)
         self.replication: Replication | None = None
         self.phase = Phase.REST
         self.ballot: Ballot = NO_BALLOT
@@ -339,6 +341,8 @@ class Succession:
     def _rest(self, *, handed_on: bool = False) -> list[Effect]:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
             self._changes.append(StepDown(self.ballot, handed_on))
+        if self.phase is Phase.FETCH:
+            self.replica.coming = None
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
         self._told, self._server, self._paused, self._proven = {}, b"", False, NO_BALLOT
         self._failures = ReplicaFailures(self.me, self.parameters.transfer_us_max)
@@ -457,7 +461,7 @@ class Succession:
             return self._adopt(now)
         if self.phase is Phase.FETCH and best == self._server:
             return []
-        self.phase, self._server = Phase.FETCH, best
+        self.phase, self._server, self.replica.coming = Phase.FETCH, best, None
         self._again.set(now, self.parameters.ask_us)
         self._bound.set(now, FETCH_SPANS * self.parameters.transfer_us_max)
         return [Send(best, Fetch(self.job, self.ballot))]
@@ -467,15 +471,20 @@ class Succession:
         self._told[source] = rank(message.proven, message.previous, message.index + len(message.tail))
         if self.best() != source:
             return self._choose(now)
+        if is_in_pieces(message):
+            return self.replica.expect(source, message)
         log, last = self.replica.log, message.previous
-        return self._raise(log.install(self.ballot, last, message.index, message.state, message.tail), now)
+        record = log.install(self.ballot, last, message.index, message.state, message.tail)
+        return self._raise([self.replica.write(record, replace=True)], now)
 
     def _adopt(self, now: int) -> list[Effect]:
         """The log in hand is the highest."""
-        log = self.replica.log
-        return self._raise(log.raised(self.ballot) if log.index else log.begin(self.ballot), now)
+        log, write = self.replica.log, self.replica.write
+        if log.index:
+            return self._raise([write(log.raised(self.ballot))], now)
+        return self._raise([write(log.begin(self.ballot), replace=True)], now)
 
-    def _raise(self, record: Base | More, now: int) -> list[Effect]:
+    def _raise(self, writes: list[Effect], now: int) -> list[Effect]:
         """The log has become one of the own ballot; everybody gets it."""
         log = self.replica.log
         known = {
@@ -483,10 +492,9 @@ class Succession:
         }
         self._again.stop()
         self._bound.stop()
-        self.phase, self._told = Phase.INSTALL, {}
+        self.phase, self._told, self.replica.coming = Phase.INSTALL, {}, None
         self.replication = Replication(self.replica, self.me, self.ballot, self.parameters.append_us, known)
-        write = self.replica.write(record, replace=isinstance(record, Base))
-        return [write, self.replication.own(), *self._present(now)]
+        return [*writes, self.replication.own(), *self._present(now)]
 
     # Serving.
 
@@ -510,8 +518,7 @@ class Succession:
 
     def _look(self, now: int) -> list[Effect]:
         assert self.replication is not None
-        held = {node: peer.held for node, peer in self.replication.peers.items()}
-        self._failures.look(held, self.replica.log.index)
+        self._failures.look(self.replication.acknowledged(), self.replica.log.index)
         return self._present(now)
 
     def _progress(self, now: int) -> list[Effect]:
@@ -580,6 +587,18 @@ class Succession:
             return out + replica.install(source, message)
         return out + replica.append(source, message)
 
+    def _on_piece(self, source: NodeId, message: StatePiece, now: int) -> list[Effect]:
+        spans = FETCH_SPANS if self.phase is Phase.FETCH else 1
+        if self.phase in (Phase.FETCH, Phase.WAIT) and source == self._server:
+            self._bound.set(now, spans * self.parameters.transfer_us_max)
+        if self.phase is not Phase.FETCH or message.ballot != self.ballot:
+            return self.replica.came(source, message) if node_of(message.ballot) == source else []
+        out, coming = self.replica.piece(source, message)
+        return out if coming is None else [*out, *self._raise(self.replica.took(coming, self.ballot), now)]
+
+    def _on_piece_ask(self, source: NodeId, message: PieceAsk, now: int) -> list[Effect]:
+        return self.replica.asked(source, message)
+
     def _on_handover(self, source: NodeId, message: Handover, now: int) -> list[Effect]:
         """Nobody serves under that ballot any more, and this node holds all of it."""
         log = self.replica.log
@@ -624,6 +643,8 @@ def _rank_told(message: StateTell) -> Rank:
 _STEPS: dict[type[Message], Callable[[Succession, NodeId, Any, int], list[Effect]]] = {
     Append: Succession._on_log,
     Install: Succession._on_log,
+    PieceAsk: Succession._on_piece_ask,
+    StatePiece: Succession._on_piece,
     Held: Succession._on_held,
     StateAsk: Succession._on_ask,
     StateTell: Succession._on_tell,

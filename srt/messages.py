@@ -413,7 +413,7 @@ class Install(Message, frozen=True, array_like=True):
     """The whole state after entry `index`, in place of whatever the replica holds; `previous`: under which ballot it was.
 
     tail: the entries behind it, which are not in the state because they are not known to be committed. proven: the log's, as in
-    `StateTell`.
+    `StateTell`. Of a large state the rows are not in it: they are asked for with `PieceAsk`.
     """
 
     job: JobId
@@ -423,6 +423,28 @@ class Install(Message, frozen=True, array_like=True):
     previous: Ballot = NO_BALLOT
     tail: tuple[Any, ...] = ()
     proven: Ballot = NO_BALLOT
+
+
+class PieceAsk(Message, frozen=True, array_like=True, gc=False):
+    """To who sent an `Install` under that ballot with that index: piece `at` of its state's rows, in order from 0 on."""
+
+    job: JobId
+    ballot: Ballot
+    index: Count
+    at: Count
+
+
+class StatePiece(Message, frozen=True, array_like=True, gc=False):
+    """Some of those rows: a frame of one tree of a version. last: there are no more."""
+
+    job: JobId
+    ballot: Ballot
+    index: Count
+    at: Count
+    last: bool
+    version: Word
+    tree: Count
+    frame: bytes
 
 
 class Held(Message, frozen=True, array_like=True, gc=False):

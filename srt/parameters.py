@@ -152,6 +152,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     disk_us_max: int = 12 * SECOND
     # A log is cut there: 10 entries a second make it minutes long.
     snapshot_entries: int = 2_000
+    # Rows of a state that are written and sent at a time, unpacked; a smaller state is one piece. A third of it travels.
+    piece_bytes: int = 1 << 20
     # What a master accepts while a replica is away, in case the other side wins: a minute of 70 KB/s as it came; then the deltas
     # of each worker are joined, a frame at a time, and it grows with panes and groups only.
     handover_bytes_max: int = 4 << 20

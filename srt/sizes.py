@@ -86,6 +86,7 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     Bundle: lambda b: _told(b.contributions, b.lagging, b.parts),
     m.Append: lambda a: _entries(a.entries),
     m.Install: lambda i: int(getattr(i.state, "nbytes", ENTRY_BYTES)) + _entries(i.tail),
+    m.StatePiece: lambda p: len(p.frame),
     m.Commit: lambda c: ID_BYTES * len(c.ids) - ID_BYTES // 2,
     m.Resend: lambda r: ID_BYTES * len(r.ids) - ID_BYTES,
     m.Split: lambda s: CONTRIBUTION_BYTES * len(s.positions) + _plans(s.schedule),

@@ -94,6 +94,8 @@ KINDS = (
     Kind(54, m.StateTell, SMALL),
     Kind(55, m.Fetch, SMALL),
     Kind(56, m.Handover, SMALL),
+    Kind(57, m.PieceAsk, SMALL),
+    Kind(58, m.StatePiece, 64 * MIB),  # of 1 MiB unpacked, unless one row is larger
     Kind(60, r.LedgerAsk, SMALL),
     Kind(61, r.LedgerTell, MIB),  # 5,000 entries of 60 bytes
     Kind(62, r.Put, 64 * MIB),

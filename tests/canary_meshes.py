@@ -52,6 +52,13 @@ def rough(seed: int) -> s.Scenario:
     return mesh(seed, faults, weather=weather, hosts=8)
 
 
+def in_pieces(seed: int) -> s.Scenario:
+    """Takeovers, with states that travel and are written a few rows at a time."""
+    plain = takeovers(seed)
+    parameters = msgspec.structs.replace(plain.parameters, piece_bytes=500, snapshot_entries=60)
+    return msgspec.structs.replace(plain, parameters=parameters)
+
+
 def takeovers(seed: int) -> s.Scenario:
     """Masters die, with their replicas or alone, and some come back without their disks."""
     rng = Random(seed)

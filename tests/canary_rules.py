@@ -445,6 +445,12 @@ CANARIES = (
         *(meshes.retention, range(1)),
     ),
     Canary(
+        "6: a state in pieces is taken when all of them are there",
+        "with the first one",
+        *(Replica, "is_whole", always(True)),
+        *(meshes.in_pieces, range(4)),
+    ),
+    Canary(
         "Sinks: the ledger refuses lower ballots",
         "it takes them",
         *(Ledger, "_is_fenced_off", always(False)),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from elf.jobmaster.job_log import Base, LogRecord, Promise, Rank
+from elf.jobmaster.job_log import Base, LogRecord, More, Rank
 from elf.jobmaster.succession import Phase, Role, Serve, Succession
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.ids import NodeId, closeness
@@ -34,6 +34,12 @@ class ListState:
 
     def snapshot(self) -> tuple[str, ...]:
         return tuple(self.entries)
+
+    def parted(self, piece_bytes: int) -> None:
+        """Whole in every record."""
+
+    def add(self, piece: object) -> None:
+        raise AssertionError("a piece of a state that is whole")
 
     def standing(self, tail: Sequence[str]) -> tuple[Ballot, Ballot]:
         return standing((*self.entries, *tail))
@@ -77,7 +83,7 @@ def read_back(records: list[LogRecord]) -> Log:
     for record in records:
         if isinstance(record, Base):
             held, last, entries = record.ballot, record.last, [*(record.state or ()), *record.tail]
-        elif not isinstance(record, Promise):
+        elif isinstance(record, More):
             held, last = record.ballot, record.last
             entries = entries[: record.first - 1] + list(record.entries)
     return Log(held, last, tuple(entries))

@@ -20,7 +20,7 @@ ONE, TWO, THREE = (1, A), (2, A), (3, B)
 
 
 def replica(snapshot_entries: int = 100) -> Replica:
-    return Replica(JOB, ListState, snapshot_entries)
+    return Replica(JOB, ListState, snapshot_entries, 1 << 20)
 
 
 def append(
@@ -180,7 +180,7 @@ step = st.one_of(
 @given(st.lists(step, max_size=25))
 def test_what_is_read_back_is_what_was_held(steps: list[tuple[str, int, int]]) -> None:
     """Against the test's own reading of the records, and against a second log that restores them."""
-    log, disk, ballot, made = JobLog(ListState), list[LogRecord](), 1, 0
+    log, disk, ballot, made = JobLog(ListState, 1 << 20), list[LogRecord](), 1, 0
     disk.append(log.begin((ballot, A)))
     for kind, one, other in steps:
         record: Base | More | None = None
@@ -209,7 +209,7 @@ def test_what_is_read_back_is_what_was_held(steps: list[tuple[str, int, int]]) -
             disk.append(record)
         log.check()
         assert read_back(disk) == (log.held, log.last, tuple(contents(log)))
-    again = JobLog(ListState)
+    again = JobLog(ListState, 1 << 20)
     for kept in disk:
         assert not isinstance(kept, Promise)
         again.restore(kept)

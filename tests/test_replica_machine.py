@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from elf.jobmaster.job_log import Base, LogRecord, More
+from elf.jobmaster.job_log import Base, LogRecord, More, Promise
 from elf.jobmaster.replica import Replica
 from elf.srt.effects import Effect, Post, Send, Write
 from elf.srt.ids import NodeId
@@ -108,7 +108,8 @@ class Disk:
     def promised(self) -> Ballot:
         """By all that is durable."""
         records = self.records("ballot", self.done) + self.records("log", self.done)
-        return max((record.ballot for record in records), default=NO_BALLOT)
+        ballots = (record.ballot for record in records if isinstance(record, Base | More | Promise))
+        return max(ballots, default=NO_BALLOT)
 
 
 def is_log(record: LogRecord) -> TypeGuard[Base | More]:
@@ -120,7 +121,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.disk, self.model = Disk(), Model()
-        self.replica = Replica(JOB, ListState, SNAPSHOT_ENTRIES)
+        self.replica = Replica(JOB, ListState, SNAPSHOT_ENTRIES, 1 << 20)
         self.masters = [Master((1, A), NO_BALLOT, [])]
         self.word: Ballot = NO_BALLOT  # the highest ballot that it gave its word for
         self.answered: tuple[NodeId, Ballot] | None = None
@@ -313,7 +314,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         model.applied = max(applied, default=0)
         model.promised = disk.promised()
         assert model.promised >= self.word
-        self.replica = Replica(JOB, ListState, SNAPSHOT_ENTRIES)
+        self.replica = Replica(JOB, ListState, SNAPSHOT_ENTRIES, 1 << 20)
         for record in disk.records("log") + disk.records("ballot"):
             self.replica.restore(record)
         self.answered = None

@@ -91,7 +91,7 @@ def test_a_log_that_was_written_is_the_same_log_when_read() -> None:
             made.restore(snapshot)
         return made
 
-    log, again = JobLog(new), JobLog(new)
+    log, again = JobLog(new, 1 << 30), JobLog(new, 1 << 30)
     encoder, decoder = RecordEncoder(), RecordDecoder()
     snapshot = state(rng)
     ballot = (2, b"M" * 16)
@@ -172,7 +172,7 @@ def test_damaged_records_are_told(number: int) -> None:
         (b"", "does not start"),
         (b"ELFM\x01\x01", "does not start"),
         (b"ELFD\x02\x01", "record version 2 of another elf, this one reads 1"),
-        (b"ELFD\x01\x09", "unknown kind 9"),
+        (b"ELFD\x01\x63", "unknown kind 99"),
         (b"ELFD\x01\x01\xc1", "a damaged record"),
     ],
 )

@@ -9,13 +9,16 @@ from random import Random
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
+from elf.cbt.frame import pack
 from elf.jobmaster import entries as e
 from elf.jobmaster.entries import Accept, AnyEntry
-from elf.jobmaster.job_log import Base, More, Promise
+from elf.jobmaster.job_log import Base, More, Promise, Rows, Whole
 from elf.jobmaster.job_state import JobState, StateSnapshot
 from elf.jobmaster.plan import encode as encode_plan
+from elf.jobmaster.state_rows import RowPiece
 from elf.srt import messages as m
 from elf.srt import results as r
 from elf.srt.effects import Write
@@ -98,6 +101,12 @@ def state(rng: Random) -> StateSnapshot:
     return snapshot
 
 
+def frame(rng: Random) -> bytes:
+    """Rows of groups."""
+    part = part_of(plan_of(), [(T0 + n * 1_000_000, rng.randrange(12), 100) for n in range(5)])
+    return pack(part.rows[0], part.ops[0])
+
+
 def entry(rng: Random) -> AnyEntry:
     kind = rng.choice(get_args(AnyEntry))
     made: AnyEntry = value(kind, rng)
@@ -115,6 +124,7 @@ _SPECIAL: dict[tuple[type, str], Callable[[Random], Any]] = {
     (m.Append, "entries"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(4))),
     (m.Install, "tail"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
     (m.Install, "state"): state,
+    (m.StatePiece, "frame"): frame,
     (r.Put, "rows"): lambda rng: tuple((cell(rng), cell(rng)) for _ in range(rng.randrange(4))),
     (r.Shown, "put"): lambda rng: message(r.Put, rng),
     (m.Bundle, "parts"): parts,
@@ -123,6 +133,7 @@ _SPECIAL: dict[tuple[type, str], Callable[[Random], Any]] = {
     (More, "first"): lambda rng: rng.getrandbits(40),
     (More, "committed"): lambda rng: rng.getrandbits(40),
     (Base, "state"): state,
+    (Base, "number"): lambda rng: 0,
     (Base, "tail"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
     (More, "entries"): lambda rng: tuple(entry(rng) for _ in range(rng.randrange(3))),
     (Line, "plan"): lambda rng: rng.choice(PLANS),
@@ -196,6 +207,9 @@ def write(number: int, rng: Random) -> Write:
         5: lambda: Write(("log", job), struct(More, rng)),
         6: lambda: Write(("ledger", job), (value(m.Ballot, rng), value(TOLD, rng))),
         7: lambda: Write(("log", job), struct(Promise, rng), True),
+        8: lambda: Write(("log", job), replace(struct(Base, rng), number=1 + rng.getrandbits(8))),
+        9: lambda: Write(("log", job), Rows(1, rng.getrandbits(8), RowPiece("v1", 0, frame(rng)))),
+        10: lambda: Write(("log", job), Whole(1, rng.getrandbits(8))),
     }
     return made[number]()
 

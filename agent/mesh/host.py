@@ -42,7 +42,6 @@ from elf.agent.mesh.store import Store
 from elf.agent.mesh.told import Told
 from elf.agent.mesh_node import MeshNode, Outer
 from elf.agent.revoked import REVOKED
-from elf.agent.seats import Records
 from elf.agent.vacancy import is_fault
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, InternalError, PeerError, SourceError, StateError

@@ -79,7 +79,7 @@ class Memory:
         """Bytes of each owner; they add up to `grown`, unless owners say more than there is."""
         told = budget.by_owner() | beside(host)
         left = max(0, self.grown - sum(told.values()))
-        free = min(left, free_bytes())
+        free = min(left, max(0, free_bytes() - self._free))
         return told | {"free": free, "other": left - free}
 
 

@@ -174,7 +174,7 @@ class Store:
         self._refusal = refusal
 
     async def recall(self, job: bytes) -> Stored:
-        """What is durable of a job, to be closed; in a thread, while others' writes go on. Raises OSError, StateError. O(journal)."""
+        """What is durable of a job, to be closed; in a thread, beside others' writes. Raises OSError, StateError. O(journal)."""
         return await asyncio.get_running_loop().run_in_executor(None, records_of, self._journal.path, job)
 
     async def drain(self, timeout_s: float) -> None:

@@ -10,7 +10,8 @@ from random import Random
 from typing import Any
 
 from elf.jobmaster.journal import FILE_HEAD, frame_of, whole_frames
-from elf.jobmaster.record_codec import RecordEncoder, head_of, held
+from elf.jobmaster.log_order import InOrder, part_of
+from elf.jobmaster.record_codec import RecordEncoder, gathered, head_of
 from elf.srt.effects import Write
 
 Key = tuple[str, bytes]
@@ -24,10 +25,15 @@ class Disk:
     """
 
     def __init__(self) -> None:
-        self.records: dict[Key, list[Any]] = {}
+        self._records: dict[Key, InOrder[Any]] = {}
         self.is_full = False
         self.writes = 0
         self._pending: list[tuple[Key, Any, bool]] = []
+
+    @property
+    def records(self) -> dict[Key, list[Any]]:
+        """What is read back."""
+        return {key: each.counting() for key, each in self._records.items()}
 
     @property
     def pending(self) -> int:
@@ -66,7 +72,7 @@ class Disk:
 
     def wipe(self) -> None:
         """A new, empty disk."""
-        self.records, self._pending = {}, []
+        self._records, self._pending = {}, []
 
     def copy(self) -> Disk:
         """Another disk with what is durable on this one."""
@@ -76,10 +82,7 @@ class Disk:
 
     def _apply(self, write: tuple[Key, Any, bool]) -> None:
         key, record, replace = write
-        if replace:
-            self.records[key] = [record]
-        else:
-            self.records.setdefault(key, []).append(record)
+        self._records.setdefault(key, InOrder()).note(part_of(record), record, replace)
 
 
 class JournalDisk(Disk):
@@ -97,7 +100,8 @@ class JournalDisk(Disk):
 
     def read(self, job: bytes) -> dict[Key, list[Any]]:
         records, _ = whole_frames(memoryview(bytes(self._file)), "a virtual disk")
-        return held(data for data in records if head_of(data)[0][1] == job)
+        found = gathered(data for data in records if head_of(data)[0][1] == job)
+        return {key: each.counting() for key, each in found.items()}
 
     def sync(self, count: int) -> int:
         done = super().sync(count)
@@ -131,7 +135,7 @@ class JournalDisk(Disk):
         """As an agent reads it: the next life's records are written behind the last whole frame, with rosters of their own."""
         records, end = whole_frames(memoryview(content), "a virtual disk")
         self._file = bytearray(content[:end])
-        self.records = held(records)
+        self._records = gathered(records)
         self.encoder = RecordEncoder()
 
 
