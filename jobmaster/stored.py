@@ -76,7 +76,7 @@ class Stored(Mapping[Key, Sequence[Any]]):
         return Records(self._read, self._needed.by_key[key].counting())
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self._needed.by_key.keys() | self.instead.keys())
+        return iter(self._needed.by_key | self.instead)
 
     def __len__(self) -> int:
-        return len(self._needed.by_key.keys() | self.instead.keys())
+        return len(self._needed.by_key | self.instead)
