@@ -47,6 +47,12 @@ class InOrder(Generic[T]):
         self._state: list[T] = []  # in pieces, and whole
         self._rest: list[tuple[Part, T]] = []
 
+    def copy(self) -> InOrder[T]:
+        """Another one with the same records."""
+        new = InOrder[T]()
+        new._state, new._rest = [*self._state], [*self._rest]
+        return new
+
     def note(self, part: Part, record: T, replaces: bool = False) -> None:
         """The next record. O(1); where a state begins or ends O(records). Raises StateError: a whole one that is not."""
         if replaces:

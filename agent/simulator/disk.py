@@ -77,7 +77,7 @@ class Disk:
     def copy(self) -> Disk:
         """Another disk with what is durable on this one."""
         new = type(self)()
-        new.records = {key: list(records) for key, records in self.records.items()}
+        new._records = {key: records.copy() for key, records in self._records.items()}
         return new
 
     def _apply(self, write: tuple[Key, Any, bool]) -> None:
