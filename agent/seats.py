@@ -36,7 +36,7 @@ from elf.agent.timers import Timed
 from elf.agent.vacancy import Phase, Vacancy, is_fault
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory import Directory
-from elf.jobmaster.job_log import Promise
+from elf.jobmaster.job_log import Base, More, Promise
 from elf.jobmaster.job_spec import JobSpec, decode_job
 from elf.jobmaster.record_codec import RecordEncoder
 from elf.srt import messages as m
@@ -504,7 +504,8 @@ class SeatedNode(LinkedNode):
 
 def promised(job: JobId, records: Records) -> m.Ballot:
     """The highest ballot that a job's records name. O(records)."""
-    named = (record.ballot for kind in ("ballot", "log") for record in records.get((kind, job), ()))
+    all_of_it = (record for kind in ("ballot", "log") for record in records.get((kind, job), ()))
+    named = (record.ballot for record in all_of_it if isinstance(record, Base | More | Promise))
     return max(named, default=m.NO_BALLOT)
 
 

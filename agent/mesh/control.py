@@ -39,6 +39,10 @@ SOCKET = "control.sock"
 RUN_DIR = Path("/run/elf")
 STATE_DIR = "/var/lib/elf"
 CONNECTIONS_MAX = 32
+BUFFER_BYTES = 16 << 10
+"""What is read ahead of a connection, and of a request that is not large: twice that for each of them is 1 MiB."""
+LARGE_MAX = 2
+"""Requests larger than that are taken so many at a time, 2 MiB each."""
 REQUEST_S = 5.0
 ANSWER_S = 20.0
 """The slowest answer, a status of thousands of agents of which many are dead, takes half of that."""
@@ -56,6 +60,7 @@ class ControlServer:
         self.path, self._serve = path, serve
         self._server: asyncio.Server | None = None
         self._talks: set[asyncio.Task[None]] = set()
+        self._large = asyncio.Semaphore(LARGE_MAX)
 
     async def start(self) -> None:
         """Listen. A socket that an agent before left there is replaced: who holds the state_dir's lock may. Raises OSError."""
@@ -71,7 +76,7 @@ class ControlServer:
             raise
         finally:
             os.umask(before)
-        self._server = await asyncio.start_unix_server(self._talk, sock=listening, limit=REQUEST_BYTES_MAX)
+        self._server = await asyncio.start_unix_server(self._talk, sock=listening, limit=BUFFER_BYTES)
 
     async def close(self) -> None:
         """Hang up on everybody, and take the socket away."""
@@ -103,7 +108,7 @@ class ControlServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = request_of(await asyncio.wait_for(_read(reader, REQUEST_BYTES_MAX), REQUEST_S))
+            request = request_of(await asyncio.wait_for(self._read(reader), REQUEST_S))
         except (msgspec.MsgspecError, UnicodeDecodeError, PeerError):
             writer.write(
                 frame(Failed("the agent does not know this request; is it of another version of elf?"))
@@ -120,6 +125,16 @@ class ControlServer:
             for task in (answers, hung_up):
                 task.cancel()
             await asyncio.gather(answers, hung_up, return_exceptions=True)
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        """A request. Raises PeerError: too large a one."""
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        if length > REQUEST_BYTES_MAX:
+            raise PeerError(f"control socket: a request of {length} bytes")
+        if length <= BUFFER_BYTES:
+            return await reader.readexactly(length)
+        async with self._large:
+            return await reader.readexactly(length)
 
     async def _send_answers(self, request: AnyRequest, writer: asyncio.StreamWriter) -> None:
         try:
@@ -142,13 +157,6 @@ class ControlServer:
                 )
             )
             await writer.drain()
-
-
-async def _read(reader: asyncio.StreamReader, most: int) -> bytes:
-    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    if length > most:
-        raise PeerError(f"control socket: a request of {length} bytes")
-    return await reader.readexactly(length)
 
 
 @contextmanager
