@@ -382,11 +382,10 @@ def test_lines_past_retention_are_counted_as_late() -> None:
 
 
 def test_a_gap_makes_the_windows_it_touches_incomplete() -> None:
+    """Nobody brings lines that are lost, so who is past them is waited for no longer."""
     rig = opened()
     rig.bundle({file(A): (100, 110, GAP), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + 30 * SECOND)
-    rig.run(PARAMETERS.hold_us_max // 2)
-    assert not [window for window in rig.windows() if window.status == "final"]
-    rig.run(PARAMETERS.hold_us_max)  # half is all that will ever come
+    rig.run(SECOND)
     rig.bundle(
         {file(A): (110, 120, 0), file(B): (110, 120, 0)},
         [(T0 + 30 * SECOND, 1, 1)],
@@ -399,6 +398,18 @@ def test_a_gap_makes_the_windows_it_touches_incomplete() -> None:
         (T0, 1, 2),
         (T0 + 30 * SECOND, 2, 2),
     ]
+
+
+def test_who_has_a_gap_and_is_not_past_the_window_is_waited_for() -> None:
+    rig = opened()
+    rig.bundle({file(A): (100, 110, GAP)}, [(T0, 1, 1)], watermark=T0 + SECOND)
+    rig.bundle({file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + 30 * SECOND)
+    rig.run(2 * PARAMETERS.hold_us_max)
+    assert not [window for window in rig.windows() if window.status == "final"]
+    rig.bundle({file(A): (110, 120, 0)}, [(T0, 1, 1)], watermark=T0 + 30 * SECOND)
+    rig.run(SECOND)
+    found = [(w.start, w.agents_reporting, w.agents_expected) for w in rig.windows() if w.status == "final"]
+    assert found == [(T0, 1, 2)]
 
 
 def test_who_left_is_not_waited_for_and_its_lines_count() -> None:
