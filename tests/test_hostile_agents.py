@@ -313,8 +313,11 @@ def test_a_log_that_is_shorter_than_its_place_says_so_and_goes_on(tmp_path: Path
     job.lose()
     job.settle()
     assert log.source.counters.beyond == 1
-    (said,) = [text for text in log.source.take_notices() if "elf keys revoke" in text]
-    assert str(at.offset + 100_000) in said
+    (said,) = [text for text in log.source.take_notices() if "are counted, and it holds" in text]
+    assert said == (
+        f"access: {server.log}: {at.offset + 100_000} bytes of it are counted, and it holds {at.offset}: it was cut short, or a "
+        "shorter one took its place; reading goes on at its end, and windows say so"
+    )
     assert job.gaps == [slot]
     before = log.source.totals.parsed
     server.write(20)

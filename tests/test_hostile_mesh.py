@@ -163,14 +163,33 @@ def test_a_place_within_a_bundle_is_noticed() -> None:
     mesh.goes_on()
 
 
-def test_a_file_that_somebody_else_closed_is_noticed() -> None:
+def test_a_file_that_somebody_else_closed_at_its_place_goes_on_in_silence() -> None:
+    """Whoever closed it may never have had it: no line is lost by that, and nothing is known that could be told."""
+    mesh = Mesh()
+    mesh.run(8.1)  # no bundle is under way now that would reopen it in the same entry
+    _, slot = victim_of(mesh)
+    at = mesh.places()[slot]
+    mesh.lie(mesh.serving[0].id, {slot: (at, at, CLOSED)})
+    while slot in mesh.places():
+        assert mesh.places()[slot] == at
+        mesh.run(0.001)
+    assert slot in mesh.serving[1].state.positions.closed
+    mesh.run(2)
+    assert slot not in mesh.serving[1].state.positions.closed
+    assert mesh.places()[slot] > at
+    assert mesh.told("place") == []
+    mesh.goes_on()
+
+
+def test_a_file_that_somebody_else_closed_behind_its_place_is_noticed() -> None:
     mesh = Mesh()
     mesh.run(8)
     victim, slot = victim_of(mesh)
     at = mesh.places()[slot]
-    mesh.lie(mesh.serving[0].id, {slot: (at, at, CLOSED)})
+    mesh.lie(mesh.serving[0].id, {slot: (at, at + 500_000, CLOSED)})
     mesh.run(2)
     assert [name for name, _ in mesh.told("place")] == [victim.name]
+    mesh.goes_on(without=victim.id)
 
 
 def test_rows_of_no_lines_and_promises_for_others_are_refused_and_told() -> None:
