@@ -17,7 +17,7 @@ from elf.agent.identity import PROOF_BYTES, gzip_holds, is_start_of, same_head
 from elf.agent.inotify import Inotify
 from elf.agent.known import Known
 from elf.agent.listing import Listing, Seen, reason, writable
-from elf.agent.recognise import Continues, common, continues, head_of, is_inode, reading
+from elf.agent.recognise import Continues, common, continues, head_of, is_inode, is_rest_of, reading
 from elf.errors import SourceError
 
 GLANCE_S = 5.0
@@ -367,9 +367,14 @@ class Finder:
         return True
 
     def _follow(self, one: Seen, content: Content, now: float) -> None:
-        """A new file."""
+        """A new file, or what is left of one that was read."""
+        size = one.status.st_size
+        for longer in self.known.files.values() if isinstance(content, Plain) else ():
+            if names.family(longer.path) == one.family and is_rest_of(content.descriptor, size, longer):
+                self._follow_rest(one, content, longer, now)
+                return
         file = self.known.new(one, now)
-        size = one.status.st_size if self._to_end else 0
+        size = size if self._to_end else 0
         if one.inode in self._denied:
             size = self._denied.pop(one.inode) or 0
             self.known.notice(f"{one.path}: can be read now")
@@ -381,6 +386,15 @@ class Finder:
             file.state.packed_bytes = one.status.st_size
         elif self.known.has_room():
             file.adopt(content)
+
+    def _follow_rest(self, one: Seen, content: Plain, longer: Followed, now: float) -> None:
+        size = one.status.st_size
+        self.known.notice(
+            f"{one.path}: {longer.state.offset} bytes of it were read, and it holds the first {size} of them: it lost its end, "
+            "as by a power failure; lines are read from its present end on"
+        )
+        self._denied.pop(one.inode, None)
+        self.known.new(one, now).start_at(content, size, self._line_max)
 
 
 def _names(seen: Sequence[Seen]) -> dict[str, set[tuple[str, Inode]]]:

@@ -46,9 +46,7 @@ class Known:
 
     def displace(self, file: Followed) -> None:
         """What stands in its place is another file."""
-        self.notice(
-            f"{file.path}: emptied or replaced after byte {file.state.offset}; reading it from its start"
-        )
+        self.notice(f"{file.path}: emptied, cut short or replaced after byte {file.state.offset} was read")
         file.displace()
 
     def deny(self, file: Followed, error: Exception) -> None:

@@ -85,6 +85,18 @@ def _begins_alike(content: Content, file: Followed) -> Continues:
     return Continues.MORE if file.state.head_size and same_head(head, file.state) else Continues.NO
 
 
+def is_rest_of(descriptor: int, size: int, file: Followed) -> bool:
+    """Whether an uncompressed file of `size` bytes is what is left of `file`, which was longer and is nowhere any more.
+
+    All that it holds was read then: as after a power failure, when the positions are on disk and the last lines are not. Told by an
+    equal start of 1 KiB. Raises OSError, SourceError.
+    """
+    state = file.state
+    if not (file.is_lost and state.offset > size >= state.head_size >= PROOF_BYTES):
+        return False
+    return same_head(head_of(descriptor), state)
+
+
 def common(content: Content, file: Followed, start: int = 0, *, thorough: bool) -> int | None:
     """The uncompressed length of `content` if that is the start (or all) of `file`, which is on disk too; None if it differs.
 

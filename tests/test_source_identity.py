@@ -60,7 +60,43 @@ def test_emptied_and_begun_alike_is_read_again(log: Log) -> None:
     os.write(log.writer, HEADER + b"7\n8\n9\n")
     reader.settle()
     assert Counter(reader.lines) == Counter(HEADER.splitlines() * 2 + [b"1", b"2", b"7", b"8", b"9"])
-    assert any("emptied or replaced after byte" in notice for notice in reader.notices)
+    assert any("emptied, cut short or replaced after byte" in notice for notice in reader.notices)
+    reader.close()
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_log_that_lost_its_end_is_not_read_again(log: Log, is_down: bool) -> None:
+    """As after a power failure, when the positions are on disk and the last lines are not: it goes on at its end."""
+    log.append(100)
+    reader = read_all(log.path)
+    if is_down:
+        reader.stop()
+    os.truncate(log.path, 60 * 41)
+    if is_down:
+        reader.resume()
+    reader.step()
+    log.append(5)
+    reader.settle()
+    assert reader.lines == log.written
+    assert any(
+        f"{log.path}: 4100 bytes of it were read, and it holds the first 2460 of them" in notice
+        for notice in reader.notices
+    )
+    reader.restart()
+    log.append(5)
+    reader.settle()
+    assert reader.lines == log.written
+    reader.close()
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_what_is_left_of_a_log_under_1_kib_is_no_evidence(log: Log, count: int) -> None:
+    """It may as well be another log that begins alike."""
+    log.append(100)
+    reader = read_all(log.path)
+    os.truncate(log.path, count * 41)
+    reader.settle()
+    assert reader.lines == log.written + log.written[:count]
     reader.close()
 
 

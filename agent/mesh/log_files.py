@@ -10,12 +10,11 @@ from elf.agent.blocks import Block
 from elf.agent.feed import FUTURE_US
 from elf.agent.first_seen import first_seen
 from elf.agent.follow import Followed, Inode
-from elf.agent.identity import PROOF_BYTES, same_head
 from elf.agent.listing import Listing, Seen
 from elf.agent.mesh.file_notes import FileNote, Notes, first_line
 from elf.agent.mesh.found_again import FoundAgain, Moved, present_end
 from elf.agent.mesh.rescan import Rescan, holds, open_known
-from elf.agent.recognise import exactly, head_of
+from elf.agent.recognise import exactly
 from elf.agent.source import Source
 from elf.errors import SourceError
 from elf.srt.messages import Micros, Position, Slot
@@ -182,25 +181,9 @@ class LogFiles:
         if line is not None:
             self.notes.identify(note, line, self._found_again.ordinal(line))
             self.is_dirty = True
-            if self._lost_its_end(file):
-                self.notes.begin_behind(note, present_end(file), note.ordinal)
-
-    def _lost_its_end(self, file: Followed) -> bool:
-        """Whether it is what is left of a longer file that is nowhere any more: what it holds was counted. Told by an equal
-        start of 1 KiB."""
-        if file.packed or file.state.done or file.inode is None:
-            return False
-        for other in self.source.files().values():
-            if other is file or not (
-                other.is_lost and other.state.offset > file.size >= other.state.head_size >= PROOF_BYTES
-            ):
-                continue
-            try:
-                if same_head(head_of(file.path), other.state):
-                    return True
-            except (OSError, SourceError):
-                continue
-        return False
+            if file.state.base and not (note.begin or file.state.done):
+                # What is left of a longer file: the source goes on at its end, for what it holds was counted.
+                self.notes.begin_behind(note, file.state.base, note.ordinal)
 
     def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
         """The source says that all of a file was read in another one: in which?"""
