@@ -88,8 +88,8 @@ def _begins_alike(content: Content, file: Followed) -> Continues:
 def is_rest_of(descriptor: int, size: int, file: Followed) -> bool:
     """Whether an uncompressed file of `size` bytes is what is left of `file`, which was longer and is nowhere any more.
 
-    All that it holds was read then: as after a power failure, when the positions are on disk and the last lines are not. Told by an
-    equal start of 1 KiB. Raises OSError, SourceError.
+    All that it holds was read then: as after a power failure, when the positions are on disk and the last lines are not. Told by
+    an equal start of 1 KiB. Raises OSError, SourceError.
     """
     state = file.state
     if not (file.is_lost and state.offset > size >= state.head_size >= PROOF_BYTES):
