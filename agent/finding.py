@@ -104,7 +104,7 @@ class Finder:
         self._denied = {inode: begin for inode, begin in self._denied.items() if inode in here}
         self.known.retire(now)
         self.known.forget_gone()
-        self._to_end = self._resuming = False
+        self._to_end, self._resuming = False, self._resuming and self.inotify.moved
         self._looked_at = now
 
     def _locate(self, file: Followed, here: dict[Inode, Seen], now: float) -> None:
@@ -243,8 +243,13 @@ class Finder:
                 if file.content is content:
                     self.known.displace(file)
             return
+        except FileNotFoundError:
+            self.inotify.moved = True  # what it was held against was moved just now: the next look decides
         except (OSError, SourceError) as error:
-            self.known.notice(f"{one.path}: {reason(error)}")
+            self.known.notice(
+                f"{one.path}: {reason(error)}, while it was compared with the files that are known; it is compared again at the "
+                "next look: if this is said again, see whether the file can be read"
+            )
         if all(file.content is not content for file in self.known.files.values()):
             os.close(content.descriptor)
 
@@ -369,10 +374,11 @@ class Finder:
     def _follow(self, one: Seen, content: Content, now: float) -> None:
         """A new file, or what is left of one that was read."""
         size = one.status.st_size
-        for longer in self.known.files.values() if isinstance(content, Plain) else ():
-            if names.family(longer.path) == one.family and is_rest_of(content.descriptor, size, longer):
-                self._follow_rest(one, content, longer, now)
-                return
+        if isinstance(content, Plain):
+            for longer in self.known.files.values():
+                if names.family(longer.path) == one.family and is_rest_of(content.descriptor, size, longer):
+                    self._follow_rest(one, content, longer, now)
+                    return
         file = self.known.new(one, now)
         size = size if self._to_end else 0
         if one.inode in self._denied:

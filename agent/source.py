@@ -14,8 +14,8 @@ only, so the rest of a file that was rotated while nobody looked is found even i
 
 **What no reader can mend.** Lines that a copytruncate tool loses between its copy and its truncation, and those that were
 written and deleted without ever being seen. The latter are reported where their number of bytes is known. An emptied file that is
-filled again beyond the old position with the same 64 bytes before it, unseen in between, is taken for the old one. A log that lost its
-end in a power failure is read from where it ends when it is next looked at.
+filled again beyond the old position with the same 64 bytes before it, unseen in between, is taken for the old one. A log that
+lost its end in a power failure is read from where it ends when it is next looked at.
 
 No clocks and no sleeping: `now` is seconds on any clock that does not go back, the same one in all calls.
 """

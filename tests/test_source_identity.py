@@ -13,6 +13,9 @@ import msgspec
 import pytest
 import zstandard
 
+from elf.agent import finding, recognise
+from elf.agent.content import Content
+from elf.agent.follow import Followed
 from elf.agent.source import SourceState
 from tests.source_rig import Log, Reader, compress, read_all
 
@@ -291,4 +294,36 @@ def test_equal_start_and_end_with_another_middle_is_another_file(log: Log) -> No
     reader.resume()
     reader.settle()
     assert Counter(reader.lines)[b"one"] == Counter(reader.lines)[b"two"] == 1
+    reader.close()
+
+
+def test_an_archive_that_moves_while_a_copy_is_held_against_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next look decides: nothing is wrong, and nobody has to do anything."""
+    log.append(100)
+    packed = log.folder / "access.log.1.gz"
+    packed.write_bytes(gzip.compress(log.path.read_bytes()))
+    os.truncate(log.path, 0)
+    reader = Reader(f"{log.folder}/access.log*", block_bytes=128)
+    reader.step(blocks=1)
+    moved = log.folder / "access.log.2.gz"
+    original = recognise.common
+
+    def renamed(content: Content, file: Followed, start: int = 0, *, thorough: bool) -> int | None:
+        if file.path == str(packed):
+            file.close()
+            packed.rename(moved)
+        return original(content, file, start, thorough=thorough)
+
+    monkeypatch.setattr(finding, "common", renamed)
+    (log.folder / "access.log.1.zst").write_bytes(zstandard.compress(gzip.decompress(packed.read_bytes())))
+    reader.step()
+    assert not packed.exists()
+    reader.settle()
+    assert reader.lines == log.written
+    assert reader.notices == [
+        f"access: {packed}: renamed to {moved}",
+        f"access: {log.folder / 'access.log.1.zst'}: the same content as {moved}; counted once",
+    ]
     reader.close()
