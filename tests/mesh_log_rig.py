@@ -34,6 +34,7 @@ GRACE_S = 2.0
 START_S = 1_700_000_000
 SECOND = 1_000_000
 PANE_S = 10
+LOOKS_MAX = 1_000
 
 
 def plan_of(where: str = "") -> Plan:
@@ -232,8 +233,11 @@ class Job:
         """Read until all is read and closed, and commit it."""
         for _ in range(12):
             self.log.now_s += GRACE_S / 4
+            looks = 0
             while not self.read().caught_up:
                 self.log.now_s += 0.1
+                looks += 1
+                assert looks < LOOKS_MAX, "it never catches up"
             self.commit()
 
     def rows(self) -> dict[str, tuple[Rows, ...]]:

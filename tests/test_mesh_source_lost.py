@@ -15,6 +15,7 @@ from random import Random
 import pytest
 import zstandard
 
+from elf.srt.messages import Position
 from tests.mesh_log_rig import GRACE_S, Job, Log, Server, check_exact, count, key_of, line_of, plan_of
 from tests.mesh_log_rig import told as rig_told
 
@@ -431,3 +432,51 @@ def test_a_log_that_lost_its_end_is_not_counted_again(
     for job in world.jobs:
         job.settle()
         assert counted(job) == lines_of(world) - (5 if is_refilled else 0)
+
+
+@pytest.mark.parametrize("state", ["running", "kept", "compressed"])
+@pytest.mark.parametrize("half", [0, 20])
+def test_lines_between_a_copy_and_the_emptying_are_a_gap_of_those_who_had_not_counted_them(
+    tmp_path: Path, state: str, half: int
+) -> None:
+    """copytruncate: the last lines were read, and are in no file. half: bytes of the first of them that the copy holds."""
+    world = killed(tmp_path, "access.log*")
+    ahead, behind = world.jobs
+    for job in world.jobs:
+        job.settle()
+    assert world.server.log.stat().st_size > 1024
+    rotated = world.server.log.with_name("access.log.1")
+    copied = world.server.log.stat().st_size
+    before = lines_of(world)
+    world.server.write(5)
+    world.server.finish_line()
+    lost = lines_of(world) - before
+    rotated.write_bytes(world.server.log.read_bytes()[: copied + half])
+    for job in world.jobs:
+        job.read()
+    ahead.commit()
+    os.truncate(world.server.log, 0)
+    world.server.files.append([])
+    if state == "kept":
+        world.log.restart()
+        ahead.lose()
+    behind.lose()
+    world.settle()
+    if state == "compressed":
+        world.server._archives = 1
+        world.server.compress()
+        behind.lose_master(0)
+        behind.gaps.clear()
+        world.settle()
+    assert not ahead.gaps
+    check_exact(ahead, world.server.files)
+    (gap,) = behind.gaps
+    assert behind.committed[gap] == Position(copied, closed=True)
+    assert counted(behind) == lines_of(world) - lost
+    world.settle()
+    for job in world.jobs:
+        job.read()
+    assert behind.gaps == [gap]
+    assert any(
+        "access.log.1" in text and f"behind byte {copied} " in text for text in world.log.source.problems
+    )

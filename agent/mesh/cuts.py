@@ -40,7 +40,7 @@ from elf.agent.mesh.line_parsing import Parsing, advance
 from elf.agent.mesh.log_files import SAVE_S, LogFiles
 from elf.agent.mesh.losses import Losses
 from elf.agent.mesh.reading import Place, Reading
-from elf.agent.mesh.rescan import Rescan
+from elf.agent.mesh.rescan import EndsBefore, Rescan
 from elf.agent.source import GRACE_S
 from elf.agent.unparsed import LINES_MIN, Unparsed
 from elf.cbt.budget import Budget
@@ -269,7 +269,9 @@ class MeshSource:
             return
         if place.end_of_part is not None:
             reading.go_on(place, note)
-        elif front is not None and front > place.offset and self._files.on_disk(note) is not None:
+        elif front is None or self._files.on_disk(note) is None:
+            return
+        elif self._files.end_of(note, front) > place.offset:
             reading.reopen(place)
 
     def _settle(self) -> None:
@@ -392,6 +394,10 @@ class MeshSource:
                 self.counters.again_bytes += block.end - block.start
                 self._keep_open(generation, scan, stop)
                 return block
+            if block is None and stop is not None and scan.is_true():
+                self._files.ends_at(file, place.offset)
+        except EndsBefore:
+            self._files.ends_at(file, place.offset)
         except FileNotFoundError:
             pass  # the next look tells where it is
         except (OSError, SourceError) as error:
@@ -565,6 +571,10 @@ class MeshSource:
                 return True
             return False
         if file.denied:
+            return True
+        if is_done and front is not None and self._files.end_of(note, front) <= place.offset < front:
+            self._losses.behind_copy(file, place.slot[1], place.offset, front)
+            reading.close(place, GAP)
             return True
         if at_end and front is not None and place.offset >= front:
             self._shrank(reading, place, is_done, front)

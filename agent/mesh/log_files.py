@@ -64,6 +64,7 @@ class LogFiles:
         self._found_again = FoundAgain(self.notes, notice)
         self._sought_s: float | None = None
         self._unknown: Sequence[Seen] = ()
+        self._ends: dict[int, int] = {}  # by generation: nothing whole comes behind that, as was seen
         self.clock_us = self.scan_clock_us = 0
         self.now_s = self.save_s = 0.0
         self.scan_s: float | None = None
@@ -99,6 +100,7 @@ class LogFiles:
         for generation in files:
             self.identify(generation)
         self.notes.forget(set(files))
+        self._ends = {generation: end for generation, end in self._ends.items() if generation in files}
 
     def find_again(
         self, positions: Mapping[Slot, Position], ends: Iterable[Slot] = (), *, is_lost: bool = False
@@ -244,8 +246,20 @@ class LogFiles:
         there = [files[generation] for generation in of if generation in files]
         return next((file for file in there if file.inode is not None or file.content is not None), None)
 
+    def ends_at(self, file: Followed, offset: int) -> None:
+        """No whole line comes there or behind it, though more was to be read."""
+        self._ends[file.state.generation] = min(offset, self._ends.get(file.state.generation, offset))
+
+    def end_of(self, note: FileNote, front: int) -> int:
+        """Up to where its lines can be had now, of `front` bytes that were read. A copy ends earlier if it was made before the
+        last lines came (copytruncate): these are in no file."""
+        file = self.on_disk(note)
+        if file is None or file.state.generation == note.generation:
+            return front
+        return min(front, file.state.offset or front, self._ends.get(file.state.generation, front))
+
     def open(self, file: Followed, offset: int) -> Rescan:
-        """Read it again from there. Raises OSError, SourceError."""
+        """Read it again from there. Raises EndsBefore, OSError, SourceError."""
         return Rescan(file, offset, self._block_bytes, self._line_max)
 
     def save(self, time_max: Micros | None) -> None:

@@ -70,6 +70,14 @@ class Losses:
             text += "it was cut short, or a shorter one took its place; reading goes on at its end, and windows say so"
         self._tell(identity, "short", text)
 
+    def behind_copy(self, file: Followed, identity: int, offset: int, front: int) -> None:
+        """A job had not counted all that was read of a log when it was emptied, and its copy lacks the end."""
+        text = (
+            f"{file.path}: a copy, without the end, of a log that was emptied at byte {front}: what came behind byte {offset} is "
+            "in no file (copytruncate), and windows that lack it say so; have the rotation rename the log instead (create)"
+        )
+        self._tell(identity, "copied", text)
+
     def cut_off(self, file: Followed, identity: int) -> None:
         """An archive whose end cannot be read, or a file that was gone when this agent was started again."""
         if not file.packed:

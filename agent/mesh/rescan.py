@@ -18,6 +18,10 @@ from elf.errors import SourceError
 SKIP_BYTES = 256 << 10
 
 
+class EndsBefore(FileNotFoundError):  # noqa: N818 (an event, not a failure)
+    """An archive holds less than was asked for."""
+
+
 def open_known(file: Followed) -> Content:
     """The content of a file that the source knows, from its start. Raises FileNotFoundError where it is not (now), OSError,
     SourceError."""
@@ -75,7 +79,7 @@ def holds(copy: Followed, original: Followed) -> bool:
 class Rescan:
     """Blocks of one file from `offset` on. `state`: what parsing needs to go on at `offset`; the caller sets it.
 
-    Holds one buffer and one descriptor. Raises OSError, SourceError.
+    Holds one buffer and one descriptor. Raises EndsBefore, OSError, SourceError.
     """
 
     def __init__(self, file: Followed, offset: int, block_bytes: int, line_max: int) -> None:
@@ -99,7 +103,7 @@ class Rescan:
         while self._read < offset:
             got = self._content.readinto(view[: offset - self._read])
             if not got:
-                raise FileNotFoundError(self.file.path)
+                raise EndsBefore(self.file.path)
             self._read += got
             self._before = bytes(view[got - 1 : got])
 
