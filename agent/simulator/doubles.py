@@ -12,7 +12,7 @@ from elf.agent.simulator import scenario as s
 from elf.agent.simulator.disk import Disk
 from elf.agent.simulator.oracle import ALWAYS, Server
 from elf.agent.simulator.sources import VirtualSource
-from elf.agent.simulator.world import EPOCH_US
+from elf.agent.simulator.world import EPOCH_US, Actor
 
 if TYPE_CHECKING:
     from elf.agent.simulator.run import Run
@@ -25,11 +25,16 @@ class Doubles:
         self._run = run
         self._sources: dict[int, VirtualSource] = {}  # by the fault's number
         self._copies: dict[int, tuple[Disk, frozenset[int]]] = {}
+        run.world.doors.admitted.append(self._admitted)
         for number, fault in enumerate(run.scenario.faults):
             if isinstance(fault, s.Twin):
                 self._make_source(number, fault)
             elif isinstance(fault, s.Share):
                 self._share(fault)
+
+    def _admitted(self, who: Actor) -> None:
+        """Until a twin is let in anywhere nothing may be different for it."""
+        self._run.oracle.double(next(n for n, host in enumerate(self._run.hosts) if host.id == who.id))
 
     def _make_source(self, number: int, fault: s.Twin) -> None:
         """The logs of the twin's machine, which are gone with it."""
@@ -48,7 +53,6 @@ class Doubles:
         for file in source.files:
             file.gone_us = file.given_up_us = fault.until_us
         self._sources[number] = source
-        run.servers[fault.host] = msgspec.structs.replace(server, known_us=ALWAYS)
         if source.files:
             run.servers.append(Server(server.number, source, ALWAYS, server.ahead_us))
 
@@ -77,7 +81,6 @@ class Doubles:
         run, actor = self._run, self._run.hosts[fault.host]
         if actor.id in run.world.twins:
             return
-        run.oracle.doubled.add(fault.host)
         run.world.tell("twin", actor, fault)
         disk = actor.disk.copy()
         if fault.keeps == "nothing":

@@ -178,6 +178,12 @@ class Oracle:
         totals = np.bincount(key, weights=size)  # exact in float64: below 2^53
         return {self._keys[k]: (int(hits[k]), int(totals[k])) for k in np.flatnonzero(hits).tolist()}
 
+    def double(self, number: int) -> None:
+        """Another process with that server's key was let in somewhere."""
+        if number not in self.doubled:
+            self.doubled.add(number)
+            self._known[self._host == number] = ALWAYS
+
     # ---- publications ----
 
     def accepted(self, put: Put, now_us: int, sink: NodeId = b"") -> None:

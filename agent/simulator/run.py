@@ -386,6 +386,7 @@ class Run:
 
     def _cut(self, number: int, fault: s.Cut) -> None:
         everybody = {*(actor.id for actor in self.hosts), *self.sinks}
+        everybody |= {f"{actor.name}'".encode() for actor in self.hosts}  # machines of twins are elsewhere
         inside = {self.hosts[host].id for host in fault.hosts if 0 <= host < len(self.hosts)}
         inside |= {self.sinks[s.SINK - host] for host in fault.hosts if s.SINK - len(self.sinks) < host < 0}
         self.oracle.were_away |= set(self.sinks)

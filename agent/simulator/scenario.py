@@ -140,7 +140,7 @@ class Bug(Fault, frozen=True, kw_only=True, tag=True):
 class Twin(Fault, frozen=True, kw_only=True, tag=True):
     """Another process runs with the host's key on another machine, until `until_us`: with an empty state folder, or a clone of
     the host's. It has none of the host's logs; with `logs` it has one of its own. The host's agent is gone meanwhile, and starts
-    again at `back_us` (0: when all is healed); or runs on `beside` it."""
+    again at `back_us` (0: when all is healed); or runs on `beside` it: then it waits at the door where the host is reached."""
 
     host: int
     keeps: Literal["nothing", "clone"] = "nothing"

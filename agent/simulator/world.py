@@ -12,9 +12,10 @@ from random import Random
 from typing import Any
 
 from elf.agent.mesh_node import MeshNode, Outer
-from elf.agent.rivals import HEARSAY_S, Rival, is_above
+from elf.agent.rivals import HEARSAY_S
 from elf.agent.simulator.calendar import Calendar
 from elf.agent.simulator.disk import Disk, JournalDisk
+from elf.agent.simulator.doors import LIFE, Doors, proof_of
 from elf.agent.simulator.network import Network, Weather
 from elf.agent.simulator.rows import Paths, RowMaker
 from elf.agent.simulator.sources import VirtualSource
@@ -41,7 +42,6 @@ PATHS = Paths([f"/p/{number}" for number in range(1_000)])
 MEMORY_BYTES = 8 << 30
 """Of the panes of all nodes together: a simulation does not spill."""
 
-_LIFE = ("node", b"")
 
 Observer = Callable[[int, str, "Actor | None", Any], None]
 """(world time, what, who, about what): "deliver", "crash", "start", "put", "notice", …"""
@@ -62,6 +62,7 @@ class Actor:
         "name",
         "node",
         "received",
+        "rival",
         "seeds",
         "source",
         "wake_us",
@@ -84,6 +85,13 @@ class Actor:
         self.received = 0
         self.seeds: tuple[Contact, ...] = ()
         self.begun_us = -round(HEARSAY_S * 1e6)
+        self.rival: Contact | None = None
+        """Who lives instead of this process, which waits."""
+
+    @property
+    def place(self) -> bytes:
+        """Where it is in the network."""
+        return self.address.encode() or self.id
 
 
 class World:
@@ -107,6 +115,8 @@ class World:
         """Processes with the key of another one, that run now. `twinned`: those of whose key there ever was one."""
         self.twinned: set[NodeId] = set()
         self._elsewhere: dict[bytes, Actor] = {}  # by address
+        self._lives: dict[NodeId, int] = {}  # the latest of both processes
+        self.doors = Doors(self)
         self.sinks: dict[NodeId, dict[JobId, Ledger]] = {}
         self.sinks_away: set[NodeId] = set()
         self.taking: NodeId = b""
@@ -137,16 +147,18 @@ class World:
     ) -> Actor:
         """A process on another machine with this one's key. As lives are of the clock, its life is the higher one."""
         twin = Actor(f"{actor.name}'", source, disk, actor)
-        twin.clock_us, twin.life = actor.clock_us, actor.life
-        self.twins[actor.id] = self._elsewhere[twin.address.encode()] = twin
+        twin.clock_us = actor.clock_us
+        self._lives[actor.id] = max(actor.life, self._lives.get(actor.id, 0))
+        self.twins[actor.id] = self._elsewhere[twin.place] = twin
         self.twinned.add(actor.id)
+        self.doors.introduce(actor)
         self.start(twin, seeds)
-        actor.life = twin.life
         return twin
 
     def end_twin(self, twin: Actor) -> None:
         """It is gone at once, with its machine."""
-        del self.twins[twin.id], self._elsewhere[twin.address.encode()]
+        del self.twins[twin.id], self._elsewhere[twin.place]
+        twin.rival = None
         self.crash(twin, wipe=True)
 
     def add_sink(self, name: str) -> NodeId:
@@ -179,7 +191,7 @@ class World:
         node = self._make_node(actor)
         self.tell("start", actor, None)
         records = dict(actor.disk.records)
-        actor.disk.begin(_LIFE, actor.life)
+        actor.disk.begin(LIFE, actor.life)
         self._perform(actor, node.start(self.clock(actor), records, seeds))
 
     def start_warm(self, actors: Iterable[Actor]) -> None:
@@ -191,13 +203,16 @@ class World:
             known.put(node.advert(self.clock(actor)), self.clock(actor))
         for number, (node, actor) in enumerate(nodes):
             leaves, table = warm_tables(contacts, number, self.parameters.leaves)
-            actor.disk.begin(_LIFE, actor.life)
+            actor.disk.begin(LIFE, actor.life)
             self.tell("start", actor, None)
             self._perform(actor, node.start(self.clock(actor), {}, (), [*leaves, *table], known))
 
     def _make_node(self, actor: Actor) -> MeshNode:
         assert actor.node is None
-        actor.life += 1
+        actor.life = max(actor.life, self._lives.get(actor.id, 0)) + 1
+        if actor.id in self.twinned:
+            self._lives[actor.id] = actor.life
+        actor.rival = None
         actor.is_paused, actor.inbox, actor.wake_us = False, [], None
         drawn = blake2b(actor.id + self.seed.to_bytes(8) + actor.life.to_bytes(4), digest_size=8).digest()
         rng = Random(drawn)
@@ -314,8 +329,18 @@ class World:
         for observer in self.observers:
             observer(self.now_us, what, who, about)
 
+    def after(self, delay_us: int, do: Callable[[], None]) -> None:
+        self.at(self.now_us + delay_us, do)
+
+    def process_at(self, place: bytes) -> Actor | None:
+        return self.actors.get(place) or self._elsewhere.get(place)
+
+    def take(self, to: NodeId, letter: Any) -> None:
+        """It has come through the doors."""
+        self._arrive(to, letter)
+
     def _deliver(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
-        actor = self.actors.get(to) or self._elsewhere.get(to)
+        actor = self.process_at(to)
         if actor is None:
             self._to_sink(to, letter)
             return
@@ -347,7 +372,8 @@ class World:
                 observer(put, self.now_us)
         for effect in effects:
             if type(effect) is Send:
-                self._transmit(to, effect.to, effect.message, self._latest(effect.to))
+                where = self.doors.where(to, effect.to) if effect.to in self.twinned else b""
+                self._transmit(to, effect.to, effect.message, where)
 
     def _wake(self, actor: Actor, wanted_us: int | None) -> None:
         if actor.node is None or actor.is_paused or (wanted_us is not None and actor.wake_us != wanted_us):
@@ -368,7 +394,7 @@ class World:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
-                self._transmit(actor.id, effect.to, effect.message, self._where(actor, effect.to))  # type: ignore[union-attr]
+                self._transmit(actor.id, effect.to, effect.message, self._where(actor, effect.to), actor)  # type: ignore[union-attr]
             elif kind is Write:
                 self._write(actor, effect)  # type: ignore[arg-type]
                 self._push(self.now_us + self.disk_us, self._sync, actor, actor.life)
@@ -391,8 +417,7 @@ class World:
             actor.node = None
             return
         rival = node.rivals.take()
-        if rival is not None and self._is_above(actor, rival):
-            self._begin_anew(actor, rival)
+        if rival is not None and self.doors.gives_way(actor, rival):
             return
         deadline = node.deadline
         if deadline is not None:
@@ -402,23 +427,6 @@ class World:
                 if wake != actor.wake_us:
                     actor.wake_us = wake
                     self._push(wake, self._wake, actor, wake)
-
-    def _is_above(self, actor: Actor, rival: Rival) -> bool:
-        if rival.is_lost:
-            return True
-        since_s = (self.now_us - actor.begun_us) / 1e6
-        return is_above(rival, actor.life, 0) and since_s >= HEARSAY_S
-
-    def _begin_anew(self, actor: Actor, rival: Rival) -> None:
-        """Another process had this node's name in a later life, and is gone: as `elf.agent.mesh.door` does."""
-        last = actor.node.rivals.last if actor.node is not None else 0
-        if not rival.is_lost:
-            actor.begun_us = self.now_us
-        self.crash(actor, wipe=rival.is_lost)
-        actor.life = max(actor.life, rival.contact.incarnation)
-        if not rival.is_lost:
-            actor.disk.begin(_LIFE, last)
-        self.start(actor, actor.seeds)
 
     def _write(self, actor: Actor, write: Write) -> None:
         encoded = (write.encoded,) if write.encoded else ()
@@ -434,22 +442,24 @@ class World:
         records = actor.disk.read(job)
         self._perform(actor, actor.node.recalled(job, records, self.now_us + actor.clock_us))
 
-    def _transmit(self, source: NodeId, to: NodeId, message: Message, where: bytes = b"") -> None:
+    def _transmit(
+        self, source: NodeId, to: NodeId, message: Message, where: bytes = b"", sender: Actor | None = None
+    ) -> None:
         """where: which process with that key, if there are two."""
         sent = message if self._coded is None else encode(message, self._coded)
-        letter = source, sent
-        for delay in self.network.delays(source, to):
-            self._push(self.now_us + delay, self._arrive, where or to, letter)
+        arrive: Callable[[Any, Any], None] = self._arrive
+        letter: Any = (source, sent)
+        if self.twinned and (source in self.twinned or to in self.twinned):
+            proof = proof_of(sender) if sender is not None and sender.node is not None else None
+            arrive, letter = self.doors.arrive, (sender, proof, letter)
+        for delay in self.network.delays(source if sender is None else sender.place, where or to):
+            self._push(self.now_us + delay, arrive, where or to, letter)
 
     def _where(self, actor: Actor, to: NodeId) -> bytes:
         """Which process with that key the actor means: by the address that it knows."""
         if to not in self.twins or actor.node is None:
             return to
         return (actor.node.overlay.address_of(to) or "").encode() or to
-
-    def _latest(self, to: NodeId) -> bytes:
-        """Who has started last with that key."""
-        return self.twins[to].address.encode() if to in self.twins else to
 
     def _deliver_coded(self, to: NodeId, sent: tuple[NodeId, bytes]) -> None:
         self._deliver(to, self._read(sent))
