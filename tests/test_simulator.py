@@ -75,7 +75,7 @@ def test_random_scenarios_have_every_fault_and_mend_it_in_time() -> None:
         assert all(max(fault.at_us, fault.until_us) <= scenario.trouble_us for fault in scenario.faults)
     assert kinds == {
         s.Storm, s.Cut, s.Slow, s.Pause, s.FullDisk, s.Step, s.Crash, s.Join, s.Part, s.Change,
-        s.Lose, s.SinkCrash, s.Bug,
+        s.Lose, s.SinkCrash, s.Bug, s.Twin, s.Share,
     }  # fmt: skip
 
 
@@ -84,7 +84,8 @@ def test_every_kind_of_fault_occurs_in_enough_of_the_seeds() -> None:
     seeds: Counter[str] = Counter()
     for seed in range(300):
         seeds.update({name_of(fault) for fault in random_scenario(seed).faults})
-    assert len(seeds) == 42
+    assert len(seeds) == 45
+    assert seeds.pop("twin, clone kept") >= 5
     assert min(seeds.values()) >= 20, seeds.most_common()[-3:]
     scenarios = [random_scenario(seed) for seed in range(300)]
     assert sum(scenario.sinks > 1 for scenario in scenarios) >= 90

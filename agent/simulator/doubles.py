@@ -34,7 +34,7 @@ class Doubles:
 
     def _admitted(self, who: Actor) -> None:
         """Until a twin is let in anywhere nothing may be different for it."""
-        self._run.oracle.double(next(n for n, host in enumerate(self._run.hosts) if host.id == who.id))
+        self._run.oracle.double(self._run.number_of(who))
 
     def _make_source(self, number: int, fault: s.Twin) -> None:
         """The logs of the twin's machine, which are gone with it."""

@@ -274,6 +274,10 @@ class Run:
         assert master is not None
         return master.state
 
+    def number_of(self, actor: Actor) -> int:
+        """Of the host whose key that process has."""
+        return next(number for number, host in enumerate(self.hosts) if host.id == actor.id)
+
     # Observing.
 
     def _observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
@@ -296,12 +300,12 @@ class Run:
             self._trace.update(repr(trace).encode())
         elif what == "left":
             assert who is not None
-            self.oracle.gone.add(self.hosts.index(who))
+            self.oracle.gone.add(self.number_of(who))
         elif what == "leave":
             assert who is not None
             self._leaving.add(who.id)
         elif what == "crash" and who is not None and who.id in self._leaving:
-            self.oracle.returned.add(self.hosts.index(who))
+            self.oracle.returned.add(self.number_of(who))
         elif what == "put":
             self._trace.update(repr((now_us, about.start, about.revision, about.digest)).encode())
             self.oracle.accepted(about, now_us, self.world.taking)
