@@ -15,13 +15,14 @@ from elf.jobmaster.schedule import in_force, number_of, plan_of
 from elf.sinks.ledger import Ledger
 from elf.srt.effects import Effect, Post, Send
 from elf.srt.ids import NodeId
-from elf.srt.messages import Ballot, Bundle, Commit, Control, Schedule, Slot, Span, Split, Welcome
+from elf.srt.messages import FIRST, Ballot, Bundle, Commit, Control, Schedule, Slot, Span, Split, Welcome
 from elf.srt.parameters import Parameters
 from elf.srt.partial import Part
 from elf.srt.results import Put
 from tests.mesh_lines import SECOND, LogLine, part_of, version_of
 from tests.mesh_lines import plan_of as query
 
+A, B = b"A" * 16, b"B" * 16
 T0 = 1_700_000_000 * SECOND
 CHILD = b"C" * 16
 SINK = b"S" * 16
@@ -187,3 +188,13 @@ class Rig:
 
 def file(worker: NodeId, number: int = 1, lane: int = 0) -> Slot:
     return worker, number, lane
+
+
+def opened(**fields: bool) -> Rig:
+    """A rig with files of A and B at 100."""
+    rig = Rig(**fields)  # type: ignore[arg-type]
+    rig.bundle({file(A): (0, 100, FIRST), file(B): (0, 100, FIRST)})
+    while rig.waiting:
+        rig.commit()
+    rig.take(Commit)
+    return rig
