@@ -10,6 +10,7 @@ import pytest
 
 from elf.agent.simulator import run as runs
 from elf.agent.simulator import scenario as s
+from elf.agent.simulator.drawn import random_scenario
 from elf.agent.simulator.sources import Traffic
 from tests.mesh_log_world import SECOND, WrittenSource, follow_lives
 
@@ -41,6 +42,6 @@ def test_a_quiet_mesh_is_exact() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_faults_are_exact(seed: int) -> None:
-    scenario = s.random_scenario(seed)
+    scenario = random_scenario(seed)
     faults = tuple(fault for fault in scenario.faults if not isinstance(fault, s.Lose))
     exact(msgspec.structs.replace(scenario, traffic=TRAFFIC, faults=faults))

@@ -13,10 +13,11 @@ import pytest
 
 from elf.agent.simulator import scenario as s
 from elf.agent.simulator.census import name_of, table
+from elf.agent.simulator.drawn import random_scenario
 from elf.agent.simulator.network import Network, Weather
 from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, groups_of
 from elf.agent.simulator.run import Outcome, Run, simulate
-from elf.agent.simulator.scenario import Job, Scenario, decode, random_scenario
+from elf.agent.simulator.scenario import Job, Scenario, decode
 from elf.agent.simulator.shrink import shrink, without_host, without_job
 from elf.agent.simulator.sources import Traffic, VirtualSource
 from elf.agent.simulator.transcript import Teller, seconds, transcript
@@ -38,7 +39,7 @@ CALM = Scenario(seed=1, hosts=4, jobs=(JOB,), parameters=s.QUICK, trouble_us=6 *
 def test_the_same_seed_gives_the_same_trace_whatever_python_hashes() -> None:
     program = (
         "from elf.agent.simulator.run import simulate\n"
-        "from elf.agent.simulator.scenario import random_scenario\n"
+        "from elf.agent.simulator.drawn import random_scenario\n"
         "print(*(simulate(random_scenario(seed)).digest for seed in (3, 4)))"
     )
     traces = [

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from elf.agent.simulator.drawn import random_scenario
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario import random_scenario
 from elf.agent.simulator.world import Actor
 from elf.srt.effects import Notice
 from elf.srt.messages import Frame, Piece

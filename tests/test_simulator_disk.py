@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from elf.agent.simulator.disk import Disk, JournalDisk, torn
+from elf.agent.simulator.drawn import random_scenario
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario import random_scenario
 from elf.errors import StateError
 from elf.jobmaster import journal
 from tests import wire_values

@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 from elf.agent.simulator.census import RARE, WAYS
+from elf.agent.simulator.drawn import random_scenario
 from elf.agent.simulator.run import EVERY, Outcome, simulate
-from elf.agent.simulator.scenario import Scenario, decode, random_scenario
+from elf.agent.simulator.scenario import Scenario, decode
 
 SEEDS, BATCH = 300, 10
 LEAST, LEAST_RARE = 10, 2

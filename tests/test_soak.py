@@ -13,8 +13,9 @@ import pytest
 
 from elf.agent.simulator import shrink as shrinking
 from elf.agent.simulator import soak as soaking
+from elf.agent.simulator.drawn import random_scenario
 from elf.agent.simulator.run import simulate
-from elf.agent.simulator.scenario import decode, random_scenario
+from elf.agent.simulator.scenario import decode
 from elf.agent.simulator.shrink import kind_of
 from elf.agent.simulator.soak import main, soak
 from elf.jobmaster.intake import Intake

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from elf.agent.simulator.disk import Disk, Key
+from elf.agent.simulator.drawn import random_scenario
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario import random_scenario
 from elf.agent.simulator.world import World
 from elf.jobmaster.log_codec import LOG
 from elf.jobmaster.record_codec import RecordDecoder, RecordEncoder
