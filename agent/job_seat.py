@@ -99,6 +99,7 @@ class JobSeat:
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
         self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and at which sink
+        self._went_on = False  # as master, with a log that gave way to another one: that one lacks what was told meanwhile
         self.master: Master | None = None
         self._make()
         if former is not None:
@@ -480,8 +481,9 @@ class JobSeat:
             told=self._told_schedule(),
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
-            handed_on=serve.handed_on or serve.former in self._ended,
+            handed_on=not self._went_on and (serve.handed_on or serve.former in self._ended),
         )
+        self._went_on = False
         self._gather()
         self._items.append(ballot_item(self.job, serve.ballot))
         effects = self.tree.raise_ballot(serve.ballot, now)
@@ -501,6 +503,7 @@ class JobSeat:
     def _step_down(self, change: StepDown, now: int) -> list[Effect]:
         """Rule 9*: what only this master's log has is offered to the one that won."""
         if self.master is not None and not change.handed_on:
+            self._went_on = True
             self.offering.offer(self._unshared.entries, now)
         self.master = None
         self._gather()

@@ -118,7 +118,8 @@ _REPLICATING = (Phase.INSTALL, Phase.SERVE, Phase.DRAIN)
 
 class Serve(msgspec.Struct, frozen=True):
     """This node serves from now on. `state` goes on to be applied to by the succession. fresh: nothing was found; rebuild.
-    former: who served before. handed_on: and has handed its log on; or was this node."""
+    former: who served right before; b"" where there was nobody, or another one in between, whose log is lost. handed_on: and has
+    handed its log on; or was this node."""
 
     ballot: Ballot
     state: State
@@ -538,7 +539,8 @@ class Succession:
                 self.ballot[0] - 1,
                 self.me,
             )
-            about = (log.index, log.index == 0, node_of(former) if log.index else b"", handed_on)
+            is_last = log.index > 0 and former[0] + 1 == self.ballot[0]
+            about = (log.index, log.index == 0, node_of(former) if is_last else b"", handed_on)
             self._changes.append(Serve(self.ballot, log.state, *about))
         return out + self._hand_over(now)
 
