@@ -259,7 +259,8 @@ def divided(seed: int) -> s.Scenario:
 def retention(seed: int) -> s.Scenario:
     """Two logs of which one has retired what the other retains: rare enough that the seeds in which it came up are kept."""
     kept = ("third-173", "fourth-56")[seed]
-    return s.decode((Path(__file__).parent / "golden_simulator" / f"{kept}.json").read_bytes())
+    scenario = s.decode((Path(__file__).parent / "golden_simulator" / f"{kept}.json").read_bytes())
+    return scenario if seed == 0 else msgspec.structs.replace(scenario, seed=5)  # its draw shows it today
 
 
 def rebuilt_with_less(seed: int) -> s.Scenario:

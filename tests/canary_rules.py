@@ -262,7 +262,7 @@ CANARIES = (
         "4: what waited too long is split",
         "it waits on",
         *(Parking, "expired", wait_on),
-        *(meshes.brisk, range(5, 21)),
+        *(meshes.brisk, range(84, 85)),
     ),
     Canary(
         "4: the sender of a bundle is told to split it",
@@ -292,7 +292,7 @@ CANARIES = (
         "4: a file that is not known is ahead, unless it begins",
         "it may begin anywhere",
         *(Positions, "may_open", always(True)),
-        *(meshes.takeovers, range(8)),
+        *(meshes.takeovers, range(15, 18)),
     ),
     Canary(
         "6: a replica acknowledges only prefixes",
@@ -496,6 +496,6 @@ CANARIES = (
         "Seats: a new seat begins with all that the former one wrote",
         "with what is durable by then",
         *(SeatedNode, "_is_written", always(True)),
-        *(meshes.bugs_of_slow_disks, range(8)),
+        *(meshes.bugs_of_slow_disks, range(18, 24)),
     ),
 )
