@@ -34,6 +34,7 @@ from elf.agent.feed import ParseState, Totals
 from elf.agent.fields import Format
 from elf.agent.follow import Followed
 from elf.agent.format_choice import FormatChoice
+from elf.agent.mesh.file_ends import FileEnds
 from elf.agent.mesh.file_notes import FileNote
 from elf.agent.mesh.job_rows import Before
 from elf.agent.mesh.line_parsing import Parsing, advance
@@ -50,7 +51,7 @@ from elf.jobmaster.sql_types import SqlType
 from elf.srt.effects import Read
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import CLOSED, FIRST, GAP, Micros, Schedule
+from elf.srt.messages import GAP, Micros, Schedule
 
 CUT_BYTES = 8 << 20
 """One cut takes no more: 8 blocks, some 10 ms of a kernel and as many of grouping."""
@@ -135,6 +136,7 @@ class MeshSource:
         self._front: dict[int, ParseState] = {}
         self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
         self._losses = Losses(name, self._files, grace_s, self._said.append)
+        self._ends = FileEnds(self._files, self._losses, self.counters)
         self.problems: tuple[str, ...] = ()
         """What was lost of late, for `elf mesh status`."""
         self._time_max = self._files.notes.time_max
@@ -443,7 +445,7 @@ class MeshSource:
             place = reading.places.get(note.generation)
             if place is None or place.over:
                 continue
-            self._turn(reading, place)
+            self._ends.turn(reading, place)
             end = place.end_of_part
             if place.offset == block.start and (end is None or block.end <= end):
                 found.append((reading, place))
@@ -517,19 +519,11 @@ class MeshSource:
 
     # Answering.
 
-    def _turn(self, reading: Reading, place: Place) -> None:
-        """Where a part of a file is over and another follows, go on in that one."""
-        end = place.end_of_part
-        while not reading.lane and end is not None and place.offset >= end:
-            reading.close(place, GAP if place.offset > end else 0)
-            reading.go_on(place, place.note)
-            end = place.end_of_part
-
     def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
         if at_end and not reading.lane:
-            self._look_behind(reading)
-        waits = [place for place in reading.standing() if not self._settled(reading, place, at_end)]
-        is_missing = self._tell_missing(reading)
+            self._ends.look_behind(reading)
+        waits = [place for place in reading.standing() if not self._ends.is_settled(reading, place, at_end)]
+        is_missing = self._ends.has_missing(reading)
         caught_up = at_end and not waits and not is_missing
         watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
         is_blind = caught_up and not reading.lane and self._is_blind_from(reading.watermark_us, watermark_us)
@@ -545,84 +539,6 @@ class MeshSource:
         untimed, reading.rows.untimed = reading.rows.untimed, 0
         told = 0 if reading.lane else untimed  # a lane's lines were counted before
         return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind, told)
-
-    def _settled(self, reading: Reading, place: Place, at_end: bool) -> bool:
-        """Whether nothing is waited for there now. Closes the file if this is its end, or if the rest cannot come."""
-        self._turn(reading, place)
-        if place.stop is not None and place.offset >= place.stop:
-            reading.close(place, 0)
-            return True
-        note, front, is_done = place.note, self._files.front_of(place.note), self._files.is_done(place.note)
-        file = self._files.on_disk(note)
-        is_whole = place.offset == front and place.stop is None
-        if is_whole and not is_done:
-            return True
-        if place.is_broken and front is not None:
-            self._shrank(reading, place, is_done, front)
-            return True
-        if is_done and is_whole:
-            reading.close(place, GAP if note.lost else 0)
-            return True
-        if file is None:
-            self._files.seek()
-            if is_done and self._losses.is_given_up(place.slot[1]):
-                self._losses.gone(place.slot[1], place.offset, self._source.files().get(note.generation))
-                reading.close(place, GAP)
-                return True
-            return False
-        if file.denied:
-            return True
-        if is_done and front is not None and self._files.end_of(note, front) <= place.offset < front:
-            self._losses.behind_copy(file, place.slot[1], place.offset, front)
-            reading.close(place, GAP)
-            return True
-        if at_end and front is not None and place.offset >= front:
-            self._shrank(reading, place, is_done, front)
-            return True
-        return False
-
-    def _shrank(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
-        """The file is shorter than the place: what was there is lost, and what comes at its end is another part of it."""
-        self.counters.beyond += place.offset > front
-        if place.offset > front or place.is_broken:
-            self._losses.short(self._files.on_disk(place.note), place.slot[1], place.offset, front)
-        was_over = place.over
-        if not was_over:
-            reading.close(place, GAP)
-        if not (reading.lane or is_done or front in place.note.bases):
-            self._files.notes.cut_short(place.note, front)
-            self._files.is_dirty = True
-            reading.go_on(place, place.note, GAP if was_over else 0)
-
-    def _look_behind(self, reading: Reading) -> None:
-        """A log may have closed a live file behind its end: then that was cut short."""
-        for place in reading.places.values():
-            if not place.over or self._files.is_done(place.note):
-                continue
-            front, file = self._files.front_of(place.note), self._files.on_disk(place.note)
-            if front is not None and place.offset > front and file is not None and not file.denied:
-                self._shrank(reading, place, False, front)
-
-    def _tell_missing(self, reading: Reading) -> bool:
-        """Files with a position that are not among those known: waited for, then given up. Whether there are any."""
-        is_missing = False
-        wanted = dict.fromkeys(reading.ends, 0)
-        wanted.update({slot: at.offset for slot, at in reading.given.items() if slot[1] and not at.closed})
-        for slot, offset in wanted.items():
-            if slot[1] in self._files.notes.by_identity:
-                continue
-            told = reading.given.get(slot)
-            if told is not None and told.closed:
-                continue
-            flags = 0 if told is not None else FIRST
-            if self._losses.is_given_up(slot[1]):
-                self._losses.gone(slot[1], offset, None)
-                reading.spans[slot] = offset, offset, flags | GAP | CLOSED
-            else:
-                is_missing = True
-                if told is not None:
-                    reading.spans[slot] = offset, offset, 0
-        return is_missing
 
     def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
         """The latest event time, held back by files of which more is to be read; of an idle source the clock as it was before
