@@ -219,6 +219,18 @@ def twins(seed: int) -> s.Scenario:
     return mesh(seed, [still, twin, joins], jobs=(job, job), trouble_us=14 * SECOND)
 
 
+def one_behind(seed: int) -> s.Scenario:
+    """As twins: what the log of one of two jobs lacks of the host's lines the other one has, and the twin has no file."""
+    rng = Random(seed)
+    at, host = 6 * SECOND + rng.randint(0, 500 * MS), rng.choice((0, 2, 3))
+    until = at + 6 * SECOND
+    behind = s.Bug(at_us=at - 1500 * MS, until_us=at, job=seed % 2, on="cut", host=host)
+    twin = s.Twin(at_us=at, until_us=until, host=host, back_us=until + 200 * MS)
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND)
+    traffic = Traffic(lines_per_s=20.0, keys=5)
+    return mesh(seed, [behind, twin], jobs=(job, job), traffic=traffic, trouble_us=16 * SECOND)
+
+
 def brisk(seed: int) -> s.Scenario:
     """As rough, and all must be exact soon after it is healed."""
     return msgspec.structs.replace(rough(seed), rest_us=6 * SECOND)

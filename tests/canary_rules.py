@@ -18,6 +18,7 @@ from elf.agent.linked_node import Outer
 from elf.agent.reading_places import ReadingPlaces
 from elf.agent.seats import SeatedNode
 from elf.agent.simulator.scenario import Scenario
+from elf.agent.simulator.sources import LINE_BYTES, VirtualFile, VirtualSource
 from elf.agent.vacancy import Vacancy
 from elf.jobmaster import changes, window_rule
 from elf.jobmaster import master as master_module
@@ -41,7 +42,8 @@ from elf.jobmaster.succession import Succession
 from elf.jobmaster.window_rule import Roster
 from elf.sinks.ledger import Ledger
 from elf.srt.bundles import OpenBundle
-from elf.srt.effects import Effect, Write
+from elf.srt.effects import Effect, Read, Write
+from elf.srt.events import Cut
 from elf.srt.ids import NodeId
 from elf.srt.link import Link
 from elf.srt.messages import (
@@ -105,6 +107,28 @@ def always(value: Any) -> Any:
 
 def nothing(*_: object, **__: object) -> None:
     """In place of a rule that acts."""
+
+
+# Files.
+
+_read = VirtualSource.read
+
+
+def another_part(self: VirtualSource, read: Read, now: int, *about: Any) -> Cut:
+    for file in () if read.lane else self.files:
+        at = read.positions.get((self.worker, file.identity, 0))
+        if at is not None and at.closed and self.goes_on(file, at, now):
+            number, lines = self.files.index(file), at.offset // LINE_BYTES
+            head = msgspec.structs.replace(_lines(file, slice(lines)), closed_us=now)
+            rest = msgspec.structs.replace(_lines(file, slice(lines, None)), identity=file.identity ^ lines)
+            self.files[number : number + 1] = [head, rest]
+            break
+    return _read(self, read, now, *about)
+
+
+def _lines(file: VirtualFile, some: slice) -> VirtualFile:
+    columns = ("written_us", "event_us", "highest_us", "key", "bytes")
+    return msgspec.structs.replace(file, **{name: getattr(file, name)[some] for name in columns})
 
 
 # Upwards.
@@ -365,6 +389,12 @@ CANARIES = (
         "also from places before that",
         *(Positions, "may_reopen", lambda self, start, length: start <= length),
         *(meshes.twins, range(8)),
+    ),
+    Canary(
+        "10: no log begins another part of a file",
+        "what comes behind the place where one closed it is another file, for all logs",
+        *(VirtualSource, "read", another_part),
+        *(meshes.one_behind, range(2)),
     ),
     Canary(
         "Windows: the roster starts from the directory",

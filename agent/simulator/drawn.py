@@ -108,10 +108,6 @@ class _Doubles:
         if rng.random() < 0.75:
             return plain
         make = rng.choice((self._twin, self._twin, self._restore, self._share))
-        if (
-            make == self._restore
-        ):  # nobody finds out yet that a folder is older than the life that others know
-            return plain
         faults = sorted((*plain.faults, make()), key=lambda fault: fault.at_us)
         return msgspec.structs.replace(plain, faults=tuple(faults))
 
