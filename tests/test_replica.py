@@ -156,6 +156,21 @@ def test_a_log_that_nobody_serves_yet_proves_nothing_after_a_link_was_reset_eith
     assert peer.log.last == TWO
 
 
+def test_a_replica_that_has_less_than_it_acknowledged_counts_for_nothing_until_it_has_the_log_anew() -> None:
+    """Its folder was restored: where the entries are part of the master's state by now, it gets all anew."""
+    master = holding("abc")
+    master.log.commit(3)
+    replication = Replication(master, A, ONE, 20_000, {B: 0})
+    replication.held(A, 3)
+    replication.present([B])
+    replication.held(B, 3)
+    assert (replication.everywhere(), replication.peers[B].held) == (3, 3)
+    assert isinstance(answer(replication.held(B, 1)), Install)
+    assert replication.everywhere() == -1
+    replication.held(B, 3)
+    assert replication.everywhere() == 3
+
+
 def test_records_are_replaced_by_a_snapshot_when_they_are_many() -> None:
     node = replica(snapshot_entries=4)
     node.promise(ONE)
