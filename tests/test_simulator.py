@@ -76,7 +76,7 @@ def test_random_scenarios_have_every_fault_and_mend_it_in_time() -> None:
         assert all(max(fault.at_us, fault.until_us) <= scenario.trouble_us for fault in scenario.faults)
     assert kinds == {
         s.Storm, s.Cut, s.Slow, s.Pause, s.FullDisk, s.Step, s.Crash, s.Join, s.Part, s.Change,
-        s.Lose, s.SinkCrash, s.Bug, s.Twin, s.Share,
+        s.Lose, s.SinkCrash, s.Bug, s.Twin, s.Restore, s.Share,
     }  # fmt: skip
 
 
