@@ -16,6 +16,7 @@ from tests.torture.jobs import JOBS
 from tests.torture.options import Options
 from tests.torture.oracle import Count, Log, Oracle, top
 from tests.torture.publications import Publication
+from tests.torture.recorder import beyond_cap
 from tests.torture.schedule import APART_S, FILLED_S, KINDS, LOST_MAX, OF_DISKS, Schedule
 from tests.torture.verdict import Excuse, Judge, Verdict
 
@@ -197,3 +198,11 @@ def test_a_minute_of_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 7: good" in done.stdout
     assert (tmp_path / "7" / "page.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(("highest", "expected"), [(128, {}), (130, {"web1": 130 << 20})])
+def test_a_process_that_is_still_starting_is_no_measure_of_a_bare_one(
+    highest: int, expected: dict[str, int]
+) -> None:
+    taken = [15, 29, 41, *[57] * 10, highest]
+    assert beyond_cap([{"agents": {"web1": {"rss": mib << 20}}} for mib in taken]) == expected
