@@ -169,6 +169,20 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # And never longer than this, 12 attempts an hour. A job that has not failed for so long has recovered.
     seat_retry_us_max: int = 300 * SECOND
 
+    def within(self, memory_max: int) -> Parameters:
+        """For a node with that cap: what each of these bounds is a share of it at most, and never less than two frames."""
+
+        def share(bound: int, parts: int) -> int:
+            return min(bound, max(memory_max // parts, 2 * self.frame_bytes_max))
+
+        return msgspec.structs.replace(
+            self,
+            outbox_bytes_max=share(self.outbox_bytes_max, 8),
+            park_bytes_max=share(self.park_bytes_max, 8),
+            kept_bytes_max=share(self.kept_bytes_max, 16),
+            link_bytes_max=share(self.link_bytes_max, 32),
+        )
+
     def check(self) -> None:
         """Raise ValueError unless the timings fit together."""
         for holds, text in self._rules():

@@ -92,3 +92,10 @@ def test_a_masters_death_is_told_phase_by_phase() -> None:
 def test_an_agent_beside_nginx_counts_every_answer() -> None:
     told = run("beside_nginx.py", "--smoke")
     assert "once: equal" in told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_agents_tell_who_holds_their_memory() -> None:
+    told = run("memory.py", "--smoke")
+    assert "OVER THE CAP" not in told
+    assert [told.count(f"  {what:<14} a") for what in ("read", "at the end", "started again")] == [1, 3, 4]

@@ -108,7 +108,9 @@ class ControlServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = request_of(await asyncio.wait_for(self._read(reader), REQUEST_S))
+            # Not `wait_for`: its task, and what the task was ended by, hold each other, and what had been read with them.
+            async with asyncio.timeout(REQUEST_S):
+                request = request_of(await self._read(reader))
         except (msgspec.MsgspecError, UnicodeDecodeError, PeerError):
             writer.write(
                 frame(Failed("the agent does not know this request; is it of another version of elf?"))

@@ -55,6 +55,8 @@ from elf.srt.messages import GAP, Micros, Schedule
 
 CUT_BYTES = 8 << 20
 """One cut takes no more: 8 blocks, some 10 ms of a kernel and as many of grouping."""
+STRINGS_BYTES = 8 << 20
+"""Dictionaries are emptied when they are that large."""
 ABSENT_S = 10.0
 """A job that has not read for so long is not read for; later it reads again by itself."""
 RESCANS_MAX = 4
@@ -62,6 +64,9 @@ RESCANS_MAX = 4
 NOTICES_MAX = 256
 SHARE = 4
 """One part in so many of the budget is for what is gathered between cuts."""
+SMALL_SHARE = 16
+"""One part in so many is read at a time, and as much is for dictionaries: where all paths differ, the rows of what was read, those
+of the cut that is made of them and the cut's frame are there at the same time, and are no smaller than the lines."""
 
 
 class Counters(msgspec.Struct):
@@ -97,16 +102,17 @@ class MeshSource:
         block_bytes: int = BLOCK_BYTES,
         cut_bytes: int = CUT_BYTES,
         grace_s: float = GRACE_S,
-        strings_max: int = 8 << 20,
+        strings_max: int = STRINGS_BYTES,
     ) -> None:
         """`agent`: its name, for the column of that name. start: see `LogFiles`. idle_grace_us: a source that has given no line
         for so long is idle, and its promise lags the clock by as much (at least what the server buffers). Raises FormatError,
         UsageError for a zone that is unknown."""
         self.name, self.counters, self.totals = name, Counters(), Totals()
         self._worker, self._budget = worker, budget
-        self._idle_grace_us, self._cut_bytes, self._grace_s = idle_grace_us, cut_bytes, grace_s
+        self._idle_grace_us, self._grace_s = idle_grace_us, grace_s
         self._line_max, self._block_bytes = line_max, block_bytes
-        self._memory_max = budget.cap_bytes // SHARE
+        self._memory_max, small = budget.cap_bytes // SHARE, budget.cap_bytes // SMALL_SHARE
+        self._cut_bytes = min(cut_bytes, small)
         self.nbytes = 0
         """Memory held after the last read."""
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name), ""
@@ -129,7 +135,7 @@ class MeshSource:
         self.formats = FormatChoice(
             format, self._said.append, lenient=True, head=lambda block: self._source.head(block.file)
         )
-        self._parsing = Parsing(timezone, agent, line_max, strings_max)
+        self._parsing = Parsing(timezone, agent, line_max, min(strings_max, small))
         self._readings: dict[tuple[JobId, int], Reading] = {}
         self._types: dict[str, SqlType] = {}
         self._odd: set[str] = set()

@@ -89,6 +89,7 @@ class Host:
     ) -> None:
         assert config.mesh is not None
         self.config, self.mesh = config, config.mesh
+        self.parameters = config.mesh.parameters.within(config.agent.memory_max)
         self.keys, self.trust = keys, trust
         self.notary: Notary | None = None
         self.sinks: SinkHost | None = None
@@ -176,7 +177,7 @@ class Host:
         self.transport = Transport(
             node_id(key),
             life,
-            self.mesh.parameters,
+            self.parameters,
             keys=self.keys,
             trust=self.trust,
             key=key,
@@ -201,7 +202,7 @@ class Host:
         self.node = MeshNode(
             me,
             self.config.agent.name,
-            self.mesh.parameters,
+            self.parameters,
             Random(os.urandom(16)),
             tuple(self.sources),
             budget=self.budget,
@@ -273,7 +274,7 @@ class Host:
                 self.budget,
                 self.config.agent.state_dir,
                 agent=self.config.agent.name,
-                idle_grace_us=self.mesh.parameters.idle_grace_us,
+                idle_grace_us=self.parameters.idle_grace_us,
                 start=section.start,
             )
             self._columns[section.name] = SeenColumns(section.format, section.paths)
