@@ -84,17 +84,20 @@ def test_a_flood_a_restart_and_a_lost_disk_stay_under_the_cap(tmp_path: Path) ->
 
 
 def test_garbage_at_the_control_socket_stays_under_the_cap(tmp_path: Path) -> None:
-    """Many who connect, send much or little of it, and neither end nor read."""
+    """Many who connect, send much or little of it, and neither end nor read; what they took is given back."""
     with Fleet(tmp_path / "mesh", 1, timings={}, agent=f'memory_max = "{CAP // MIB}MiB"') as fleet:
         agent = fleet.agents[0]
+        wait_until(lambda: member(agent), "it does not answer")
+        before = agent.memory_bytes()
         threads = [threading.Thread(target=_garbage, args=(agent, n)) for n in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(BUSY_S)
         wait_until(lambda: member(agent), "it does not answer")
-        held = beyond(agent)
+        held, kept = beyond(agent), (agent.memory_bytes() - before) / MIB
     assert held * MIB <= CAP + TOLERANCE, held
+    assert kept * MIB <= TOLERANCE, kept
 
 
 def _garbage(agent: Agent, number: int) -> None:

@@ -102,9 +102,11 @@ class MetricsServer:
         self._open += 1
         try:
             if self._open <= CONNECTIONS_MAX:
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S)
+                async with asyncio.timeout(REQUEST_S):
+                    head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._page(head))
-                await asyncio.wait_for(writer.drain(), REQUEST_S)
+                async with asyncio.timeout(REQUEST_S):
+                    await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # who asks for nothing gets nothing
         finally:
