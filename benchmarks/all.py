@@ -2,8 +2,8 @@
 
     python benchmarks/all.py [--runs 5] [--folder /tmp/elf-bench] [--report benchmarks/results.md] [--only mesh.py] [--smoke]
 
-About two and a half hours and 5 GB of disk; with `--smoke` a few minutes. With `--only`, the report keeps what it says of the other
-scripts. A target that is missed is told; a result that differs from its peer's ends with exit code 1.
+About two and a half hours and 5 GB of disk; with `--smoke` a few minutes. With `--only`, the report keeps what it says of the
+other scripts. A target that is missed is told; a result that differs from its peer's ends with exit code 1.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ NOTICES_MAX = 256
 SHARE = 4
 """One part in so many of the budget is for what is gathered between cuts."""
 SMALL_SHARE = 16
-"""One part in so many is read at a time, and as much is for dictionaries: where all paths differ, the rows of what was read, those
-of the cut that is made of them and the cut's frame are there at the same time, and are no smaller than the lines."""
+"""One part in so many is read at a time, and as much is for dictionaries: where all paths differ, the rows of what was read,
+those of the cut that is made of them and the cut's frame are there at the same time, and are no smaller than the lines."""
 
 
 class Counters(msgspec.Struct):
