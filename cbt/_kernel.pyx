@@ -338,7 +338,8 @@ _WRONG = {
 
 
 def unpack_rows(const uint8_t[::1] body, size_t n, size_t n_lanes, size_t key_bytes):
-    """The n rows of `pack_columns` and the key bytes behind them, hashed; the keys are a view of `body`. O(bytes).
+    """The n rows of `pack_columns` and the key bytes behind them, hashed, in arrays of their own: a view of `body` would keep its
+    columns too, which no owner of rows counts. O(bytes).
 
     Lengths are checked, the order is not. Raises PeerError.
     """
@@ -352,5 +353,5 @@ def unpack_rows(const uint8_t[::1] body, size_t n, size_t n_lanes, size_t key_by
         wrong = elf_unpack_rows(&target, n_lanes, at, size, key_bytes)
     if wrong:
         raise PeerError(f"rows frame: {_WRONG[wrong]}")
-    out.keys = np.asarray(body)[size - key_bytes :]
+    out.keys = np.asarray(body)[size - key_bytes :].copy()
     return out

@@ -43,6 +43,13 @@ def test_only_who_asks_gets_rows_out_of_order() -> None:
         unpack(frame)
 
 
+def test_rows_keep_nothing_of_their_frame() -> None:
+    """What whoever holds rows says it holds is all there is."""
+    rows, _ = unpack(pack(rows_of([(0, b"some key", (1, 2, 3, 4))]), OPS))
+    for array in (rows.pane, rows.hash, rows.sub, rows.split, rows.ends, rows.keys, rows.lanes):
+        assert array.base is None or array.base.nbytes == array.nbytes
+
+
 def test_old_frames_stay_readable() -> None:
     rows, ops = unpack(GOLDEN.read_bytes())
     assert tuple(ops) == OPS
