@@ -83,6 +83,20 @@ def test_a_flood_a_restart_and_a_lost_disk_stay_under_the_cap(tmp_path: Path) ->
     assert max(held.values()) * MIB <= CAP + TOLERANCE, held
 
 
+def test_a_restart_after_a_flood_stays_under_the_cap(tmp_path: Path) -> None:
+    """Of the life that reads the journal back, alone: a journal that was read as a whole took three times as much."""
+    with Fleet(tmp_path / "mesh", 1, timings={}, agent=f'memory_max = "{CAP // MIB}MiB"') as fleet:
+        agent = fleet.agents[0]
+        fleet.start_job("paths", BY_PATH, lateness="30s")
+        flood(agent, 2 * PATHS, random.Random(1))
+        agent.kill()
+        agent.start()
+        agent.wait_ready()
+        wait_until(lambda: fleet.master_name("paths", agent), "the job is not served")
+        held = beyond(agent)
+    assert held * MIB <= CAP + TOLERANCE, held
+
+
 def test_garbage_at_the_control_socket_stays_under_the_cap(tmp_path: Path) -> None:
     """Many who connect, send much or little of it, and neither end nor read; what they took is given back."""
     with Fleet(tmp_path / "mesh", 1, timings={}, agent=f'memory_max = "{CAP // MIB}MiB"') as fleet:
