@@ -84,7 +84,7 @@ def test_a_flood_a_restart_and_a_lost_disk_stay_under_the_cap(tmp_path: Path) ->
 
 
 def test_a_restart_after_a_flood_stays_under_the_cap(tmp_path: Path) -> None:
-    """Of the life that reads the journal back, alone: a journal that was read as a whole took three times as much."""
+    """Of the life that reads the journal back, alone."""
     with Fleet(tmp_path / "mesh", 1, timings={}, agent=f'memory_max = "{CAP // MIB}MiB"') as fleet:
         agent = fleet.agents[0]
         fleet.start_job("paths", BY_PATH, lateness="30s")
