@@ -268,11 +268,20 @@ def divided(seed: int) -> s.Scenario:
     return mesh(seed, faults, jobs=(job,), parameters=parameters, trouble_us=at + 8 * SECOND)
 
 
+def kept(name: str, seed: int) -> s.Scenario:
+    """A scenario that is kept because it once failed, with its draws made anew."""
+    scenario = s.decode((Path(__file__).parent / "golden_simulator" / f"{name}.json").read_bytes())
+    return msgspec.structs.replace(scenario, seed=seed)
+
+
 def retention(seed: int) -> s.Scenario:
     """Two logs of which one has retired what the other retains: rare enough that the seeds in which it came up are kept."""
-    kept = ("third-173", "fourth-56")[seed]
-    scenario = s.decode((Path(__file__).parent / "golden_simulator" / f"{kept}.json").read_bytes())
-    return scenario if seed == 0 else msgspec.structs.replace(scenario, seed=5)  # its draw shows it today
+    return kept("third-173", seed)
+
+
+def late_comers(seed: int) -> s.Scenario:
+    """As `retention`, where agents that may still come decide whether lines are late."""
+    return kept("fourth-56", seed)
 
 
 def rebuilt_with_less(seed: int) -> s.Scenario:

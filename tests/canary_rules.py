@@ -376,7 +376,7 @@ CANARIES = (
         "8: who may still come is waited for, with what was final before a rebuild",
         "only as long as for other windows",
         *(Roster, "is_settled", always(True)),
-        *(meshes.retention, range(1, 2)),
+        *(meshes.late_comers, range(5, 6)),
     ),
     Canary(
         "10: a closed file goes on where it was closed",
@@ -472,7 +472,7 @@ CANARIES = (
         "8: a log that retains more takes nothing that leaves its lines out",
         "it takes that",
         *(Intake, "has_all_rows", always(True)),
-        *(meshes.retention, range(1)),
+        *(meshes.retention, range(10, 14)),
     ),
     Canary(
         "6: a state in pieces is taken when all of them are there",
