@@ -2,6 +2,8 @@
 
 A job may begin much later, and nobody reads before. So where reading is to begin is noted at once, and used at the first read;
 meanwhile no file is held open, and each may have been renamed, emptied or replaced.
+
+Where the mesh knows an earlier life of the agent, its disk was lost, and this was not its first start: see `MeshSource.was_here`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
     -------------------------------------------------------  -------------------------------------------------------------------
     an advert under the own id, signed with the own key, of  that process had the node's name later than this folder knows:
     another process, in a life above the folder's last one   what it promised is not here, so what is here is lost
+    an advert of an earlier life, where the folder has none  the disk was lost: what is in the logs now was not there before
+                                                             the beginning (`elf.agent.first_seen`), so windows may lack lines
     a claim about the own id, of a later life                its word is above this one's everywhere: begin anew above it
 
 The surroundings take what is `found` and look whether that process lives; if it does not, they begin the node anew, as a
@@ -47,6 +49,8 @@ class Rivals:
         self._me, self._verify = me, verify
         self.last = 0
         self.found: Rival | None = None
+        self.was_here = False
+        """The disk knew no life, and others know an earlier one: it was lost."""
 
     def read(self, items: Iterable[Item]) -> None:
         """Of a message of the directory, newer than what is held or not. O(items)."""
@@ -64,6 +68,8 @@ class Rivals:
         if self.last or advert.incarnation >= self._me.incarnation:
             rival = Contact(item.name, advert.incarnation, advert.address, 0, advert.instance)
             self._note(Rival(rival, is_lost=True))
+        elif not advert.until_us:
+            self.was_here = True
 
     def hear(self, claim: Contact) -> None:
         """A claim of a neighbour about this node, of a later life than this one or of another process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from elf.agent.rivals import AHEAD_MAX, Rival, Rivals, is_above
@@ -129,6 +130,19 @@ def test_an_advert_of_another_process(mine: int, last: int, theirs: int, is_foun
     assert (found is not None) == is_found
     if found is not None:
         assert found == Rival(Contact(NODE, theirs, THERE, 0, 2), is_lost=True)
+
+
+@pytest.mark.parametrize(
+    ("last", "until_us", "was_here"), [(0, 0, True), (0, 5, False), (100, 0, False), (200, 0, False)]
+)
+def test_a_disk_that_knows_no_life_of_an_agent_that_the_mesh_knows_was_lost(
+    last: int, until_us: int, was_here: bool
+) -> None:
+    """One that has left for good begins anew when it comes back."""
+    rivals = Rivals(Contact(NODE, 300, HERE, 0, 1), lambda item: True)
+    rivals.last = last
+    rivals.read([msgspec.structs.replace(advert(2, 200), until_us=until_us).item(NODE)])
+    assert rivals.was_here == was_here
 
 
 def test_adverts_that_say_nothing() -> None:

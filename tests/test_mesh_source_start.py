@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from elf.agent.mesh import words as w
+from elf.agent.mesh.cuts import LACK
 from elf.agent.mesh.file_notes import Notes
-from tests.mesh_log_rig import Job, Log, Server, check_exact, line_of, plan_of
-from tests.mesh_rig import WINDOW_S, Fleet, line, totals_of
+from tests.mesh_log_rig import ME, SECOND, Job, Log, Server, check_exact, line_of, plan_of
+from tests.mesh_rig import WINDOW_S, Agent, Fleet, line, totals_of, wait_until
 
 ONE = (line_of(plan_of(), 1, 0),)
 
@@ -188,6 +192,52 @@ def test_whatever_happens_only_later_lines_count(seed: int, tmp_path: Path) -> N
         check_exact(job, server.files)
 
 
+def test_a_mesh_that_knew_the_agent_before_hears_that_lines_are_lacking(
+    server: Server, tmp_path: Path
+) -> None:
+    """The disk was lost: what is there now was not there before the beginning. A job whose log knows its places counts all of
+    it; one without them says once that it lacks lines; one that begins now lacks none."""
+    logged_before(server)
+    log = Begun(server, tmp_path / "state")
+    known = Job(log, ONE)
+    known.settle()
+    server.write(15)
+    known.settle()
+    log.restart(wipe=True)  # the second start is the first one of this folder
+    log.source.was_here()
+    fresh = Job(log, ONE, name=b"f")
+    assert fresh.read().watermark_us < server.now_s * SECOND
+    server.write(10)
+    until_us = (server.now_s + 3) * SECOND
+    server.now_s += 20
+    server.write(10)
+    fresh.settle()
+    (cut,) = (cut for cut in fresh.accepted if cut.gaps)
+    assert cut.gaps == ((ME, LACK, 0),)
+    assert cut.watermark_us >= until_us
+    assert all(not cut.watermark_us for cut in fresh.accepted[: fresh.accepted.index(cut)])
+    log.restart()
+    fresh.at = dict(fresh.committed)
+    fresh.settle()
+    assert len(fresh.gaps) == 1
+    known.lose()
+    known.settle()
+    assert not known.gaps
+    new = Job(log, ONE, name=b"n", since_us=(server.now_s + 60) * SECOND)
+    new.settle()
+    assert not new.gaps
+
+
+def test_where_nothing_was_passed_over_nothing_is_lacking(server: Server, tmp_path: Path) -> None:
+    log = Begun(server, tmp_path / "state")
+    log.source.was_here()
+    server.write(20)
+    job = Job(log, ONE)
+    job.settle()
+    assert not job.gaps
+    check_exact(job, server.files)
+
+
 def test_an_older_note_is_read_and_begins_where_it_did(tmp_path: Path) -> None:
     import zlib
 
@@ -234,3 +284,42 @@ def test_real_agents_count_from_where_they_are_told(tmp_path: Path) -> None:
             put = seen.latest[start]
         assert totals_of(put) == {200: (9, 9), 404: (6, 6), 500: (7, 7)}
         assert (put.agents_reporting, put.agents_expected) == (3, 3)
+
+
+def test_real_agents_say_that_a_lost_disk_lacks_lines(tmp_path: Path) -> None:
+    fleet = Ended(tmp_path, 3, security="curve")
+    with fleet:
+        a1 = fleet.agents[1]
+        for other in fleet.agents:
+            wait_until(partial(knows, other), f"{other.name} has not heard of it")
+        a1.kill()
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            at_s = time.time()
+            start = int(at_s // WINDOW_S * WINDOW_S * 1e6)
+            for agent in fleet.agents:
+                agent.write([line(at_s, 200, 1)] * 5)
+            shutil.rmtree(a1.folder / "state")
+            a1.start()
+            fleet.wait_joined()
+            wait_until(
+                lambda: "windows of before that say that they lack lines" in a1.said(), "it says nothing", 60
+            )
+            for agent in fleet.agents:
+                agent.write([line(time.time() + 2 * WINDOW_S + 5, 200, 1)])
+            seen.wait(lambda: start in seen.final_starts)
+            put = seen.latest[start]
+        assert totals_of(put) == {200: (10, 10)}
+        assert (put.agents_reporting, put.agents_expected) == (2, 3)
+
+
+def knows(agent: Agent) -> bool:
+    """Whether that agent holds the advert of the second one."""
+    answer = agent.ask(w.MeshStatus())
+    assert isinstance(answer, w.Status)
+    return any(each.name == "a1" for each in answer.members)
+
+
+class Ended(Fleet):
+    def _config(self, number: int, name: str, port: int) -> str:
+        return super()._config(number, name, port).replace('start = "beginning"', 'start = "end"')

@@ -51,7 +51,7 @@ from elf.jobmaster.sql_types import SqlType
 from elf.srt.effects import Read
 from elf.srt.events import Cut
 from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import GAP, Micros, Schedule
+from elf.srt.messages import CLOSED, FIRST, GAP, Micros, Schedule
 
 CUT_BYTES = 8 << 20
 """One cut takes no more: 8 blocks, some 10 ms of a kernel and as many of grouping."""
@@ -67,6 +67,10 @@ SHARE = 4
 SMALL_SHARE = 16
 """One part in so many is read at a time, and as much is for dictionaries: where all paths differ, the rows of what was read,
 those of the cut that is made of them and the cut's frame are there at the same time, and are no smaller than the lines."""
+
+
+LACK = 1
+"""As a file that holds nothing, and is closed: lines from before a lost disk are lacking."""
 
 
 class Counters(msgspec.Struct):
@@ -154,6 +158,7 @@ class MeshSource:
         self._can_read = False  # any line so far
         self._reject: Reject | None = None
         self._lost_bytes = 0
+        self._was_here = False
         self._lock = Lock()
 
     # What the host sees.
@@ -167,6 +172,8 @@ class MeshSource:
             self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
             if self._line_s is None:
                 self._line_s = now_s
+            if self._was_here:
+                self._lack(clock_us)
             reading = self._resume(read, schedule)
             at_end = self._fill(reading)
             cut = self._cut(read, reading, at_end)
@@ -190,6 +197,22 @@ class MeshSource:
         self.inodes = self._source.inodes()
         if self.totals.lines != self._totals.lines:
             self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
+
+    def was_here(self) -> None:
+        """The mesh knows this agent of before, and its folder knew nothing of that."""
+        self._was_here = True
+
+    def _lack(self, clock_us: Micros) -> None:
+        """What was passed over at the first look (`elf.agent.first_seen`) may hold lines of which others know that they count."""
+        self._was_here, notes = False, self._files.notes
+        if notes.lacks_us or not any(note.begin for note in notes.files.values()):
+            return
+        notes.lacks_us = clock_us
+        self._files.is_dirty = True
+        self._said.append(
+            f"{self.name}: the mesh knows this agent of before, and its state_dir was empty: what was in its logs when it "
+            "started is not counted again, but where a job's log has its places; windows of before that say that they lack lines"
+        )
 
     def fileno(self) -> int:
         """See `Source.fileno`."""
@@ -532,6 +555,7 @@ class MeshSource:
         is_missing = self._ends.has_missing(reading)
         caught_up = at_end and not waits and not is_missing
         watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
+        watermark_us = self._say_lack(read, reading, watermark_us)
         is_blind = caught_up and not reading.lane and self._is_blind_from(reading.watermark_us, watermark_us)
         reading.watermark_us = watermark_us
         overflows, reading.rows.overflows = reading.rows.overflows, 0
@@ -545,6 +569,16 @@ class MeshSource:
         untimed, reading.rows.untimed = reading.rows.untimed, 0
         told = 0 if reading.lane else untimed  # a lane's lines were counted before
         return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind, told)
+
+    def _say_lack(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
+        """What may be promised: nothing, until that gap can be told with all that lies in it; the log keeps that it was."""
+        slot, until_us = (self._worker, LACK, 0), self._files.notes.lacks_us
+        if reading.lane or reading.counts_all or read.since_us >= until_us or slot in reading.given:
+            return watermark_us
+        if watermark_us < until_us:
+            return reading.watermark_us
+        reading.spans[slot] = 0, 0, FIRST | GAP | CLOSED
+        return watermark_us
 
     def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
         """The latest event time, held back by files of which more is to be read; of an idle source the clock as it was before

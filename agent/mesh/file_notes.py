@@ -88,7 +88,7 @@ class Saved(msgspec.Struct, array_like=True):
     """What `Notes.save` writes. begun: first lines, and how many files began so. copies: a copy's or archive's
     generation, and that of the file whose lines it holds. firsts: files that were there when the agent was first started;
     `source` is None until it has read for the first time. joined: jobs it was ever read for, and whether the mesh knew files of
-    this agent before."""
+    this agent before. lacks_us: see `Notes`."""
 
     source: SourceState | None
     notes: list[FileNote]
@@ -97,6 +97,7 @@ class Saved(msgspec.Struct, array_like=True):
     copies: dict[int, int] = {}
     firsts: list[FirstSeen] = []
     joined: dict[bytes, bool] = {}
+    lacks_us: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
 
 
 def first_line(head: bytes, whole: bool) -> bytes | None:
@@ -149,6 +150,8 @@ class Notes:
         self.is_new = saved is None
         self.firsts = saved.firsts if saved else []
         self._joined = saved.joined if saved else {}
+        self.lacks_us = saved.lacks_us if saved else 0
+        """Until when an earlier life, of which this folder knows nothing, may have counted lines; 0: there was none."""
         self.time_max = saved.time_max if saved else None
         self._begun = saved.begun if saved else {}
         self.files = {note.generation: note for note in saved.notes} if saved else {}
@@ -240,6 +243,7 @@ class Notes:
                 self.copies,
                 self.firsts,
                 self._joined,
+                self.lacks_us,
             )
         )
         new = self._path.with_suffix(".new")

@@ -431,6 +431,10 @@ class Host:
                 self._notice(effect)
         if self.node.has_left:
             self._left.set()
+        if self.node.rivals.was_here:
+            self.node.rivals.was_here = False
+            for source in self.sources.values():
+                source.was_here()
         rival = self.node.rivals.take()
         if rival is not None and not self._is_over:
             self.door.look_at(rival)

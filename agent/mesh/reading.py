@@ -51,7 +51,7 @@ class Reading:
         self.read_s = 0.0
         self.error: Exception | None = None
         """It failed, and what it has gathered is void."""
-        self._worker, self._counts_all = worker, counts_all
+        self._worker, self.counts_all = worker, counts_all
 
     def goes_on(self, read: Read, schedule: Schedule) -> bool:
         """Whether that is the next read of this one. O(files)."""
@@ -96,7 +96,7 @@ class Reading:
         if note.over_us is not None and note.over_us < self.since_us:
             return None
         low = note.low(self.since_us, front or 0)
-        if part == 0 and not self._counts_all:
+        if part == 0 and not self.counts_all:
             if note.begin < 0:
                 return None
             low = max(low, note.begin)
