@@ -131,14 +131,14 @@ CASES: dict[str, Case] = {
     "body of an advert": Case(
         [AgentAdvert("web1", ("access",), 5).encode()], lambda d: decode_agent(item("agent", d, (5, 0)))
     ),
-    "ballot": Case([struct.pack(">3Q", *ballot_item(b"J" * 16, (3, b"M" * 16)).stamp)], read_ballot),
+    "ballot": Case([struct.pack(">4Q", *ballot_item(b"J" * 16, (3, b"M" * 16)).stamp)], read_ballot),
     "schedule": Case(
         [
             schedule_item(
                 b"J" * 16, (3, b"M" * 16), (1, b"d"), (Line(1, "v", 5, b""), Line(2, "w", 9, b""))
             ).body
         ],
-        lambda d: decode_schedule(item("schedule", d, (3, 4, 5, 6))),
+        lambda d: decode_schedule(item("schedule", d, (3, 4, 5, 6, 7))),
     ),
     "plan": Case([encode_plan(plan_of())], decode_plan),
     "rows": Case(

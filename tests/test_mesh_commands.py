@@ -222,7 +222,7 @@ class TestWatch:
             last[start] = about["revision"]
             epoch, node, n = about["revision"]
             assert epoch >= 1
-            assert len(node) == 32
+            assert len(node) == 48  # and the process
             assert n >= 1
             if about["status"] != "open":
                 assert about["agents_reporting"] == about["agents_expected"] == 3
@@ -301,4 +301,4 @@ class TestWatch:
                         break
             starts = sorted(set(finals))
             assert starts == list(range(starts[0], starts[-1] + 1, 2 * SECOND))
-            assert len({revision[0] for revision in revisions.values()}) == 2
+            assert len({revision[0] for revision in revisions.values()}) >= 2

@@ -39,14 +39,20 @@ class Bytes:
         patch.setattr(Disk, "crash", lambda disk, rng: self.crash(disk, rng))  # noqa: PLW0108
 
     def transmit(
-        self, world: World, source: NodeId, to: NodeId, message: Message, where: bytes = b""
+        self,
+        world: World,
+        source: NodeId,
+        to: NodeId,
+        message: Message,
+        where: bytes = b"",
+        sender: Any = None,
     ) -> None:
         came = decode(encode(message, LOG), LOG)
         self.messages += 1
         if isinstance(message, Put):
             message = msgspec.structs.replace(message, rows=tuple(message.rows))
         self.compare(came, message)
-        self._transmit(world, source, to, came, where)
+        self._transmit(world, source, to, came, where, sender)
 
     def post(self, link: Link, message: Message, now: int, nbytes: int | None = None) -> list[Effect]:
         """Through the rosters of the link: the order of posting is that of delivery."""
