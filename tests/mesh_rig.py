@@ -378,7 +378,11 @@ start = "beginning"
             )
 
     def _sees(self, agent: Agent, count: int) -> bool:
-        return self.alive(agent) >= count
+        """An agent that begins anew opens its control socket anew."""
+        try:
+            return self.alive(agent) >= count
+        except (ElfError, OSError):
+            return False
 
     @staticmethod
     def alive(agent: Agent) -> int:
