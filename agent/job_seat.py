@@ -48,17 +48,20 @@ SinkOf = Callable[[str], NodeId | None]
 Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
-_LOG = {
-    m.Append,
-    m.Install,
-    m.PieceAsk,
-    m.StatePiece,
-    m.Held,
-    m.StateAsk,
-    m.StateTell,
-    m.Fetch,
-    m.Handover,
-}
+OF_LOGS = frozenset(
+    {
+        m.Append,
+        m.Install,
+        m.PieceAsk,
+        m.StatePiece,
+        m.Held,
+        m.StateAsk,
+        m.StateTell,
+        m.Fetch,
+        m.Handover,
+    }
+)
+"""Whoever answers these promises something, and promises are on disk."""
 _LEDGER = {r.LedgerTell, r.PutTell, r.PartTell}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """What goes through reducer and worker only, unless it tells a ballot that is news."""
@@ -313,7 +316,7 @@ class JobSeat:
             self.is_stirred = True
         if kind in _TREE:
             return self.tree.step(source, message, now)
-        if kind in _LOG:
+        if kind in OF_LOGS:
             return self.succession.step(source, message, now)
         if kind in _LEDGER:
             return self.master.step(source, message, now) if self.master is not None else []

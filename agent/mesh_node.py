@@ -31,12 +31,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from elf.agent.departure import Departure
-from elf.agent.job_seat import JobSeat, SinkOf
+from elf.agent.job_seat import OF_LOGS, JobSeat, SinkOf
 from elf.agent.linked_node import Outer, Standing
 from elf.agent.revoked import OWN, REVOKED, heed
 from elf.agent.rivals import Rivals
 from elf.agent.roles import roles_of
-from elf.agent.seats import OF_LOGS, Records, SeatedNode, message_job
+from elf.agent.seats import Records, SeatedNode, message_job
 from elf.agent.timers import Timed
 from elf.agent.vacancy import Vacancy
 from elf.cbt.budget import Budget

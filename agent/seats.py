@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from elf.agent.job_seat import JobSeat, SinkOf
+from elf.agent.job_seat import OF_LOGS, JobSeat, SinkOf
 from elf.agent.linked_node import LinkedNode, Outer, Standing, is_for_disk
 from elf.agent.timers import Timed
 from elf.agent.vacancy import Phase, Vacancy, is_fault
@@ -52,20 +52,6 @@ if TYPE_CHECKING:
 
 Records = Mapping[tuple[str, bytes], Sequence[Any]]
 
-OF_LOGS = frozenset(
-    (
-        m.Append,
-        m.Install,
-        m.PieceAsk,
-        m.StatePiece,
-        m.Held,
-        m.StateAsk,
-        m.StateTell,
-        m.Fetch,
-        m.Handover,
-    )
-)
-"""Whoever answers these promises something, and promises are on disk."""
 FAILING = "failing"
 """Kind of the notice of a job that fails here."""
 TOLD_MAX = 100
