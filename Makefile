@@ -4,10 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check wheel soak torture bench bench-smoke kernels clean
+.PHONY: demo quick test lint check wheel soak torture bench bench-smoke kernels clean
 
 demo: $(VENV)/.ready
 	$(BIN)/elf demo
+
+# Within a minute: all tests that need no process, no network and no Spark, and are not slow (tests/conftest.py).
+QUICK := not process and not spark and not slow
+quick: lint
+	$(BIN)/python -m pytest -q -n auto -m "$(QUICK)"
 
 # Everything that must hold before a change is shared.
 test: lint check wheel
@@ -15,6 +20,8 @@ test: lint check wheel
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/python tests/rooms.py
 	$(BIN)/mypy
 
 # On all cores; whatever needs Spark shares one process, and so one session.

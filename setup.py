@@ -15,7 +15,8 @@ from setuptools.command.build_py import build_py
 # The kernels choose wider instructions at run time where the processor has them, so the base stays portable.
 FLAGS = ["-O3", "-g0", "-fno-plt", "-fno-strict-aliasing", "-Wno-unused-function"]
 
-KERNELS = sorted(Path("src/elf").glob("*/*.pyx"))
+PACKAGE = Path("src/elf")
+KERNELS = sorted(path for room in PACKAGE.iterdir() if room.is_dir() for path in room.rglob("*.pyx"))
 
 
 def kernel(path: Path) -> Extension:

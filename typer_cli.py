@@ -174,7 +174,7 @@ def run(
 
     elf run "SELECT status, count(*) AS hits FROM access GROUP BY status" access.log
     """
-    from elf.agent.startup import light_imports
+    from elf.agent.host.startup import light_imports
 
     light_imports()
     from elf.agent.commands.run import Arguments, run_command
@@ -258,8 +258,8 @@ def agent_run(
     quiet: Quiet = False,
 ) -> None:
     """Follow sources and run jobs until SIGTERM or Ctrl-C."""
-    from elf.agent.allocator import stay_small
-    from elf.agent.startup import light_imports
+    from elf.agent.host.allocator import stay_small
+    from elf.agent.host.startup import light_imports
 
     light_imports()
     stay_small()
@@ -354,7 +354,7 @@ def simulate(
     The agents' own code on a virtual network; every window is compared with one pass over all lines.
     """
     from elf.agent.commands.simulate import replay_command, simulate_command
-    from elf.agent.simulator.fleet_report import Plan
+    from elf.agent.simulator.fleet.report import Plan
 
     if replay is not None:
         raise typer.Exit(replay_command(replay, _given(context) - {"replay", "quiet"}))

@@ -29,9 +29,10 @@ import measure
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from elf.agent.control import protocol as w
 from elf.agent.demo.server import free_port, wait_until_ready
-from elf.agent.mesh import words as w
-from tests.mesh_rig import FORMAT, Agent, Fleet, Seen, rows_of, wait_until
+from tests.rigs.agents.mesh_rig import FORMAT, Agent, Fleet, wait_until
+from tests.rigs.agents.seen import Seen, rows_of
 
 CONNECTIONS = 64
 PAGE_BYTES = 1_024

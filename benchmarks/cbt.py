@@ -94,7 +94,7 @@ class Clock:
 
 
 def by_tree(source: Iterator[Piece], cap: int, clock: Clock, digest: Digest) -> None:
-    from elf.agent.allocator import resident_bytes
+    from elf.agent.host.allocator import resident_bytes
     from elf.cbt._kernel import make_rows
     from elf.cbt.budget import Budget
     from elf.cbt.rows import Op

@@ -28,14 +28,14 @@ import measure
 import uvloop
 import zmq
 
-from elf.srt.addresses import Address, parse_address
-from elf.srt.effects import Effect, Notice, Send
-from elf.srt.ids import NodeId, node_id
-from elf.srt.link import Link
-from elf.srt.messages import Frame, Message, Piece
-from elf.srt.parameters import Parameters
-from elf.srt.security import Authority, Keys, Trust
-from elf.srt.transport import Transport
+from elf.srt.link.link import Link
+from elf.srt.messages.addresses import Address, parse_address
+from elf.srt.messages.effects import Effect, Notice, Send
+from elf.srt.messages.ids import NodeId, node_id
+from elf.srt.messages.messages import Frame, Message, Piece
+from elf.srt.messages.parameters import Parameters
+from elf.srt.security.certificates import Authority, Keys, Trust
+from elf.srt.transport.transport import Transport
 
 LARGE, SMALL = 512 << 10, 100
 SMALL_PACKET = 64 << 10

@@ -24,10 +24,10 @@ import measure
 import numpy as np
 
 from elf.agent.commands.simulate import COLLECT
-from elf.agent.simulator.fleet import CALM_US, Fleet
-from elf.agent.simulator.fleet_report import FleetReport, Plan, number
-from elf.agent.simulator.network import Weather
-from elf.srt.parameters import SECOND, Parameters
+from elf.agent.simulator.fleet.fleet import CALM_US, Fleet
+from elf.agent.simulator.fleet.report import FleetReport, Plan, number
+from elf.agent.simulator.world.network import Weather
+from elf.srt.messages.parameters import SECOND, Parameters
 
 STORM_S, STORM_SECONDS = 6, 3
 """Datagrams are lost from this second on, for so long: by then the tree stands and commits flow."""

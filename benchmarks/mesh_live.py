@@ -23,7 +23,8 @@ from pathlib import Path
 import measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.mesh_rig import Agent, Fleet, Totals, line
+from tests.rigs.agents.mesh_rig import Agent, Fleet, line
+from tests.rigs.agents.seen import Totals
 
 AGENTS = 16
 RATE = 10

@@ -27,20 +27,20 @@ import measure
 import msgspec
 import numpy as np
 
-from elf.agent.simulator.rows import Paths, RowMaker
+from elf.agent.simulator.world.rows import Paths, RowMaker
 from elf.cbt.budget import Budget
-from elf.jobmaster import plan as plans
-from elf.jobmaster.job_spec import JobSpec, Version
-from elf.jobmaster.job_state import JobState
-from elf.jobmaster.log_codec import LOG
-from elf.jobmaster.master import Master
-from elf.jobmaster.query import compile as compile_query
-from elf.jobmaster.vector import BIGINT, STRING, TIMESTAMP
-from elf.srt.messages import FIRST, NO_BALLOT, Append, Bundle, Slot, Span
-from elf.srt.parameters import Parameters
-from elf.srt.part_codec import pack_parts, unpack_parts
-from elf.srt.partial import Part
-from elf.srt.wire import Decoder, Encoder
+from elf.jobmaster.compile.query import compile as compile_query
+from elf.jobmaster.directory.job_spec import JobSpec, Version
+from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.log_codec import LOG
+from elf.jobmaster.master.master import Master
+from elf.jobmaster.plan import codec as plans
+from elf.jobmaster.values.vector import BIGINT, STRING, TIMESTAMP
+from elf.srt.codec.parts import pack_parts, unpack_parts
+from elf.srt.codec.wire import Decoder, Encoder
+from elf.srt.messages.messages import FIRST, NO_BALLOT, Append, Bundle, Slot, Span
+from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.partial import Part
 
 CHILDREN = 16
 FLUSHES_PER_S = 5

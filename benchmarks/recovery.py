@@ -30,7 +30,8 @@ from typing import Any
 import measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.mesh_rig import Fleet, Seen, line, rows_of, wait_until
+from tests.rigs.agents.mesh_rig import Fleet, line, wait_until
+from tests.rigs.agents.seen import Seen, rows_of
 
 RATE = 20.0
 """Lines per second at each agent."""
@@ -88,9 +89,9 @@ def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
 
 
 def _trace_the_edge(note: Callable[..., None]) -> None:
-    from elf.agent.mesh.host import Host
-    from elf.srt.outward import Outward, State
-    from elf.srt.overlay import Overlay
+    from elf.agent.host.host import Host
+    from elf.srt.overlay.overlay import Overlay
+    from elf.srt.transport.dialer import Outward, State
 
     def fails(outward: Outward, reason: str, text: str) -> None:
         if outward.state is State.OPEN:
@@ -112,11 +113,11 @@ def _trace_the_edge(note: Callable[..., None]) -> None:
 
 
 def _trace_the_job(note: Callable[..., None]) -> None:
-    from elf.agent.job_seat import JobSeat
-    from elf.jobmaster.entries import Accept
-    from elf.jobmaster.master import Master
-    from elf.jobmaster.succession import Succession
-    from elf.jobmaster.watchers import Watchers
+    from elf.agent.node.job_seat import JobSeat
+    from elf.jobmaster.delivery.watchers import Watchers
+    from elf.jobmaster.log.entries import Accept
+    from elf.jobmaster.log.succession import Succession
+    from elf.jobmaster.master.master import Master
 
     _before(Succession, "_query", lambda core, now, pause=False: note("asks"))
     _before(Succession, "_promise", lambda core, now: note("promises"))

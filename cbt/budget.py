@@ -21,13 +21,16 @@ from elf.cbt.spill import Extent, SpillFile
 
 FRAGMENT_OVERHEAD_BYTES = 320
 """What a fragment costs beside its frame: the objects, lists and tables that point at it."""
+ROWS_OVERHEAD_BYTES = 900
+"""What the seven arrays cost beside their bytes, of one that is not packed: more than a small one's rows."""
 
 
 ALLOCATOR_SHARE = 5
 """One part in so many of the cap is left to what passes too quickly to be charged."""
-LOST_SHARE = 3
-"""What nobody holds and the process has all the same (holes between what is held, code that was loaded meanwhile) counts too, up
-to one part in so many of the cap: a process may also do something else, and its trees must not starve for that."""
+LOST_SHARE = 2
+"""What nobody holds and the process has all the same (what is on its way, holes between what is held, code that was loaded
+meanwhile) counts too, up to one part in so many of the cap: a process may also do something else, and its trees must not starve
+for that."""
 TRIM_SHARE = 16
 """Holes are given back to the system when memory is short and one part in so many of the cap was freed since the last time."""
 
@@ -61,8 +64,9 @@ class Fragment:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        held = self.raw_bytes if self.rows is not None else len(self.frame) if self.frame is not None else 0
-        return FRAGMENT_OVERHEAD_BYTES + held
+        if self.rows is not None:
+            return FRAGMENT_OVERHEAD_BYTES + ROWS_OVERHEAD_BYTES + self.raw_bytes
+        return FRAGMENT_OVERHEAD_BYTES + (len(self.frame) if self.frame is not None else 0)
 
     @property
     def spilled_bytes(self) -> int:
@@ -216,7 +220,7 @@ class Budget:
 
     def _let_raw_go(self, fragment: Fragment) -> None:
         del self._raw[fragment]
-        self._raw_bytes -= fragment.raw_bytes
+        self._raw_bytes -= fragment.nbytes
 
     def _spill_until(self, used_bytes_max: int) -> None:
         self._pack_until(used_bytes_max)
@@ -239,7 +243,7 @@ class Budget:
         self._charged += fragment.nbytes
         self._in_memory[fragment] = None
         self._raw[fragment] = None
-        self._raw_bytes += fragment.raw_bytes
+        self._raw_bytes += fragment.nbytes
         while self._raw_bytes > min(self.cap_bytes // RAW_SHARE, RAW_BYTES_MAX):
             self._pack(next(iter(self._raw)))
         return fragment
@@ -307,5 +311,5 @@ class Budget:
         for fragment in self._in_memory:
             assert fragment.extent is None
             assert (fragment.rows is None) == (fragment.frame is not None) == (fragment not in self._raw)
-        assert self._raw_bytes == sum(fragment.raw_bytes for fragment in self._raw)
+        assert self._raw_bytes == sum(fragment.nbytes for fragment in self._raw)
         self._spill.check()

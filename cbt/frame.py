@@ -14,8 +14,8 @@ upper half of a 128-bit sum costs nine bytes, and the planes that are mostly zer
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Sequence
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ _ROW_BYTES = 36  # pane, hash, sub, split, ends
 _OPS = {code: Op(name) for name, code in OP_CODES.items()}
 
 
-class _Contexts(threading.local):
+class _Contexts(local):
     """A zstd context is dear to make and good for one thread at a time."""
 
     def __init__(self) -> None:

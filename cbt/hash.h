@@ -1,7 +1,7 @@
 /* A 64-bit hash by folded 64x64->128 multiplication, little-endian, never reading past the input.
  *
  * With the seed ORDER_SEED it is the order of PAO rows in trees, frames and between nodes: part of the wire format,
- * golden values in tests/test_cbt_keys.py. With a random seed it keys tables in memory, so that a hostile log cannot
+ * golden values in tests/cbt/test_keys.py. With a random seed it keys tables in memory, so that a hostile log cannot
  * choose collisions there. Equal hashes are always followed by a comparison of the keys themselves.
  */
 #ifndef ELF_HASH_H

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from elf.cbt._kernel import lower_bound
 from elf.cbt.budget import Fragment
 from elf.cbt.rows import Rows
 
@@ -66,8 +67,8 @@ def bound_of(rows: Rows, i: int) -> Bound:
 
 def between(rows: Rows, low: Bound, high: Bound | None) -> tuple[int, int]:
     """Indices [start, stop) of the rows in [low, high); high None: to the end."""
-    start = 0 if low == LOWEST else rows.lower_bound(*low)
-    return start, len(rows) if high is None else max(start, rows.lower_bound(*high))
+    start = 0 if low == LOWEST else lower_bound(rows, *low)
+    return start, len(rows) if high is None else max(start, lower_bound(rows, *high))
 
 
 def cut(rows: Rows, low: Bound, high: Bound | None) -> Rows:

@@ -94,12 +94,6 @@ class Rows(msgspec.Struct):
             self.lanes[:, start:stop],
         )
 
-    def take(self, index: NDArray[np.integer[Any]]) -> Rows:
-        """The rows at the given indices, in that order, in arrays of their own. Raises IndexError. O(bytes)."""
-        from elf.cbt import _kernel
-
-        return _kernel.take(self, index)
-
     def copy(self) -> Rows:
         """The same rows in arrays of their own, so that what they were cut from can go."""
         return Rows(
@@ -111,12 +105,6 @@ class Rows(msgspec.Struct):
             self.keys.copy(),
             self.lanes.copy(),
         )
-
-    def lower_bound(self, pane: int, hash: int = 0, sub: int = 0, key: bytes = b"") -> int:
-        """Index of the first of these ordered rows that is not before (pane, hash, sub, key). O(log n)."""
-        from elf.cbt import _kernel
-
-        return _kernel.lower_bound(self, pane, hash, sub, key)
 
     def key(self, i: int) -> bytes:
         """The key bytes of row i."""

@@ -70,7 +70,9 @@ class SpillFile:
         return b"".join(parts)
 
     def free(self, extent: Extent) -> None:
-        """The extent's place may be used again. O(log free places)."""
+        """The extent's place may be used again; nothing where the file is closed. O(log free places)."""
+        if self._fd < 0:
+            return
         self.used -= extent.size
         self._give_back(extent)
 

@@ -89,10 +89,26 @@ class Tree:
 
         Raises OSError when the disk that memory should give way to is full; the rows are in the tree all the same.
         """
-        if not len(rows):
-            return
-        self._runs.append(rows)
-        self._count_buffer(rows.nbytes)
+        failure: OSError | None = None
+        for run in self._runs_of(rows):
+            try:
+                self._add(run)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def _runs_of(self, rows: Rows) -> Iterator[Rows]:
+        """What is larger than the root's buffer comes in halves of one: all of it may go down one way, unpacked at each node."""
+        each = len(rows)
+        if rows.nbytes > self._sizes.root_bytes:
+            each = max(1, each * (self._sizes.root_bytes // 2) // rows.nbytes)
+        for start in range(0, len(rows), each or 1):
+            yield rows if each == len(rows) else rows.slice(start, min(start + each, len(rows))).copy()
+
+    def _add(self, run: Rows) -> None:
+        self._runs.append(run)
+        self._count_buffer(run.nbytes)
         if self.buffer_bytes > self._sizes.root_bytes:
             self._shrink_root()
         elif len(self._runs) > RUNS_MAX:
@@ -179,16 +195,23 @@ class Tree:
             self._hand_out(top, read)
             self._set_top(self._split_inner(LOWEST, top))
         else:
-            self._set_top(self._pour(LOWEST, top, read(None)))
+            self._move(read, None, top)
+            self._set_top(self._fitted(LOWEST, top))
 
     def _set_top(self, nodes: list[Ranged]) -> None:
         while len(nodes) > 1:
             nodes = self._split_inner(LOWEST, Inner(nodes))
         self._top = nodes[0][1]
 
-    def _pour(self, low: Bound, node: Leaf, rows: Rows) -> list[Ranged]:
-        """Add rows to a node; returns the nodes that are now in its place."""
-        self._store(node, rows)
+    def _move(self, read: Read, until: Bound | None, node: Leaf) -> bool:
+        """The next rows into a node, if there are any. Nobody holds them unpacked while the node hands them on."""
+        rows = read(until)
+        if len(rows):
+            self._store(node, rows)
+        return bool(len(rows))
+
+    def _fitted(self, low: Bound, node: Leaf) -> list[Ranged]:
+        """The nodes that are in the place of one that got rows."""
         if node.raw_bytes <= self._sizes.node_bytes:
             if len(node.fragments) > FRAGMENTS_MAX:
                 self._merge_small_fragments(node)
@@ -199,8 +222,8 @@ class Tree:
         """Rows to the children that their keys belong to."""
         nodes: list[Ranged] = []
         for i, (low, child) in enumerate(zip(inner.lows, inner.children, strict=True)):
-            part = read(inner.high(i, None))
-            nodes += self._pour(low, child, part) if len(part) else [(low, child)]
+            has_more = self._move(read, inner.high(i, None), child)
+            nodes += self._fitted(low, child) if has_more else [(low, child)]
         inner.replace_all(nodes)
 
     def _empty(self, low: Bound, inner: Inner) -> list[Ranged]:
@@ -251,7 +274,7 @@ class Tree:
         pieces = -(-rows.nbytes // (4 * self._sizes.node_bytes)) or 1
         each = -(-len(rows) // pieces) or 1
         for start in range(0, len(rows), each):
-            piece = rows.slice(start, min(start + each, len(rows)))
+            piece = rows if pieces == 1 else rows.slice(start, min(start + each, len(rows)))
             node.fragments.append(self._budget.keep(piece, self.ops))
 
     def _unpack(self, fragment: Fragment) -> Rows:

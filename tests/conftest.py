@@ -1,20 +1,50 @@
-"""Shared fixtures. One Spark session serves the whole run: starting a JVM costs seconds."""
+"""Shared fixtures, and the marks by which `make quick` chooses tests.
+
+One Spark session serves the whole run: starting a JVM costs seconds. Tests in `tests/system/` start processes, tests with the
+fixture `spark` need Spark; other tests and modules carry their marks themselves. Where tests with the mark `process` are left
+out, any other test that starts a process or connects fails, so the marks stay true.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elf.errors import ElfError
 
+SYSTEM = Path(__file__).parent / "system"
+STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+CONNECTS = {"socket.bind", "socket.connect"}
+"""Audit events. The address of a Unix socket, which is no network, is a path."""
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse processes and connections where the expression of `-m` leaves tests with the mark out."""
+    if "not process" not in config.getoption("markexpr"):
+        return
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        connects = event in CONNECTS and not isinstance(arguments[1], str | bytes)
+        if (event in STARTS or connects) and "PYTEST_CURRENT_TEST" in os.environ:
+            pytest.fail(f"{event} {arguments!r}: this test needs pytest.mark.process")
+
+    sys.addaudithook(refuse)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need Spark run in one process where several share the work, so that one session serves them."""
+    """Marks by folder and fixture. Tests that need Spark share one process of xdist, so that one session serves them."""
     for item in items:
-        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
+        if item.path.is_relative_to(SYSTEM):
+            item.add_marker(pytest.mark.process)
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
@@ -22,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     """The shared local Spark session (UTC, ANSI off). Skips where pyspark or Java is missing, but never in CI."""
     try:
-        from elf.sinks.spark import session
+        from elf.sinks.report.spark import session
 
         running = session(None, "elf-tests")
     except ElfError as error:

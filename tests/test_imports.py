@@ -1,45 +1,38 @@
-"""Cores do no IO: which modules see sockets, a clock, randomness, files or processes, and that no core imports one of these."""
+"""Cores do no IO: what lint-imports cannot see of its contract for them, in pyproject.toml."""
 
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-EDGES = {
-    "srt": {
-        "transport", "entrance", "outward", "station", "sockets", "process_gone", "challenges",  # messages over TCP
-        "security", "security_files", "security_items", "security_pairs",  # keys: made, kept in files, dated
-    },
-    "jobmaster": {
-        "journal",  # records in a file
-        "query",  # SQL, compiled in a child process
-    },
-}  # fmt: skip
-CORES_OF_AGENT = {
-    "mesh_node", "linked_node", "job_seat", "delta_worker",
-    "_timers", "departure", "held_back", "reading_places", "revoked", "rivals", "roles", "seats", "timers",
-    "vacancy",  # what these import
-}  # fmt: skip
-OUTSIDE = {
-    "asyncio", "concurrent", "fcntl", "http", "io", "mmap", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
-    "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess", "tempfile", "threading", "time", "urllib",
-    "uuid", "uvloop", "zmq",
-}  # fmt: skip
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONTRACTS: list[dict[str, Any]] = PROJECT["tool"]["importlinter"]["contracts"]
+(PURE,) = (contract for contract in CONTRACTS if contract["type"] == "forbidden")
 HARMLESS = {"random.Random", "threading.local"}
 """The type of a generator that is an argument; a compressor for each thread."""
 CALLS = {"open", "input", "print", "now", "utcnow", "today", "urandom", "default_rng"}
 """Of builtins, datetime and numpy."""
+SEEDS = {"_front.pyx", "_strings.pyx"}
+"""The hash tables of these are seeded from the system, so that no log line can aim at them; no result depends on it."""
 
 
-def core_files() -> list[Path]:
-    cores = [ROOT / "agent" / f"{name}.py" for name in sorted(CORES_OF_AGENT) if name != "_timers"]
-    for package, edges in EDGES.items():
-        cores += [path for path in sorted((ROOT / package).glob("*.py")) if path.stem not in edges]
-    return cores
+def modules(suffix: str) -> list[Path]:
+    """Of the pure rooms, without those that the contract lets through to a file or a process."""
+    edges = {rule.split(" -> ")[0] for rule in PURE["ignore_imports"]}
+    rooms = (ROOT.joinpath(*room.split(".")[1:]) for room in PURE["source_modules"])
+    found = (path for room in rooms for path in sorted(room.rglob(f"*{suffix}")))
+    return [path for path in found if name_of(path) not in edges]
+
+
+def name_of(path: Path) -> str:
+    return ".".join(("elf", *path.relative_to(ROOT).with_suffix("").parts))
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -64,31 +57,15 @@ def called(tree: ast.AST) -> Iterator[str]:
                 yield node.func.attr
 
 
-def reaches(path: Path) -> set[str]:
-    """What a module imports of the world outside."""
-    names = set(imported(ast.parse(path.read_text(encoding="utf-8"))))
-    return {name for name in names if name.split(".")[0] in OUTSIDE} - HARMLESS
-
-
-@pytest.mark.parametrize("path", core_files(), ids=lambda path: f"{path.parent.name}.{path.stem}")
-def test_a_core_is_pure(path: Path) -> None:
-    assert not reaches(path)
+@pytest.mark.parametrize("path", modules(".py"), ids=name_of)
+def test_a_core_takes_time_and_randomness_as_arguments(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert not CALLS & set(called(tree))
-    modules = [
-        name.split(".")[1:3] for name in imported(tree) if name.startswith("elf.") and name.count(".") > 1
-    ]
-    assert [name for package, name in modules if name in EDGES.get(package, ())] == []
-    assert {name for package, name in modules if package == "agent"} <= CORES_OF_AGENT
+    reached = {name for name in imported(tree) if name.split(".")[0] in PURE["forbidden_modules"]}
+    assert reached <= HARMLESS
 
 
-@pytest.mark.parametrize("package", EDGES)
-def test_every_edge_is_one(package: str) -> None:
-    assert {edge for edge in EDGES[package] if not reaches(ROOT / package / f"{edge}.py")} == set()
-
-
-def test_the_edges_stand_in_architecture() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    told = text[text.index("\n## Imports\n") : text.index("\n## Dependencies\n")]
-    names = {*EDGES["srt"], *EDGES["jobmaster"], *CORES_OF_AGENT} - {"_timers"}
-    assert {name for name in names if f"`{name}`" not in told} == set()
+@pytest.mark.parametrize("path", modules(".pyx"), ids=name_of)
+def test_a_core_in_cython_is_pure(path: Path) -> None:
+    names = re.findall(r"(?m)^\s*(?:from|import|cimport)\s+(\w+)", path.read_text(encoding="utf-8"))
+    assert set(names) & set(PURE["forbidden_modules"]) <= ({"os"} if path.name in SEEDS else set())

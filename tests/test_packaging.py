@@ -66,6 +66,7 @@ def test_the_man_page_tells_of_every_command_and_option(name: str) -> None:
                 assert option in page, f"{option} of {name}"
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("man") is None, reason="needs man")
 def test_the_man_page_renders_without_warnings() -> None:
     page = str(ROOT / "docs" / "elf.1")
@@ -76,6 +77,7 @@ def test_the_man_page_renders_without_warnings() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_the_systemd_unit_is_sound(tmp_path: Path) -> None:
     unit = tmp_path / "elf.service"

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from elf.agent import config
-from elf.agent.commands.signals import stop_on_signals
-from elf.agent.commands.streams import notices
+from elf.agent.commands.process.signals import stop_on_signals
+from elf.agent.commands.process.streams import notices
 from elf.agent.commands.validate import check_formats
+from elf.agent.config import config
 
 
 def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
@@ -18,10 +18,10 @@ def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
     config.check_logs(settings)
     check_formats(settings)  # queries are compiled by `serve`, in a child process, to stay small
     if settings.mesh is not None:
-        from elf.agent.mesh.process import serve_mesh
+        from elf.agent.host.process import serve_mesh
 
         return serve_mesh(settings, notices(quiet))
-    from elf.agent.node import serve
+    from elf.agent.single.node import serve
 
     with stop_on_signals() as stop:
         serve(settings, notices(quiet), stop.event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from elf.agent import units
+from elf.agent.config import units
 from elf.errors import UsageError
 from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
@@ -28,7 +28,7 @@ def checked_timezone(name: str) -> str:
 
 def report_query(name: str) -> str:
     """The SQL of a usual question. Raises `UsageError`."""
-    from elf.jobmaster.reports import REPORTS
+    from elf.jobmaster.compile.reports import REPORTS
 
     if name not in REPORTS:
         raise UsageError(f"--report: expected {', '.join(REPORTS)}, found {name!r}")

@@ -53,7 +53,7 @@ def _drop_output() -> None:
 def _exit_code(error: BaseException) -> int:
     """Say what went wrong in one line, and give the code to exit with. Bugs of ours say how to see more."""
     from elf.errors import ElfError
-    from elf.sinks.result import StreamClosed
+    from elf.jobmaster.windows.result import StreamClosed
 
     if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
         return error.code if isinstance(error.code, int) else 1
@@ -93,7 +93,7 @@ def _usage(error: Any) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    from elf.sinks.cells import escape
+    from elf.sinks.console.cells import escape
 
     print(f"elf: {escape(message)}", file=sys.stderr)
     return code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elf.agent.commands.arguments import report_query
-from elf.agent.presets import COLUMN_TYPES
+from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import UsageError
 
 
@@ -11,8 +11,8 @@ def explain_command(query: str | None, report: str | None, output: str) -> None:
     """Print the plan of `query`, or the SQL and plan of the usual question `report`. Raises `QueryError`, `UsageError`."""
     if (query is None) == (report is None):
         raise UsageError("name a query, or a usual question with --report NAME")
-    from elf.jobmaster.explain import explain, to_json
-    from elf.jobmaster.query import compile as compile_query
+    from elf.jobmaster.compile.explain import explain, to_json
+    from elf.jobmaster.compile.query import compile as compile_query
 
     sql = report_query(report) if report is not None else query or ""
     plan = compile_query(sql, {"access": COLUMN_TYPES})

@@ -6,10 +6,10 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from elf.agent.formats import SUMMARIES, describe
-from elf.sinks.grid import Style, table
-from elf.sinks.result import ColumnInfo
-from elf.sinks.terminal import is_coloured
+from elf.agent.formats.formats import SUMMARIES, describe
+from elf.jobmaster.windows.result import ColumnInfo
+from elf.sinks.console.grid import Style, table
+from elf.sinks.console.terminal import is_coloured
 
 ALSO = """\
 Besides these names, FORMAT may be:

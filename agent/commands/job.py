@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from elf.agent import units
-from elf.agent.commands.streams import say
-from elf.agent.mesh import words as w
-from elf.agent.mesh.control import Control, socket_path
-from elf.agent.mesh.names import check_asked, check_new, meant, unknown_job
+from elf.agent.commands.process.streams import say
+from elf.agent.config import units
+from elf.agent.config.names import check_asked, check_new, meant, unknown_job
+from elf.agent.control import protocol as w
+from elf.agent.control.socket import Control, socket_path
 from elf.errors import ConfigError, QueryError, UsageError
-from elf.jobmaster.job_spec import JobSpec, Version, decode_job
-from elf.srt.messages import Item
+from elf.jobmaster.directory.job_spec import JobSpec, Version, decode_job
+from elf.srt.messages.messages import Item
 
 if TYPE_CHECKING:
-    from elf.agent.mesh.columns import Schema
-    from elf.jobmaster.plan import Plan
+    from elf.agent.control.columns import Schema
+    from elf.jobmaster.plan.plan import Plan
 
 CONFIG = Path("/etc/elf/elf.toml")
 
@@ -107,8 +107,8 @@ def _plan(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
 
     Raises QueryError, UsageError.
     """
-    from elf.agent.mesh.columns import Schema
-    from elf.jobmaster.query import compile as compile_query
+    from elf.agent.control.columns import Schema
+    from elf.jobmaster.compile.query import compile as compile_query
 
     _check_names(new, held)
     sources = held.sources if new.source is None else (new.source,)
@@ -133,7 +133,7 @@ def _check_types(schema: Schema, columns: Sequence[str]) -> None:
 
 def _spec(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) -> JobSpec:
     """Raises UsageError."""
-    from elf.jobmaster.plan import digest, encode
+    from elf.jobmaster.plan.codec import digest, encode
 
     lateness_us = _span("--lateness", new.lateness)
     emit_us, keep_us = _span("--emit", new.emit), _span("--keep", new.keep)
@@ -199,11 +199,11 @@ def _signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
                 f"to {what} a job of this mesh it must be signed; name an operator's key bundle with --keys FILE or ELF_KEYS"
             )
         return spec.item()
-    from elf.srt.security import Keys
-    from elf.srt.security_items import sign_item
+    from elf.srt.security.files import load_keys
+    from elf.srt.security.items import sign_item
 
     try:
-        bundle = Keys.load(keys)
+        bundle = load_keys(keys)
     except ConfigError as error:
         raise UsageError(f"--keys: {error}") from error
     if bundle.certificate.role != "operator":

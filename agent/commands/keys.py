@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from time import time
 
-from elf.agent.authority_folder import REVOKED, SECRET, AuthorityFolder, listing
+from elf.agent.config.authority_folder import REVOKED, SECRET, AuthorityFolder, listing
 from elf.errors import ConfigError, ElfError, PeerError, UsageError
-from elf.srt.addresses import key_text, parse_address
-from elf.srt.messages import Item
-from elf.srt.security import Keys, Role, TrustError, check_term
-from elf.srt.security_files import REVOCATIONS_FORMAT, keys_lines, load_revocations
+from elf.srt.messages.addresses import key_text, parse_address
+from elf.srt.messages.messages import Item
+from elf.srt.security.certificates import Keys, Role, TrustError, check_term
+from elf.srt.security.files import REVOCATIONS_FORMAT, keys_lines, load_keys, load_revocations, save_keys
 
 
 def init_command(folder: Path) -> list[str]:
@@ -34,7 +34,7 @@ def issue_command(
         raise UsageError(f"{path}: is there already; name another file with -o, or overwrite it with --force")
     keys = _open(folder).issue(name, role, int(time()), days, address)
     try:
-        keys.save(path, replace=force)
+        save_keys(keys, path, replace=force)
     except OSError as error:
         raise ElfError(
             f"{path}: the keys cannot be written ({error.strerror}) and are lost; elf keys revoke {name} before you try again"
@@ -48,7 +48,7 @@ def issue_command(
 def renew_command(folder: Path, bundle: Path, days: int) -> list[str]:
     """Give a bundle a new certificate of the same keys; what to say. Raises ElfError, OSError."""
     keys = _open(folder).renew(_keys(bundle), int(time()), days)
-    keys.save(bundle, replace=True)
+    save_keys(keys, bundle, replace=True)
     return [*keys_lines(keys), f"written to {bundle}; an agent reads it when it starts"]
 
 
@@ -98,7 +98,7 @@ def _open(folder: Path) -> AuthorityFolder:
 def _keys(bundle: Path) -> Keys:
     """Raises UsageError."""
     try:
-        return Keys.load(bundle)
+        return load_keys(bundle)
     except ConfigError as error:
         raise UsageError(str(error)) from None
 
@@ -135,8 +135,8 @@ def _check_address(address: str, role: Role) -> None:
 
 def _tell(items: list[Item], agent: Path) -> str:
     """Hand revocations to the agent on this host. Raises ElfError."""
-    from elf.agent.mesh.control import Control
-    from elf.agent.mesh.words import Revoke
+    from elf.agent.control.protocol import Revoke
+    from elf.agent.control.socket import Control
 
     with Control(agent) as control:
         control.one(Revoke(tuple(items)))
@@ -145,7 +145,7 @@ def _tell(items: list[Item], agent: Path) -> str:
 
 def local_agent(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path | None:
     """The control socket of the agent on this host: the one that was named, else one that is there."""
-    from elf.agent.mesh.control import socket_path
+    from elf.agent.control.socket import socket_path
 
     path = socket_path(given, config, environ)
     return path if given is not None or path.exists() else None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from elf.agent.commands.job import connect
 from elf.agent.commands.mesh_text import as_json, is_table, status_table, tree_dot, tree_text
-from elf.agent.mesh import words as w
-from elf.agent.mesh.names import check_asked
+from elf.agent.config.names import check_asked
+from elf.agent.control import protocol as w
 
 LEAVE_S = 90.0
 """An agent waits a minute for the mesh to have all its lines."""

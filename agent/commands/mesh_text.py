@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from elf.agent import units
-from elf.agent.mesh.failure_words import failure_text
-from elf.agent.mesh.words import JobLine, Member, Status, TreeNode
-from elf.sinks.cells import escape
-from elf.sinks.grid import table
-from elf.sinks.result import ColumnInfo
+from elf.agent.config import units
+from elf.agent.control.failure_words import failure_text
+from elf.agent.control.protocol import JobLine, Member, Status, TreeNode
+from elf.jobmaster.windows.result import ColumnInfo
+from elf.sinks.console.cells import escape
+from elf.sinks.console.grid import table
 
 SQL_SHOWN = 60
 ID_SHOWN = 12
@@ -54,7 +54,13 @@ def job_table(jobs: Sequence[JobLine]) -> str:
         for job in jobs
         for failure in job.failing
     ]
-    return "\n".join([_table(columns, rows), *failing])
+    untimed = [
+        f"job {escape(job.name)}: {job.untimed:,} rejected lines are in no window, for no line of their file could be read "
+        "before them; elf mesh status names the agents whose lines are rejected"
+        for job in jobs
+        if job.untimed
+    ]
+    return "\n".join([_table(columns, rows), *failing, *untimed])
 
 
 def _clipped(sql: str) -> str:

@@ -11,20 +11,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from elf.agent import files as inputs
-from elf.agent.batch import Batch, Reject
 from elf.agent.commands.arguments import checked_timezone
+from elf.agent.commands.process.streams import say
 from elf.agent.commands.rejects import reject_lines
-from elf.agent.commands.streams import say
-from elf.agent.fields import Format, Reason
-from elf.agent.format_choice import FormatChoice
-from elf.agent.parser import Parser
-from elf.agent.progress import count
+from elf.agent.files import inputs
+from elf.agent.formats.batch import Batch, Reject
+from elf.agent.formats.choice import FormatChoice
+from elf.agent.formats.fields import Format, Reason
+from elf.agent.formats.parser import Parser
+from elf.agent.run.progress import count
 from elf.errors import UsageError
-from elf.sinks.grid import GAP, Grid, Style
-from elf.sinks.jsonlines import JsonLines
-from elf.sinks.result import ColumnInfo, Lines, Window
-from elf.sinks.terminal import is_coloured
+from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
+from elf.sinks.console.grid import GAP, Grid, Style
+from elf.sinks.console.jsonlines import JsonLines
+from elf.sinks.console.terminal import is_coloured
 
 SAMPLES_PER_REASON = 3
 

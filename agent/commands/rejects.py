@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from elf.agent.batch import Reject
-from elf.sinks.cells import escape
-from elf.sinks.grid import places
+from elf.agent.formats.batch import Reject
+from elf.sinks.console.cells import escape
+from elf.sinks.console.grid import places
 
 
 def reject_lines(reject: Reject, width: int) -> list[str]:

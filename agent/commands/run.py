@@ -8,18 +8,18 @@ from contextlib import nullcontext
 
 import msgspec
 
-from elf.agent import units
-from elf.agent.allocator import KEEP_FROM, keep_freed_memory
-from elf.agent.commands import standard_input
 from elf.agent.commands.arguments import checked_timezone, memory, moment, report_query, sink_specs
-from elf.agent.commands.signals import stop_on_signals
-from elf.agent.commands.streams import notices, say
-from elf.agent.engine import Progress, RunOptions, Summary
-from elf.agent.engine import run as run_engine
-from elf.agent.progress import ProgressBar, count
+from elf.agent.commands.process import standard_input
+from elf.agent.commands.process.signals import stop_on_signals
+from elf.agent.commands.process.streams import notices, say
+from elf.agent.config import units
+from elf.agent.host.allocator import KEEP_FROM, keep_freed_memory
+from elf.agent.run.engine import Progress, RunOptions, Summary
+from elf.agent.run.engine import run as run_engine
+from elf.agent.run.progress import ProgressBar, count
 from elf.errors import UsageError
-from elf.sinks.result import HeadedSink, PaneState, Sink, Window
-from elf.sinks.terminal import new_console
+from elf.jobmaster.windows.result import HeadedSink, PaneState, Sink, Window
+from elf.sinks.console.terminal import new_console
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ def run_command(arguments: Arguments) -> int:
         standard_input.ends_on(stop.event) if "-" in options.files else nullcontext(),
     ):
         try:
-            summary = run_engine(
+            summary = _engine(arguments.follow)(
                 options, sinks, on_progress=show, notices=_notices(arguments.quiet, bar), stop=stop.event
             )
             bar.clear()
@@ -70,6 +70,15 @@ def run_command(arguments: Arguments) -> int:
     if not arguments.quiet:
         _conclude(summary, options, arguments.verbose)
     return stop.exit_code or _verdict(summary, options)
+
+
+def _engine(is_live: bool) -> Callable[..., Summary]:
+    """What answers: files as they are, or followed until a signal comes."""
+    if not is_live:
+        return run_engine
+    from elf.agent.single.node import follow
+
+    return follow
 
 
 def _options(arguments: Arguments, now_us: int) -> RunOptions:
@@ -95,7 +104,6 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         query=query,
         files=files,
         format=arguments.format,
-        follow=arguments.follow,
         since_us=since,
         until_us=until,
         memory_max=memory(arguments.memory_max),
@@ -113,7 +121,7 @@ def _sinks(arguments: Arguments) -> list[Sink]:
         form = arguments.output or next(iter(forms), "auto")
         sinks.append(new_console(form, color=arguments.color, meta=arguments.meta))
     for folder in {one.folder for one in specs if one.folder is not None}:
-        from elf.sinks.parquet import ParquetSink
+        from elf.sinks.lake.parquet import ParquetSink
 
         sinks.append(ParquetSink(folder))
     return sinks

@@ -9,14 +9,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elf.agent.commands.signals import Stop, stop_on_signals
-from elf.agent.commands.streams import notices
-from elf.agent.progress import ProgressBar, share_text
+from elf.agent.commands.process.signals import Stop, stop_on_signals
+from elf.agent.commands.process.streams import notices
+from elf.agent.run.progress import ProgressBar, share_text
 from elf.errors import UsageError
 
 if TYPE_CHECKING:
-    from elf.agent.simulator.fleet import Fleet
-    from elf.agent.simulator.fleet_report import Plan
+    from elf.agent.simulator.fleet.fleet import Fleet
+    from elf.agent.simulator.fleet.report import Plan
 
 LOSS_MAX = 0.3
 """With more, failure detection declares half of the fleet dead, and rightly so: nothing would be learnt."""
@@ -33,8 +33,8 @@ def simulate_command(plan: Plan, output: str | None, html: Path | None, quiet: b
     Raises `UsageError` for a plan that makes no sense, or a file that cannot be written.
     """
     _check(plan, html)
-    from elf.agent.simulator.fleet import Fleet
-    from elf.agent.simulator.fleet_report import as_json, as_table
+    from elf.agent.simulator.fleet.fleet import Fleet
+    from elf.agent.simulator.fleet.report import as_json, as_table
 
     begun = time.perf_counter()
     fleet = Fleet(plan)
@@ -44,7 +44,7 @@ def simulate_command(plan: Plan, output: str | None, html: Path | None, quiet: b
     as_lines = output == "table" or (output is None and sys.stdout.isatty())
     print("\n".join(as_table(report)) if as_lines else as_json(report), flush=True)
     if html is not None:
-        from elf.agent.simulator.fleet_page import fleet_page
+        from elf.agent.simulator.fleet.page import fleet_page
 
         html.write_text(fleet_page(fleet, report), encoding="utf-8")
     seconds = time.perf_counter() - begun
@@ -63,7 +63,7 @@ def replay_command(file: Path, others: Collection[str] = ()) -> int:
         raise UsageError(f"--replay: the scenario in {file} says all of its fleet; leave out {named}")
     from msgspec import MsgspecError
 
-    from elf.agent.simulator.scenario import decode
+    from elf.agent.simulator.scenario.scenario import decode
     from elf.agent.simulator.transcript import transcript
 
     try:

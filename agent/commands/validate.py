@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from elf.agent import config, units
-from elf.agent.config import Config, JobSection, SourceSection
-from elf.agent.formats import column_types, resolve
-from elf.agent.mesh.specs import MeshSection
-from elf.agent.presets import COLUMN_TYPES
+from elf.agent.config import config, units
+from elf.agent.config.config import Config, JobSection, SourceSection
+from elf.agent.config.specs import MeshSection
+from elf.agent.formats.formats import column_types, resolve
+from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import ConfigError, FormatError, QueryError
-from elf.jobmaster.plan import Plan
-from elf.jobmaster.vector import SqlType
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.values.vector import SqlType
 
 BEGAN = {
     "end": "but none that was logged before this agent is started for the first time",
@@ -54,7 +54,7 @@ def _schema(settings: Config, source: SourceSection) -> Mapping[str, SqlType]:
 
 
 def _plan(job: JobSection, schemas: Schemas) -> Plan:
-    from elf.jobmaster.query import compile as compile_query
+    from elf.jobmaster.compile.query import compile as compile_query
 
     try:
         plan = compile_query(job.sql, schemas)

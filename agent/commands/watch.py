@@ -10,17 +10,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from elf.agent.commands.job import connect
-from elf.agent.commands.signals import Stop, stop_on_signals
-from elf.agent.commands.streams import say
-from elf.agent.mesh import words as w
-from elf.agent.mesh.control import Control
-from elf.agent.mesh.names import check_asked
+from elf.agent.commands.process.signals import Stop, stop_on_signals
+from elf.agent.commands.process.streams import say
+from elf.agent.config.names import check_asked
+from elf.agent.control import protocol as w
+from elf.agent.control.socket import Control
 from elf.errors import PeerError
-from elf.jobmaster.plan import Plan, decode
-from elf.sinks.result import ColumnInfo, Lines, Sink, Window
-from elf.sinks.terminal import new_console
-from elf.srt import wire
-from elf.srt.results import Put
+from elf.jobmaster.plan.codec import decode
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.windows.result import ColumnInfo, Lines, Sink, Window
+from elf.sinks.console.terminal import new_console
+from elf.srt.codec import wire
+from elf.srt.messages.results import Put
 
 WAKE_S = 0.2
 """Ctrl-C is heard so soon."""

@@ -23,7 +23,7 @@ from elf.agent.demo.server import Server
 from elf.agent.demo.site import Visit
 from elf.agent.demo.team import Team
 from elf.errors import PeerError
-from elf.sinks import lake
+from elf.sinks.lake import layout
 
 HOSTS = 3
 WINDOW_S = 5
@@ -156,7 +156,7 @@ class Play:
 
     def _holds(self, job: str, last: int, width: int) -> bool:
         """Whether the lake has this window and all between it and its first: each is final once all agents reported."""
-        starts = {start for _, start in lake.ledger(self.team.folder / "lake", job)}
+        starts = {start for _, start in layout.ledger(self.team.folder / "lake", job)}
         return last in starts and set(range(min(starts), last, width)) <= starts
 
 
@@ -194,7 +194,7 @@ def count_logs(paths: Sequence[Path]) -> Totals:
 
 def report(folder: Path, page: Path) -> Totals:
     """Print the built-in report, leave it as a page too, and give the lake's totals by status."""
-    from elf.sinks.report import report as spark_report
+    from elf.sinks.report.report import report as spark_report
 
     sys.stdout.flush()
     spark_report(str(folder), output="table")

@@ -1,7 +1,8 @@
 """Bugs that a scenario plants into the seats of jobs, and what must hold of the others.
 
 A planted bug raises `PlantedError` behind what the core has done, so that the seat is left half changed, with effects that must
-vanish. Whatever else is raised under a seat is a real bug, and a violation, though the node guards itself against it.
+vanish; or, at the door "encode", while a message becomes bytes, when the rosters of its link are ahead already. Whatever else is
+raised under a seat is a real bug, and a violation, though the node guards itself against it.
 
 What is held: the job is told as failing, by that node, as soon as it fails. Where bugs are the only trouble, no link is reset,
 and no other job gets another master.
@@ -9,28 +10,27 @@ and no other job gets another master.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
-from elf.agent.job_seat import JobSeat
-from elf.agent.mesh_node import MeshNode
-from elf.agent.simulator.invariants import where
-from elf.agent.simulator.oracle import Violation
-from elf.agent.simulator.scenario import Bug
-from elf.agent.timers import Timed
-from elf.jobmaster.job_state import JobState
-from elf.srt.effects import Effect, Send
-from elf.srt.events import Cut
-from elf.srt.ids import JobId, NodeId
-from elf.srt.messages import Message
-from elf.srt.results import Put
-
-if TYPE_CHECKING:
-    from elf.agent.simulator.run import Run
-    from elf.agent.simulator.world import Actor
+from elf.agent.node.job_seat import JobSeat
+from elf.agent.node.mesh_node import MeshNode
+from elf.agent.node.timers import Timed
+from elf.agent.simulator.checks.invariants import where
+from elf.agent.simulator.checks.oracle import Violation
+from elf.agent.simulator.mesh import Mesh
+from elf.agent.simulator.scenario.scenario import Bug
+from elf.agent.simulator.world.places import Actor
+from elf.jobmaster.log.job_state import JobState
+from elf.srt.messages.effects import Effect, Post, Send
+from elf.srt.messages.events import Cut
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Append, Bundle, Message
+from elf.srt.messages.partial import Part
+from elf.srt.messages.results import Put
 
 
 class PlantedError(Exception):
@@ -42,12 +42,12 @@ class PlantedError(Exception):
 class Bugs:
     """Those that there are at present. `raised`: how often any was met."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
         self._here: list[Bug] = []
         self._entry: dict[Bug, int] = {}  # the one entry that raises, wherever it is applied
         self.raised = 0
-        run.world.node_observers.append(self.plant)
+        mesh.world.node_observers.append(self.plant)
 
     def begin(self, bug: Bug) -> None:
         self._here.append(bug)
@@ -62,10 +62,13 @@ class Bugs:
 
     def plant(self, actor: Actor, node: MeshNode) -> None:
         """Into every seat that this node makes."""
+        bugs = (fault for fault in self._mesh.scenario.faults if isinstance(fault, Bug))
+        spoils = self._mesh.world.is_coded and any(bug.on == "encode" for bug in bugs)
 
         def make(*about: Any, **more: Any) -> JobSeat:
             seat = Buggy(*about, **more)
             seat.meet = partial(self.meet, actor.id)
+            seat.spoils = spoils
             return seat
 
         node.make_seat = make
@@ -82,8 +85,8 @@ class Bugs:
     ) -> None:
         """Something has been done under a seat. Raises PlantedError."""
         for bug in list(self._here):
-            hosts = self._run.hosts
-            if (bug.on, self._run.specs[bug.job].id) != (on, job) or (bug.kind and bug.kind != what):
+            hosts = self._mesh.hosts
+            if (bug.on, self._mesh.specs[bug.job].id) != (on, job) or (bug.kind and bug.kind != what):
                 continue
             if bug.host >= 0 and (bug.host >= len(hosts) or hosts[bug.host].id != node):
                 continue
@@ -100,17 +103,17 @@ class Bugs:
         """A seat was dropped. Raises Violation."""
         if not isinstance(error, PlantedError):
             raise Violation(f"a core failed: {where(error)}") from error
-        told = node.failing(self._run.world.clock(actor))
+        told = node.failing(self._mesh.world.clock(actor))
         if not any(str(error) in each.reason and each.again_us > 0 for each in told):
             raise Violation(f"{actor.name} does not tell that a job fails: {error}")
 
     def check_spared(self) -> None:
         """Raises Violation where somebody noticed whom it does not concern."""
-        faults = self._run.scenario.faults
+        faults = self._mesh.scenario.faults
         if not faults or any(not isinstance(fault, Bug) for fault in faults):
             return
-        struck = {self._run.specs[fault.job].id for fault in faults if isinstance(fault, Bug)}
-        for actor in self._run.hosts:
+        struck = {self._mesh.specs[fault.job].id for fault in faults if isinstance(fault, Bug)}
+        for actor in self._mesh.hosts:
             assert actor.node is not None
             for link in actor.node.links.values():
                 if link.resets:
@@ -127,10 +130,52 @@ def _garbled(effect: Effect) -> Effect:
     return effect
 
 
+class _SpoiledParts(dict[str, Part]):
+    """Rows of a bundle that may raise when they become bytes; its contributions have by then."""
+
+    meet: Callable[[], None]
+
+    def items(self) -> Any:
+        self.meet()
+        return super().items()
+
+
+class _SpoiledEntries(tuple[Any, ...]):
+    """Entries that may raise when all of them have become bytes."""
+
+    meet: Callable[[], None]
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from super().__iter__()
+        self.meet()
+
+
 class Buggy(JobSeat):
-    """A seat with a place for a bug behind each of its doors."""
+    """A seat with a place for a bug behind each of its doors. spoils: messages, too, have one."""
 
     meet: Callable[..., None]
+    spoils: bool
+
+    def _spoiled(self, effects: list[Effect]) -> list[Effect]:
+        return (
+            [self._spoil(each) if isinstance(each, Post) else each for each in effects]
+            if self.spoils
+            else effects
+        )
+
+    def _spoil(self, post: Post) -> Post:
+        message, meet = post.message, partial(self.meet, self.job, "encode", type(post.message).__name__)
+        if post.to == self.me:
+            return post
+        if isinstance(message, Bundle):
+            parts = _SpoiledParts(message.parts)
+            parts.meet = meet
+            return Post(post.to, replace(message, parts=parts))
+        if isinstance(message, Append):
+            entries = _SpoiledEntries(message.entries)
+            entries.meet = meet
+            return Post(post.to, replace(message, entries=entries))
+        return post
 
     def _new_state(self, image: Any) -> JobState:
         state = super()._new_state(image)
@@ -150,20 +195,20 @@ class Buggy(JobSeat):
     def cut(self, cut: Cut, now: int) -> list[Effect]:
         effects = super().cut(cut, now)
         self.meet(self.job, "cut")
-        return effects
+        return self._spoiled(effects)
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         effects = super().step(source, message, now)
         self.meet(self.job, "message", type(message).__name__, effects=effects)
-        return effects
+        return self._spoiled(effects)
 
     def tick(self, core: Timed, now: int) -> list[Effect]:
         effects = super().tick(core, now)
         self.meet(self.job, "tick", type(core).__name__, effects=effects)
-        return effects
+        return self._spoiled(effects)
 
     def settle(self, now: int) -> list[Effect]:
         effects = super().settle(now)
         if effects:
             self.meet(self.job, "settle", effects=effects)
-        return effects
+        return self._spoiled(effects)

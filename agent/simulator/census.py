@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from elf.agent.simulator import scenario as s
-from elf.jobmaster import entries as e
-from elf.srt import messages as m
-from elf.srt import results as r
-from elf.srt.effects import Notice
-from elf.srt.ids import JobId, NodeId
-
-if TYPE_CHECKING:
-    from elf.agent.simulator.run import Run
-    from elf.agent.simulator.world import Actor
+from elf.agent.simulator.mesh import Mesh
+from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.places import Actor
+from elf.jobmaster.log import entries as e
+from elf.srt.messages import messages as m
+from elf.srt.messages import results as r
+from elf.srt.messages.effects import Notice
+from elf.srt.messages.ids import JobId, NodeId
 
 WAYS = (
     "log: taken over",
@@ -52,6 +50,7 @@ WAYS = (
     "sink: refuses a master",
     "sink: tells a new master what it holds",
     "tree: a parent refuses",
+    "twin: waits at the door",
     "process: its end is seen",
     "process: a later life answers",
 )
@@ -60,6 +59,7 @@ RARE = (
     "roster: gone, with another log",
     "worker: lines are lost in a lane",
     "window: late lines counted",
+    "twin: waits at the door",
 )
 """which occur in seven to ten."""
 
@@ -67,9 +67,9 @@ RARE = (
 class Census:
     """An observer of a run. O(1) for a message, O(contributions) for an entry of the log."""
 
-    def __init__(self, run: Run) -> None:
-        self.counts: Counter[str] = Counter(f"fault: {name}" for name in map(name_of, run.scenario.faults))
-        self._run = run
+    def __init__(self, mesh: Mesh) -> None:
+        self.counts: Counter[str] = Counter(f"fault: {name}" for name in map(name_of, mesh.scenario.faults))
+        self._mesh = mesh
         self._logged: set[tuple[JobId, m.Ballot, int]] = set()
         self._begun: set[JobId] = set()
         self._partial: set[tuple[NodeId, JobId, str, int]] = set()
@@ -89,6 +89,8 @@ class Census:
             self._put(about)
         elif what == "crash" and about:
             self.counts["fault: a disk is lost"] += 1
+        elif what == "waits":
+            self.counts["twin: waits at the door"] += 1
         elif what in ("sees end", "sees restart"):
             self.counts[
                 f"process: {'its end is seen' if what == 'sees end' else 'a later life answers'}"
@@ -96,9 +98,9 @@ class Census:
         elif what == "notice" and isinstance(about, Notice):
             self.counts[f"notice: {about.kind}"] += 1
         elif what in ("mend", "heal", "resume"):
-            jobs = (spec.id for spec in self._run.specs)
+            jobs = (spec.id for spec in self._mesh.specs)
             self.counts["masters: two at once"] += sum(
-                len(self._run.invariants.masters(job)) > 1 for job in jobs
+                len(self._mesh.invariants.masters(job)) > 1 for job in jobs
             )
 
     def _bundle(self, bundle: m.Bundle) -> None:
@@ -139,7 +141,7 @@ class Census:
                     ] += 1
 
     def _put(self, put: r.Put) -> None:
-        key = (self._run.world.taking, put.job, put.version, put.start)
+        key = (self._mesh.world.taking, put.job, put.version, put.start)
         whole = put.agents_reporting == put.agents_expected
         self.counts["window: late lines counted"] += put.lines[3] > 0
         if put.status == "open":
@@ -203,6 +205,8 @@ def name_of(fault: s.AnyFault) -> str:
             return f"sink dies, keeps {fault.keeps}"
         case s.Bug():
             return f"bug at {fault.on}"
+        case s.Reject():
+            return f"lines rejected, {'all' if fault.share == 1 else 'some'}"
         case s.Twin():
             return f"twin, {fault.keeps} kept{', beside' if fault.beside else ''}"
     return type(fault).__name__.lower()

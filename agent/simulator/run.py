@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from time import process_time
@@ -12,37 +12,30 @@ from typing import Any
 
 import msgspec
 
-from elf.agent.simulator import scenario as s
 from elf.agent.simulator.bugs import Bugs
 from elf.agent.simulator.census import Census
+from elf.agent.simulator.checks.invariants import where
+from elf.agent.simulator.checks.oracle import Log, Stretch, Violation, check_schedule
+from elf.agent.simulator.checks.promises import Promises
+from elf.agent.simulator.checks.readers import Readers
 from elf.agent.simulator.doubles import Doubles
-from elf.agent.simulator.invariants import Invariants, where
-from elf.agent.simulator.network import Weather
-from elf.agent.simulator.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, check_schedule
-from elf.agent.simulator.promises import Promises
-from elf.agent.simulator.readers import Readers
-from elf.agent.simulator.sources import Loss, VirtualSource
-from elf.agent.simulator.world import EPOCH_US, PATHS, Actor, World
-from elf.jobmaster import plan as plans
-from elf.jobmaster.changes import rank_of
-from elf.jobmaster.job_spec import JobSpec, Version
-from elf.jobmaster.job_state import JobState
-from elf.jobmaster.schedule import AFTER_ALL, Shape, plan_of
-from elf.srt.ids import NodeId, node_id
-from elf.srt.messages import Contact, Frame
+from elf.agent.simulator.mesh import EVERY, Mesh, version_of
+from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.network import Weather
+from elf.agent.simulator.world.places import EPOCH_US, Actor
+from elf.jobmaster.directory.changes import rank_of
+from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Frame
 
-SEEDS = 3
-"""Hosts that everybody knows from the beginning."""
 SETTLE_US = 2_000_000
 """What is found exact must still be so after this."""
 KNOWING_US = 4_000_000
 """Who runs for so long has heard of everything by gossip."""
 WAITS_US = 500_000
 """Where nobody can be asked to change a job, an operator tries again after this."""
-SINK_NAME = "lake"
-EVERY = 100
-"""All cores of a node are checked at every so manyth event: a tenth of the time of a run. After each event is seven times as
-slow; that is done for some seeds. Publications, promises and ballots are held against the lines and logs at each event."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -65,21 +58,6 @@ class Outcome(msgspec.Struct, kw_only=True):
     @property
     def is_exact(self) -> bool:
         return not self.violation
-
-
-@lru_cache
-def version_of(window: str, number: int) -> Version:
-    """A job's version `number`: lines and bytes by path, for windows like "2 seconds/1 second"."""
-    from elf.jobmaster.query import compile as compile_query
-    from elf.jobmaster.vector import BIGINT, STRING, TIMESTAMP
-
-    span = ", ".join(f"'{part}'" for part in window.split("/"))
-    text = (
-        f"SELECT window, path, count(*) AS hits_{number}, sum(bytes) AS bytes FROM access "
-        f"GROUP BY window(time, {span}), path"
-    )
-    plan = compile_query(text, {"access": {"time": TIMESTAMP, "path": STRING, "bytes": BIGINT}})
-    return Version(plans.digest(plan), plans.encode(plan), text)
 
 
 def simulate(
@@ -105,27 +83,17 @@ def simulate(
     return run.outcome(violation, process_time() - begun)
 
 
-class Run:
-    """One simulation. `world` and `oracle` are for observers."""
+class Run(Mesh):
+    """One simulation."""
 
     def __init__(self, scenario: s.Scenario, every: int = EVERY, *, coded: bool = False) -> None:
-        self.scenario = scenario
-        self.world = World(scenario.seed, scenario.parameters, scenario.weather, coded=coded)
-        self.invariants = Invariants(self.world, every)
-        self.world.inspect = self.invariants.touched
-        self.hosts: list[Actor] = []
-        self.specs: list[JobSpec] = []
+        super().__init__(scenario, every, coded=coded)
         self.messages: Counter[str] = Counter()
         self._leaving: set[NodeId] = set()
         self._trace = blake2b(digest_size=16)
-        self._started: dict[NodeId, int] = {}
-        self._down: set[NodeId] = set()  # of hosts that crashed and wait for their restart
         self._cuts = 0
-        self._make_hosts()
         self.doubles = Doubles(self)
-        self.oracle = Oracle(self.servers, PATHS.paths)
-        self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(scenario.sinks)]
-        self._make_jobs()
+        self.make_jobs()
         self.bugs = Bugs(self)
         self.census = Census(self)
         jobs = [spec.id for spec in self.specs]
@@ -133,72 +101,13 @@ class Run:
         self.world.observers += [self._observe, Promises(self.world).observe, self.census.observe]
         self.world.observers.append(self.readers.observe)
 
-    # Making.
-
-    def _make_hosts(self) -> None:
-        scenario = self.scenario
-        joins = {fault.host: fault for fault in scenario.faults if isinstance(fault, s.Join)}
-        parts = {fault.host: fault.at_us for fault in scenario.faults if isinstance(fault, s.Part)}
-        ahead: dict[int, int] = {}
-        steps: dict[int, list[tuple[int, int]]] = {}
-        losses: dict[int, list[tuple[int, Loss]]] = {}
-        for fault in scenario.faults:
-            if isinstance(fault, s.Step):
-                ahead[fault.host] = ahead.get(fault.host, 0) + max(0, fault.by_us)
-                if fault.logs:
-                    steps.setdefault(fault.host, []).append((fault.at_us, fault.by_us))
-            elif isinstance(fault, s.Lose):
-                losses.setdefault(fault.host, []).append((fault.at_us, fault.loss))
-        self.servers: list[Server] = []
-        for host in range(max((scenario.hosts - 1, *joins)) + 1):
-            if host >= scenario.hosts and host not in joins:
-                continue
-            name = f"web{host}"
-            begin = max(0, joins[host].at_us - joins[host].backlog_us) if host in joins else 0
-            stop = parts.get(host, scenario.trouble_us + scenario.after_us)
-            skew = scenario.skews[host % len(scenario.skews)]
-            source = VirtualSource(
-                node_id(name.encode()),
-                scenario.seed,
-                scenario.traffic,
-                begin,
-                stop,
-                EPOCH_US + skew,
-                steps=steps.get(host, ()),
-                losses=losses.get(host, ()),
-            )
-            known = ALWAYS if host in joins else EPOCH_US + s.CALM_US
-            self.servers.append(
-                Server(len(self.hosts), source, known, EPOCH_US + max(0, skew) + ahead.get(host, 0))
-            )
-            actor = self.world.add_host(name, source)
-            actor.clock_us = EPOCH_US + skew
-            self.hosts.append(actor)
-
-    def _make_jobs(self) -> None:
-        for number, job in enumerate(self.scenario.jobs):
-            spec = JobSpec(
-                f"job{number}",
-                1,
-                "access",
-                (version_of(job.windows[0], 0),),
-                "split",
-                EPOCH_US + job.line_us,
-                lateness_us=job.lateness_us,
-                keep_us=job.keep_us,
-                sinks=tuple(f"{SINK_NAME}{n or ''}" for n in range(self.scenario.sinks)),
-                since_us=EPOCH_US + job.line_us,
-            )
-            self.specs.append(spec)
-            self.oracle.lateness_us[spec.id] = job.lateness_us
-
     # Running.
 
     def to_the_end(self) -> None:
         """Raises Violation."""
         world, scenario = self.world, self.scenario
         for number, host in enumerate(self.hosts[: scenario.hosts]):
-            world.at(number * 1_000, partial(self._start, host))
+            world.at(number * 1_000, partial(self.start, host))
         for number, job in enumerate(scenario.jobs):
             world.at(job.start_us, partial(self._submit, number % len(self.hosts), self.specs[number]))
         for number, fault in enumerate(scenario.faults):
@@ -274,10 +183,6 @@ class Run:
         assert master is not None
         return master.state
 
-    def number_of(self, actor: Actor) -> int:
-        """Of the host whose key that process has."""
-        return next(number for number, host in enumerate(self.hosts) if host.id == actor.id)
-
     # Observing.
 
     def _observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
@@ -335,22 +240,6 @@ class Run:
         if end is not None and fault.until_us:
             self.world.at(fault.until_us, partial(end, self, number, fault))
 
-    @property
-    def seeds(self) -> list[Contact]:
-        return [Contact(host.id, 0) for host in self.hosts[:SEEDS]]
-
-    def _start(self, actor: Actor) -> None:
-        self._down.discard(actor.id)
-        self._started[actor.id] = self.world.now_us
-        self.world.start(actor, self.seeds)
-
-    def take_down(self, actor: Actor, back_us: int, *, wipe: bool = False, process: bool = False) -> None:
-        """An agent that runs is gone, until then (0, or too late: until all is healed)."""
-        self.world.crash(actor, wipe=wipe, process=process)
-        self._down.add(actor.id)
-        if back_us and back_us < self.scenario.trouble_us:
-            self.world.at(back_us, partial(self._revive, actor))
-
     def _submit(self, host: int, spec: JobSpec) -> None:
         """At that host, or the next one that runs; who changes a job does so where it is known, so perhaps later."""
         for step in range(len(self.hosts)):
@@ -377,8 +266,8 @@ class Run:
                 world.fill_disk(actor, False)
             if actor.is_paused:
                 world.resume(actor)
-            if actor.id in self._down:
-                self._start(actor)
+            if actor.id in self.down:
+                self.start(actor)
 
     def _storm(self, number: int, fault: s.Storm) -> None:
         self.world.tell("weather", None, fault.weather)
@@ -458,21 +347,26 @@ class Run:
     def _crash(self, number: int, fault: s.Crash) -> None:
         victims = self._victims(fault)
         wipe = fault.wipe and self._others_know(victims, fault.until_us or self.scenario.trouble_us)
+        if fault.target == "circle":
+            for spec in self.specs:
+                circle = self._circle(spec.id)
+                if circle and set(circle) <= set(victims):
+                    self.readers.words.orphan(spec.id)
         for actor in victims:
             if actor.node is not None:
                 self.take_down(actor, fault.until_us, wipe=wipe, process=fault.process)
 
     def _others_know(self, victims: list[Actor], back_us: int) -> bool:
-        """Whether somebody else has long known the jobs and agents, and stays until the victims are back and have heard of them.
-        What no disk holds nobody can know."""
+        """Whether somebody else has long known the jobs and agents, and stays until the victims are back and have heard of them;
+        and has a state folder that nobody else's life makes count as lost. What no disk holds nobody can know."""
         long_ago, told_us = self.world.now_us - KNOWING_US, back_us + KNOWING_US
         leaving = {
             self.hosts[fault.host]
             for fault in self.scenario.faults
-            if isinstance(fault, s.Part) and fault.at_us < told_us
+            if isinstance(fault, s.Twin | s.Restore) or (isinstance(fault, s.Part) and fault.at_us < told_us)
         }
         return any(
-            actor.node is not None and actor not in leaving and self._started[actor.id] <= long_ago
+            actor.node is not None and actor not in leaving and self.started[actor.id] <= long_ago
             for actor in self.hosts
             if actor not in victims
         )
@@ -482,20 +376,20 @@ class Run:
             return list(self.hosts)
         if fault.target == "host":
             return [self.hosts[fault.host]]
-        masters = self.invariants.masters(self.specs[fault.job].id)[:1]
-        if fault.target == "circle":
-            for master in list(masters):
-                assert master.node is not None
-                replication = master.node.seats[self.specs[fault.job].id].succession.replication
-                masters += [self.world.actors[node] for node in (replication.peers if replication else ())]
-        return masters
+        job = self.specs[fault.job].id
+        return self._circle(job) if fault.target == "circle" else self.invariants.masters(job)[:1]
 
-    def _revive(self, actor: Actor) -> None:
-        if actor.node is None and actor.id in self._down:
-            self._start(actor)
+    def _circle(self, job: JobId) -> list[Actor]:
+        """The master of a job and those that hold its log with it; nobody while none serves."""
+        circle = self.invariants.masters(job)[:1]
+        for master in list(circle):
+            assert master.node is not None
+            replication = master.node.seats[job].succession.replication
+            circle += [self.world.actors[node] for node in (replication.peers if replication else ())]
+        return circle
 
     def _join(self, number: int, fault: s.Join) -> None:
-        self._start(self.hosts[fault.host])
+        self.start(self.hosts[fault.host])
 
     def _part(self, number: int, fault: s.Part) -> None:
         actor = self.hosts[fault.host]
@@ -549,5 +443,6 @@ _FAULTS: dict[
         lambda run, number, fault: run.doubles.twin_ends(number, fault),
     ),
     s.Restore: (lambda run, number, fault: run.doubles.restore(number, fault), None),
+    s.Reject: (lambda run, number, fault: run.world.tell("reject", run.hosts[fault.host], fault), None),
     s.Share: (lambda run, number, fault: run.world.tell("share", run.hosts[fault.host], fault), None),
 }

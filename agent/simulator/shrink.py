@@ -12,9 +12,9 @@ from time import monotonic
 
 import msgspec
 
-from elf.agent.simulator import scenario as s
-from elf.agent.simulator.network import Weather
 from elf.agent.simulator.run import simulate
+from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.network import Weather
 
 RUNS_MAX = 120
 """A run takes about a second."""

@@ -22,9 +22,9 @@ from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 
 from elf.agent.simulator.census import table
-from elf.agent.simulator.drawn import random_scenario
 from elf.agent.simulator.run import Outcome, simulate
-from elf.agent.simulator.scenario import Scenario
+from elf.agent.simulator.scenario.drawn import random_scenario
+from elf.agent.simulator.scenario.scenario import Scenario
 from elf.agent.simulator.shrink import shrink_alike
 from elf.agent.simulator.transcript import transcript
 from elf.errors import UsageError

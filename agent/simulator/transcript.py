@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from elf.agent.simulator import scenario as s
-from elf.agent.simulator.fault_words import Naming, fault_words
 from elf.agent.simulator.run import Outcome, Run, simulate
-from elf.agent.simulator.world import EPOCH_US, Actor
-from elf.jobmaster.schedule import number_of
-from elf.srt import messages as m
-from elf.srt import results as r
-from elf.srt.effects import Notice
-from elf.srt.ids import JobId, NodeId, job_id, short
+from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.scenario.fault_words import Naming, fault_words
+from elf.agent.simulator.world.places import EPOCH_US, Actor
+from elf.jobmaster.log.schedule import number_of
+from elf.srt.messages import messages as m
+from elf.srt.messages import results as r
+from elf.srt.messages.effects import Notice
+from elf.srt.messages.ids import JobId, NodeId, job_id, short
 
 LINES_MAX = 4_000
 """The last ones; a violation is near the end."""

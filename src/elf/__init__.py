@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elf.agent.api import Result, run
+    from elf.agent.run.api import Result, run
     from elf.errors import ElfError
 
     __version__: str
@@ -14,7 +14,7 @@ __all__ = ["ElfError", "Result", "__version__", "run"]
 def __getattr__(name: str) -> Any:
     # Late, all of it: `elf --help` must not wait for numpy, nor `import elf` for the package's metadata.
     if name in ("run", "Result"):
-        from elf.agent import api
+        from elf.agent.run import api
 
         return getattr(api, name)
     if name == "ElfError":
@@ -22,10 +22,7 @@ def __getattr__(name: str) -> Any:
 
         return ElfError
     if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
+        from elf.version import version
 
-        try:
-            return version("elf-mesh")
-        except PackageNotFoundError:  # imported from a source tree that was never installed
-            return "0+unknown"
+        return version()
     raise AttributeError(f"module 'elf' has no attribute {name!r}")

@@ -49,7 +49,7 @@ def _command(argv: list[str]) -> object:
 
         _collect_again(20_000)
         return command(argv)
-    from elf.agent.startup import light_imports
+    from elf.agent.host.startup import light_imports
 
     light_imports()
     from elf.agent.commands.run import Arguments, run_command

@@ -27,7 +27,8 @@ DISK_MIB = 96
 LAKE_DISK_MIB = 256
 BUG = Path(__file__).with_name("bug")
 """A folder whose `sitecustomize` gives the agent a bug."""
-FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+CLOCK = Path(__file__).with_name("clock.c")
+COMPILE = ("cc", "-shared", "-fPIC", "-O2")
 
 CONFIG = """\
 [agent]
@@ -61,7 +62,14 @@ class RefusedError(Exception):
 
 def missing() -> str:
     """What is not installed of what agents need; "" if all is."""
-    return "" if FAKETIME else "libfaketime"
+    return "" if shutil.which(COMPILE[0]) else "a C compiler"
+
+
+def clock_library(folder: Path) -> Path:
+    """What a process is preloaded with whose clock steps."""
+    library = folder / "clock.so"
+    subprocess.run([*COMPILE, "-o", library, CLOCK, "-ldl"], check=True)
+    return library
 
 
 def environment() -> dict[str, str]:
@@ -101,9 +109,9 @@ class End:
 class Agent:
     """The agent in `folder` on `host`. Its life is guarded by `lock`: faults of one agent follow one another."""
 
-    def __init__(self, hosts: Hosts, host: str, folder: Path, *, has_clock: bool = False) -> None:
+    def __init__(self, hosts: Hosts, host: str, folder: Path, clock_library: Path | None = None) -> None:
         self.hosts, self.host, self.folder, self.name = hosts, host, folder, folder.name
-        self.has_clock = has_clock
+        self._clock_library = clock_library
         self.lock = threading.RLock()
         self.is_wanted = False
         """Whether it is meant to run; one that ends by itself is started again, as a service would be."""
@@ -126,7 +134,7 @@ class Agent:
 
     @property
     def clock(self) -> Path:
-        """How far its clock is off, for libfaketime."""
+        """How far its clock is off."""
         return self.folder / "clock"
 
     @property
@@ -159,18 +167,11 @@ class Agent:
             )
 
     def _clock_environment(self) -> dict[str, str]:
-        if not self.has_clock or FAKETIME is None:
+        if self._clock_library is None:
             return {}
         if not self.clock.exists():
             self.step_clock(0.0)
-        return {
-            "LD_PRELOAD": str(FAKETIME),
-            "FAKETIME_TIMESTAMP_FILE": str(self.clock),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_DISABLE_SHM": "1",
-            "NO_FAKE_STAT": "1",
-        }
+        return {"LD_PRELOAD": str(self._clock_library), "TORTURE_CLOCK": str(self.clock)}
 
     def _bug_environment(self) -> dict[str, str]:
         return {"PYTHONPATH": str(BUG), "TORTURE_BUG": str(self.bug)} if self.has_bug else {}

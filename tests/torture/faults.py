@@ -221,13 +221,21 @@ def leave(world: World, fault: Fault) -> None:
         agent.start()
 
 
+def _is_told(world: World, revoked: Agent) -> bool:
+    """Whether a living agent took the revocation. Another fault may strike it just then."""
+    with suppress(RefusedError):
+        world.authority.revoke(revoked, world.well(revoked.name))
+        return True
+    return False
+
+
 def revoke(world: World, fault: Fault) -> None:
     """Its keys are taken back. Up to which of its last lines it was believed, nobody says."""
     agent, server = world.agents[fault.host], world.servers[fault.host]
     server.dismiss()
     agent.is_wanted = False
     world.doubtful_ms[fault.host] = int(time.time() * 1_000) - DOUBTFUL_MS
-    world.authority.revoke(agent, world.well(fault.host))
+    world.until(lambda: _is_told(world, agent), "no agent takes the revocation", 30.0)
     world.gone[fault.host] = "revoked"
     with suppress(OSError):
         world.until(lambda: not agent.is_running, "a revoked agent goes on", 30.0)

@@ -124,7 +124,8 @@ class Schedule:
         if not host:
             return None
         for each in self._busy if kind.name in EVERYWHERE else [host]:
-            self._busy[each] = at_s + span_s + APART_S
+            # A guest that has gone for good stays away, whatever befalls all.
+            self._busy[each] = max(self._busy[each], at_s + span_s + APART_S)
         if kind.name in OF_DISKS:
             wait_s = RESTORE_S_MAX if kind.name == "restore" else 0.0
             self._filled_s.append(at_s + wait_s + span_s + FILLED_S)

@@ -11,6 +11,8 @@ from tests.torture.oracle import Bounds, Count, Group, Oracle, top
 from tests.torture.publications import Publication
 
 DIFFERENCES_MAX = 6
+NEWEST = 6
+"""Panes of which one at least must be called whole in the end."""
 EMPTY = Bounds()
 WRONG = {
     "exceeds": "holds more lines than there are",
@@ -153,13 +155,18 @@ class Judge:
         return any(each.holds(start_s, job.size_s) for each in self._gone)
 
     def is_well(self, latest: Mapping[int, Publication], job: Job) -> bool:
-        """Whether a lake holds all panes as they are, each whole as far as it can be."""
+        """Whether a lake holds all panes with all their lines, and one of the newest says so.
+
+        Earlier ones may be modest for good: an agent that lost its disk, or a log that was copied and truncated while nobody
+        looked, leaves a doubt that nothing can lift. If all of the newest are, some agent does not count as whole any more.
+        """
+        panes = sorted((at, bounds) for at, bounds in self.truth(job, as_panes=True).items() if bounds.least)
         return all(
-            (said := latest.get(start_s)) is not None
-            and (said.is_whole or not bounds.is_exact or self._is_of_gone(start_s, job))
-            and not differences(said.rows, bounds, _unlimited(job))
-            for start_s, bounds in self.truth(job, as_panes=True).items()
-            if bounds.least
+            start_s in latest and not differences(latest[start_s].rows, bounds, _unlimited(job))
+            for start_s, bounds in panes
+        ) and any(
+            latest[start_s].is_whole or not bounds.is_exact or self._is_of_gone(start_s, job)
+            for start_s, bounds in panes[-NEWEST:]
         )
 
     def session(self, heard: Iterable[Publication], job: Job) -> None:
@@ -169,7 +176,7 @@ class Judge:
         for said in heard:
             self.publication(said, job)
             before = last.get(said.start_s)
-            if before is not None and said.revision <= before.revision:
+            if before is not None and said.revision <= before.revision and not _gives_way(before, said):
                 self.verdict.add("order", f"{said} after {before}", said.start_s)
             last[said.start_s] = said
             finals[said.start_s] += said.status == "final"
@@ -199,6 +206,12 @@ class Judge:
             self.verdict.add("wrong" if said.is_whole else "lacks", f"{said}: {_short(wrong)}", said.start_s)
         elif not said.is_whole and bounds.is_exact and not self._is_of_gone(said.start_s, job):
             self.verdict.add("modest", str(said), said.start_s)
+
+
+def _gives_way(before: Publication, said: Publication) -> bool:
+    """The smaller side of a partition shows as open what the other side's log holds as final, under a higher ballot: a final word
+    counts after an open one, whatever their revisions (`agent/control/follow.py`)."""
+    return before.status == "open" and said.status != "open"
 
 
 def _unlimited(job: Job) -> Job:

@@ -11,7 +11,17 @@ from functools import partial
 from pathlib import Path
 
 from tests.torture import rotation
-from tests.torture.agents import DISK_MIB, LAKE_DISK_MIB, Agent, Authority, End, RefusedError, configure, elf
+from tests.torture.agents import (
+    DISK_MIB,
+    LAKE_DISK_MIB,
+    Agent,
+    Authority,
+    End,
+    RefusedError,
+    clock_library,
+    configure,
+    elf,
+)
 from tests.torture.hosts import Hosts
 from tests.torture.jobs import DOOMED, JOBS, Job
 from tests.torture.options import Options
@@ -36,13 +46,14 @@ GUESTS = 2
 SPARE = "spare"
 """A host without a server of its own, where twins run."""
 CLOCKED = (1, 2)
+"""Whose clock can step."""
 SINKS = ("east", "west")
 SERVICE_S = 2.0
 """An agent that ended by itself is started again so much later, as systemd would."""
 
 
 class World:
-    """`agents` by the names of their hosts, guests too. `first`: those that run from the start."""
+    """`agents` by the names of their hosts, guests too."""
 
     def __init__(self, options: Options, folder: Path) -> None:
         self.options, self.folder = options, folder
@@ -72,13 +83,14 @@ class World:
         self.authority = Authority(self.folder / "authority")
         styles = [*STYLES[: len(self.names)], *STYLES[-GUESTS:]]
         modes = [*MODES[: len(self.names)], *MODES[-GUESTS:]]
+        library = clock_library(self.folder)
         for number, name in enumerate([*self.names, *self.guests]):
             server = self.servers[name] = Server(self.hosts, name, styles[number])
             server.configure(site)
             self.rotations[name] = Rotation(server, rotation.MODES.get(self.options.mode, modes[number]))
             self.hosts.disk(name, "disk", DISK_MIB)
             folder = self.folder / name
-            self.agents[name] = Agent(self.hosts, name, folder, has_clock=number in CLOCKED)
+            self.agents[name] = Agent(self.hosts, name, folder, library if number in CLOCKED else None)
         self._configure()
 
     def _configure(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from elf.jobmaster.finish import Finisher
+from elf.jobmaster.windows.finish import Finisher
 
 _finish = Finisher.finish
 

@@ -1,0 +1,28 @@
+"""Messages for people: on stderr, one line each."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from elf.sinks.console.cells import escape
+from elf.sinks.console.terminal import make_way
+
+
+def say(message: str) -> None:
+    """One line on stderr, safe for a terminal, and not in the midst of a table. The work goes on when nobody reads it."""
+    make_way()
+    try:
+        print(f"elf: {escape(message)}", file=sys.stderr, flush=True)
+    except OSError:
+        # What is still buffered would fail again at exit, and then decide the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def notices(quiet: bool) -> Callable[[str], None]:
+    return _silence if quiet else say
+
+
+def _silence(message: str) -> None:
+    del message

@@ -1,0 +1,5 @@
+"""The configuration: one TOML file, and the values in it.
+
+Enters: text. Leaves: checked sections.
+May import: errors, srt.security, jobmaster.compile.
+"""

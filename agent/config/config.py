@@ -1,0 +1,547 @@
+"""The configuration: one TOML file, each key also in the environment, flags before both.
+
+`[agent] name` is `ELF_AGENT_NAME`; `format` of the source `access` is `ELF_SOURCE_ACCESS_FORMAT`; `lateness` of the job
+`errors` is `ELF_JOB_ERRORS_LATENESS`. A list is written there as in TOML: `["a", "b"]`. Every error is one line with the
+file, line, key, what was expected and what was found. Relative paths are meant from the file's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from elf.agent.config import specs, units
+from elf.agent.config.specs import MeshSection, SinkSection
+from elf.agent.config.toml_lines import key_lines
+from elf.agent.files.listing import refused
+from elf.errors import ConfigError
+from elf.sinks import spec
+from elf.sinks.spec import SinkSpec
+from elf.srt.messages.parameters import Parameters
+
+DEFAULT_PATH = Path("/etc/elf/elf.toml")
+_AGENT_KEYS = (
+    "name",
+    "state_dir",
+    "memory_max",
+    "listen",
+    "advertise",
+    "seeds",
+    "security",
+    "cpu_max",
+    "metrics",
+)
+
+
+class AgentSection(msgspec.Struct, frozen=True):
+    """memory_max: bytes, a hard cap on what the agent holds beyond the bare process."""
+
+    name: str
+    state_dir: Path
+    memory_max: int
+
+
+class SourceSection(msgspec.Struct, frozen=True):
+    """name: what FROM calls it. paths: files or globs. start: "end" or "beginning", for files never seen before."""
+
+    name: str
+    paths: tuple[str, ...]
+    format: str
+    timezone: str
+    start: str
+
+
+class JobSection(msgspec.Struct, frozen=True):
+    """A query that runs from start to stop. `where` is "file:line" of its SQL, for messages."""
+
+    name: str
+    sql: str
+    lateness_us: int
+    emit_us: int
+    keep_us: int
+    sinks: tuple[SinkSpec, ...]
+    where: str
+
+
+class Config(msgspec.Struct, frozen=True):
+    """mesh: None for an agent of its own, which runs `jobs`; in a mesh there are none, since jobs are started with a command."""
+
+    path: Path
+    agent: AgentSection
+    sources: tuple[SourceSection, ...]
+    jobs: tuple[JobSection, ...]
+    mesh: MeshSection | None = None
+
+
+class _Key(msgspec.Struct, frozen=True):
+    """One key: `read` makes its value from TOML's (raising ValueError), `default` stands for an absent one."""
+
+    read: Callable[[Any], Any]
+    default: Any = None
+    required: bool = False
+
+
+def check_sinks(job: JobSection, *, has_window: bool) -> None:
+    """A lake takes what is final, which a live window over all never is. Raises ConfigError rather than store nothing."""
+    lakes = [str(sink) for sink in job.sinks if sink.folder is not None]
+    if lakes and not has_window:
+        raise ConfigError(
+            f"{job.where}: job {job.name}: without a window nothing is ever final, so {lakes[0]} would stay empty; "
+            "add GROUP BY window(time, '1 minute') to the query, or leave that sink out"
+        )
+
+
+def check_folders(job: JobSection) -> None:
+    """Try the folders that the job's sinks write to, and leave nothing there. Raises ConfigError for the first that refuses."""
+    from elf.sinks.lake.folder import try_folder
+
+    for sink in job.sinks:
+        if sink.folder is not None:
+            try:
+                try_folder(sink.folder)
+            except OSError as error:
+                place = "" if error.filename == str(sink.folder.absolute()) else f"{error.filename}: "
+                raise ConfigError(
+                    f"{job.where}: job {job.name}: sink {sink}: {place}{error.strerror}; "
+                    "name another folder, or make it writable"
+                ) from error
+
+
+def check_logs(config: Config) -> None:
+    """Raises ConfigError for a log that is no file: it would be passed over in silence."""
+    for source in config.sources:
+        if (why := refused(source.paths)) is not None:
+            raise ConfigError(f"{config.path}: source {source.name}: {why}")
+
+
+def load(path: Path, *, environ: Mapping[str, str], flags: Mapping[str, str] | None = None) -> Config:
+    """Read and check `path`. `flags` are keys of [agent] from the command line. Raises `ConfigError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: expected UTF-8 text, found other bytes at {error.start}") from error
+    return parse(text, path, environ=environ, flags=flags)
+
+
+def parse(
+    text: str, path: Path, *, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
+) -> Config:
+    """As `load`, from the file's text; `path` is for messages and relative paths."""
+    return _Reader(text, path, environ, flags or {}).config()
+
+
+class _Reader:
+    def __init__(self, text: str, path: Path, environ: Mapping[str, str], flags: Mapping[str, str]) -> None:
+        self.path, self.folder = path, path.parent
+        self.environ = {name: value for name, value in environ.items() if _is_ours(name)}
+        self.flags = flags
+        self.used: set[str] = set()
+        try:
+            self.top = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            line = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+            place = f"{path}:{line[1]}" if line else str(path)
+            reason = str(error)[: line.start()] if line else str(error)
+            raise ConfigError(f"{place}: not valid TOML: {reason}") from error
+        self.lines = key_lines(text)
+
+    def config(self) -> Config:
+        self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink"], "")
+        agent, joining = self._agent()
+        mesh = self._mesh(joining)
+        sources = tuple(
+            self._source(i, table) for i, table in enumerate(self._tables("source", required=mesh is None))
+        )
+        jobs = tuple(
+            self._job(i, table) for i, table in enumerate(self._tables("job", required=mesh is None))
+        )
+        if jobs and mesh is not None:
+            self._unfitting(
+                "job", "", f"jobs of a mesh are started with: elf job start {jobs[0].name} --sql …"
+            )
+        self._unique("source", [source.name for source in sources])
+        self._unique("job", [job.name for job in jobs])
+        self._environment_used(sources, jobs, mesh.sinks if mesh is not None else ())
+        return Config(self.path, agent, sources, jobs, mesh)
+
+    def _agent(self) -> tuple[AgentSection, dict[str, Any]]:
+        """The section, and those of its keys that are about the mesh."""
+        keys = {
+            "name": _Key(_text, os.uname().nodename or "agent"),
+            "state_dir": _Key(self._folder, Path("/var/lib/elf")),
+            "memory_max": _Key(_memory, units.size("64MiB")),
+        }
+        joining = {
+            "listen": _Key(specs.read_endpoint),
+            "advertise": _Key(specs.read_reachable),
+            "seeds": _Key(specs.read_seeds, ()),
+            "security": _Key(specs.read_security, "curve"),
+            "cpu_max": _Key(specs.read_cores),
+            "metrics": _Key(specs.read_endpoint),
+        }
+        values = self._values("agent", 0, self._table("agent"), keys | joining, "ELF_AGENT_", self.flags)
+        return AgentSection(**{key: values.pop(key) for key in keys}), values
+
+    def _mesh(self, joining: dict[str, Any]) -> MeshSection | None:
+        listen, advertise = joining["listen"], joining["advertise"]
+        if listen is None:
+            self._no_mesh(joining)
+            return None
+        if advertise is None:
+            if listen.host in specs.WILDCARDS:
+                self._unfitting(
+                    "agent", "listen", 'add advertise = "HOST:PORT", where other agents reach this one'
+                )
+            joining["advertise"] = listen
+        bundle = self._values("keys", 0, self._table("keys"), {"bundle": _Key(self._folder)}, "ELF_KEYS_")[
+            "bundle"
+        ]
+        sinks = tuple(self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False)))
+        self._unique("sink", [sink.name for sink in sinks])
+        section = MeshSection(bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining)
+        self._check_security(section)
+        return section
+
+    def _check_security(self, mesh: MeshSection) -> None:
+        """Without keys only where nobody else can connect; with keys every seed says whom to expect."""
+        if mesh.security == "curve":
+            if mesh.bundle is None:
+                self._unfitting(
+                    "agent",
+                    "listen",
+                    'a mesh needs keys: make some with elf keys issue, and add [keys] bundle = "FILE" '
+                    '(or security = "none", for loopback addresses only)',
+                )
+            if any(seed.key is None for seed in mesh.seeds):
+                self._unfitting(
+                    "agent", "seeds", f"expected {specs.SEED_EXPECTED}, found one without its key"
+                )
+            return
+        for key, addresses in (
+            ("listen", (mesh.listen,)),
+            ("advertise", (mesh.advertise,)),
+            ("seeds", mesh.seeds),
+        ):
+            for address in addresses:
+                if not address.is_loopback:
+                    self._unfitting(
+                        "agent",
+                        key,
+                        f'security = "none" is for loopback addresses only, and {address.endpoint} is none; use keys',
+                    )
+
+    def _no_mesh(self, joining: dict[str, Any]) -> None:
+        """Refuse what has no effect without `listen`."""
+        for section in ("mesh", "keys", "sink"):
+            if section in self.top:
+                self._unfitting(
+                    section, "", 'only an agent of a mesh has this; add [agent] listen = "HOST:PORT"'
+                )
+        for key, value in joining.items():
+            if value is not None and value not in ((), "curve"):
+                self._unfitting("agent", key, 'only an agent of a mesh has this; add listen = "HOST:PORT"')
+
+    def _parameters(self) -> Parameters:
+        fields = specs.parameter_keys()
+        keys = {key: _Key(partial(specs.read_parameter, field)) for key, field in fields.items()}
+        values = self._values("mesh", 0, self._table("mesh"), keys, "ELF_MESH_")
+        parameters = Parameters(**{fields[key]: value for key, value in values.items() if value is not None})
+        try:
+            parameters.check()
+        except ValueError as error:
+            names = {field: key for key, field in fields.items()}
+            reason = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), str(error).partition(": ")[2])
+            self._unfitting("mesh", "", reason)
+        return parameters
+
+    def _sink(self, index: int, table: dict[str, Any]) -> SinkSection:
+        keys = {
+            "name": _Key(specs.read_sink_name, required=True),
+            "parquet": _Key(self._folder, required=True),
+        }
+        return SinkSection(**self._values("sink", index, table, keys, _variable("SINK", table.get("name"))))
+
+    def _source(self, index: int, table: dict[str, Any]) -> SourceSection:
+        keys = {
+            "name": _Key(_source_name, required=True),
+            "path": _Key(self._paths, required=True),
+            "format": _Key(_text, "auto"),
+            "timezone": _Key(_timezone, "UTC"),
+            "start": _Key(_start, "end"),
+        }
+        values = self._values("source", index, table, keys, _variable("SOURCE", table.get("name")))
+        return SourceSection(paths=values.pop("path"), **values)
+
+    def _job(self, index: int, table: dict[str, Any]) -> JobSection:
+        keys = {
+            "name": _Key(_job_name, required=True),
+            "sql": _Key(_text),
+            "file": _Key(self._query_file),
+            "lateness": _Key(_duration, units.duration_us("60s")),
+            "emit": _Key(_emit, units.duration_us("250ms")),
+            "keep": _Key(_duration, units.duration_us("1h")),
+            "sinks": _Key(self._sinks, (SinkSpec("console"),)),
+        }
+        values = self._values("job", index, table, keys, _variable("JOB", table.get("name")))
+        if (values["sql"] is None) == (values["file"] is None):
+            found = "both" if values["sql"] is not None else "neither"
+            self._wrong(
+                "job", index, "", "sql", 'one of sql = "SELECT …" and file = "query.sql"', found, quote=False
+            )
+        sql = values["sql"] if values["file"] is None else values["file"][0]
+        key_line = self.lines.get(("job", index, "sql"), 0)
+        where = f"{self.path}:{key_line}" if values["file"] is None else str(values["file"][1])
+        return JobSection(
+            name=values["name"],
+            sql=sql,
+            lateness_us=values["lateness"],
+            emit_us=values["emit"],
+            keep_us=values["keep"],
+            sinks=values["sinks"],
+            where=where,
+        )
+
+    # Tables and keys in general.
+
+    def _table(self, name: str) -> dict[str, Any]:
+        table = self.top.get(name, {})
+        if not isinstance(table, dict):
+            self._wrong(name, 0, "", "", f"a table [{name}]", table)
+        return table
+
+    def _tables(self, name: str, *, required: bool) -> list[dict[str, Any]]:
+        tables = self.top.get(name, [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            self._wrong(name, 0, "", "", f"a list of tables, each headed [[{name}]]", tables)
+        if not tables and required:
+            raise ConfigError(f"{self.path}: expected at least one [[{name}]], found none")
+        return tables
+
+    def _values(
+        self,
+        section: str,
+        index: int,
+        table: dict[str, Any],
+        keys: Mapping[str, _Key],
+        variable: str,
+        flags: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        self._known(section, index, table, list(keys), f"[{section}] ")
+        values = {}
+        for name, key in keys.items():
+            raw, place = self._raw(section, index, table, name, variable, flags or {})
+            if raw is None:
+                if key.required:
+                    self._wrong(section, index, "", name, "a value", "nothing", quote=False)
+                values[name] = key.default
+                continue
+            try:
+                values[name] = key.read(raw)
+            except ValueError as error:
+                raise ConfigError(f"{place}: expected {error}, found {_found(raw)}") from error
+        return values
+
+    def _raw(
+        self,
+        section: str,
+        index: int,
+        table: dict[str, Any],
+        name: str,
+        variable: str,
+        flags: Mapping[str, str],
+    ) -> tuple[Any, str]:
+        """The value of a key before it is read, and where it came from: a flag, else the environment, else the file."""
+        if name in flags:
+            return flags[name], f"--{name.replace('_', '-')}"
+        in_environment = variable + name.upper()
+        if variable and in_environment in self.environ:
+            self.used.add(in_environment)
+            return _environment_value(self.environ[in_environment]), f"{in_environment} in the environment"
+        return table.get(name), self._place(section, index, name, f"[{section}] {name}")
+
+    def _known(self, section: str, index: int, table: dict[str, Any], known: list[str], prefix: str) -> None:
+        for key in table:
+            if key not in known:
+                place = self._place(section, index, key, f"{prefix}{key}")
+                raise ConfigError(f"{place}: unknown key; {_meant(key, known)}")
+
+    def _place(self, section: str, index: int, key: str, label: str) -> str:
+        line = self.lines.get((section, index, key)) or self.lines.get((section, index, ""))
+        if line is None and not section:
+            line = self.lines.get((key, 0, ""))
+        return f"{self.path}:{line}: {label}" if line else f"{self.path}: {label}"
+
+    def _wrong(
+        self, section: str, index: int, key: str, label: str, expected: str, found: Any, quote: bool = True
+    ) -> NoReturn:
+        place = self._place(section, index, key, f"[{section}] {label}".rstrip())
+        raise ConfigError(f"{place}: expected {expected}, found {_found(found) if quote else found}")
+
+    def _unfitting(self, section: str, key: str, reason: str) -> NoReturn:
+        """Something that is right by itself, and does not go with the rest."""
+        raise ConfigError(f"{self._place(section, 0, key, f'[{section}] {key}'.rstrip())}: {reason}")
+
+    def _unique(self, section: str, names: Sequence[str]) -> None:
+        seen: dict[str, str] = {}
+        for index, name in enumerate(names):
+            variable = _variable(section, name)
+            if variable in seen:
+                other = seen[variable]
+                self._wrong(
+                    section,
+                    index,
+                    "name",
+                    "name",
+                    f"a name unlike that of another {section} ({other!r})",
+                    name,
+                )
+            seen[variable] = name
+
+    def _environment_used(
+        self, sources: Sequence[SourceSection], jobs: Sequence[JobSection], sinks: Sequence[SinkSection]
+    ) -> None:
+        """Refuse a variable of ours that named nothing: a misspelt one must not be silently without effect."""
+        known = [f"ELF_AGENT_{key.upper()}" for key in _AGENT_KEYS]
+        for section, named, keys in (
+            ("SOURCE", sources, ("NAME", "PATH", "FORMAT", "TIMEZONE", "START")),
+            ("JOB", jobs, ("NAME", "SQL", "FILE", "LATENESS", "EMIT", "KEEP", "SINKS")),
+            ("SINK", sinks, ("NAME", "PARQUET")),
+        ):
+            known += [_variable(section, each.name) + key for each in named for key in keys]
+        known += [f"ELF_MESH_{key.upper()}" for key in specs.parameter_keys()] + ["ELF_KEYS_BUNDLE"]
+        for name in sorted(set(self.environ) - self.used):
+            if name not in known:
+                raise ConfigError(f"{name} in the environment: unknown key; {_meant(name, known)}")
+
+    # Readers that need the file's folder.
+
+    def _folder(self, value: Any) -> Path:
+        return self.folder / _text(value)
+
+    def _paths(self, value: Any) -> tuple[str, ...]:
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, list) or not values or not all(isinstance(v, str) and v for v in values):
+            raise ValueError('a path like "/var/log/nginx/access.log*", or a list of them')
+        return tuple(str(self.folder / path) for path in values)
+
+    def _query_file(self, value: Any) -> tuple[str, Path]:
+        path = self.folder / _text(value)
+        try:
+            return path.read_text(encoding="utf-8"), path
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise ValueError(f"a readable file ({reason})") from error
+
+    def _sinks(self, value: Any) -> tuple[SinkSpec, ...]:
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+            raise ValueError(f"a list of {spec.EXPECTED}")
+        sinks = tuple(spec.parse(text, self.folder) for text in values)
+        if len(set(sinks)) < len(sinks):
+            raise ValueError("each sink once")
+        return sinks
+
+
+def _is_ours(variable: str) -> bool:
+    return variable.startswith(
+        ("ELF_AGENT_", "ELF_SOURCE_", "ELF_JOB_", "ELF_MESH_", "ELF_KEYS_", "ELF_SINK_")
+    )
+
+
+def _variable(section: str, name: Any) -> str:
+    """`ELF_JOB_ERRORS_` for the job `errors`."""
+    return f"ELF_{section}_{re.sub('[^A-Z0-9]', '_', str(name).upper())}_"
+
+
+def _environment_value(text: str) -> Any:
+    """A list as in TOML; everything else is text."""
+    if not text.startswith("["):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _meant(key: str, known: Sequence[str]) -> str:
+    close = get_close_matches(key, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+
+
+def _found(value: Any) -> str:
+    text = msgspec.json.encode(value, enc_hook=str).decode() if value is not None else "nothing"
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+# Readers of single values: each raises ValueError with what was expected.
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("text")
+    return value
+
+
+def _source_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ValueError("a name that FROM can hold: letters, digits and _")
+    return value
+
+
+def _job_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", value):
+        raise ValueError("a name of at most 64 letters, digits, _ - and .")
+    return value
+
+
+def _memory(value: Any) -> int:
+    least = units.size("8MiB")
+    n_bytes = (
+        value if isinstance(value, int) and not isinstance(value, bool) else units.size(_size_text(value))
+    )
+    if n_bytes < least:
+        raise ValueError(f"{units.SIZE_EXPECTED}, at least 8MiB")
+    return n_bytes
+
+
+def _size_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(units.SIZE_EXPECTED)
+    return value
+
+
+def _duration(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError(units.DURATION_EXPECTED)
+    return units.duration_us(value)
+
+
+def _emit(value: Any) -> int:
+    us = _duration(value)
+    if us < 10_000:
+        raise ValueError(f"{units.DURATION_EXPECTED}, at least 10ms")
+    return us
+
+
+def _timezone(value: Any) -> str:
+    try:
+        return ZoneInfo(_text(value)).key
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError('a time zone like "UTC" or "Europe/Berlin"') from error
+
+
+def _start(value: Any) -> str:
+    if value not in ("end", "beginning"):
+        raise ValueError('"end" or "beginning"')
+    return str(value)

@@ -1,0 +1,49 @@
+"""What to say of a name that is not known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from elf.errors import UsageError
+from elf.jobmaster.directory.job_spec import NAME_MAX
+
+SHOWN_MAX = 8
+NAME_EXPECTED = "a name of at most 64 letters, digits, _ - and ."
+
+
+def is_name(text: str) -> bool:
+    """Whether a job or a sink may be called that; folders of lakes are called so too."""
+    return re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", text) is not None
+
+
+def check_new(job: str) -> None:
+    """Raises UsageError where no job may be called that."""
+    if not is_name(job):
+        raise UsageError(f"NAME: expected {NAME_EXPECTED}, found {shortened(job)}")
+
+
+def check_asked(job: str) -> None:
+    """Raises UsageError where no job can be called that, whatever it was started with."""
+    if not 0 < len(job) <= NAME_MAX or any("\ud800" <= letter <= "\udfff" for letter in job):
+        raise UsageError(f"no job is called {shortened(job)}; see elf job list")
+
+
+def shortened(text: str) -> str:
+    """As found, for a message."""
+    return repr(text if len(text) <= 80 else text[:79] + "…")
+
+
+def meant(name: str, known: Sequence[str], none: str) -> str:
+    """Which was meant, else which there are; `none` if there are none."""
+    close = get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    names = ", ".join(known[:SHOWN_MAX]) + (", …" if len(known) > SHOWN_MAX else "")
+    return f"there {'is' if len(known) == 1 else 'are'} {names}" if known else none
+
+
+def unknown_job(name: str, known: Sequence[str]) -> UsageError:
+    """There is no such job."""
+    return UsageError(f"no job is called {name!r}; {meant(name, known, 'none has been started')}")

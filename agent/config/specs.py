@@ -1,0 +1,135 @@
+"""The sections of the configuration that make an agent part of a mesh, and how their values read.
+
+`[agent] listen` joins; `[mesh]` holds the timings and bounds of `elf.srt.messages.parameters`, under their names less the unit,
+which stands in the value: `flush = "200ms"` is `flush_us`, `link_max = "4MiB"` is `link_bytes_max`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from elf.agent.config import units
+from elf.agent.config.names import NAME_EXPECTED, is_name
+from elf.errors import PeerError
+from elf.srt.messages.addresses import Address, parse_address
+from elf.srt.messages.parameters import Parameters
+
+ADDRESS_EXPECTED = 'an address like "10.0.0.5:7070" or "web1.example.com:7070"'
+SEED_EXPECTED = 'seeds like "10.0.0.5:7070/KEY", as elf keys issue prints them, or a list of them'
+WILDCARDS = ("0.0.0.0", "::")
+SECURITY = ("curve", "none")
+
+
+class SinkSection(msgspec.Struct, frozen=True):
+    """A sink that this agent serves to all jobs of the mesh that name it. parquet: the folder of its lake."""
+
+    name: str
+    parquet: Path
+
+
+class MeshSection(msgspec.Struct, frozen=True):
+    """What makes an agent part of a mesh.
+
+    listen: port 0 takes a free one. advertise: where others find it; with port 0 the port that was taken. cpu_max: cores of which
+    reading may use so much, or None. bundle: its keys, None with security "none". metrics: where Prometheus asks, or None.
+    """
+
+    listen: Address
+    advertise: Address
+    seeds: tuple[Address, ...]
+    security: str
+    bundle: Path | None
+    parameters: Parameters
+    cpu_max: float | None = None
+    metrics: Address | None = None
+    sinks: tuple[SinkSection, ...] = ()
+
+
+def parameter_keys() -> dict[str, str]:
+    """Key in [mesh] -> field of `Parameters`."""
+    return {re.sub("_us|_bytes", "", field): field for field in Parameters.__struct_fields__}
+
+
+def read_parameter(field: str, value: Any) -> int:
+    """The value of a key in [mesh], by its field. Raises ValueError with what was expected."""
+    if "_us" in field:
+        if not isinstance(value, str):
+            raise ValueError(units.DURATION_EXPECTED)
+        return _positive(units.duration_us(value), units.DURATION_EXPECTED)
+    if "_bytes" in field and isinstance(value, str):
+        return _positive(units.size(value), units.SIZE_EXPECTED)
+    if isinstance(value, str) and value.isascii() and value.isdigit():  # from the environment
+        value = int(value)
+    expected = units.SIZE_EXPECTED if "_bytes" in field else "a whole number above 0"
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(expected)
+    return _positive(value, expected)
+
+
+def _positive(value: int, expected: str) -> int:
+    if value <= 0:
+        raise ValueError(expected)
+    return value
+
+
+def read_endpoint(value: Any) -> Address:
+    """An address without a key. Raises ValueError with what was expected."""
+    address = _address(value)
+    if address is None or address.key is not None:
+        raise ValueError(ADDRESS_EXPECTED)
+    return address
+
+
+def read_reachable(value: Any) -> Address:
+    """One that others can connect to. Raises ValueError with what was expected."""
+    endpoint = read_endpoint(value)
+    if endpoint.host in WILDCARDS:
+        raise ValueError(f"{ADDRESS_EXPECTED}, one that others can reach")
+    return endpoint
+
+
+def read_seeds(value: Any) -> tuple[Address, ...]:
+    """Raises ValueError with what was expected."""
+    values = [value] if isinstance(value, str) else value
+    seeds = [_address(each) for each in values] if isinstance(values, list) else [None]
+    known = tuple(seed for seed in seeds if seed is not None and seed.port and seed.host not in WILDCARDS)
+    if len(known) < len(seeds):
+        raise ValueError(SEED_EXPECTED)
+    return known
+
+
+def _address(value: Any) -> Address | None:
+    try:
+        return parse_address(value) if isinstance(value, str) else None
+    except PeerError:
+        return None
+
+
+def read_security(value: Any) -> str:
+    """Raises ValueError with what was expected."""
+    if value not in SECURITY:
+        raise ValueError('"curve" or "none"')
+    return str(value)
+
+
+def read_cores(value: Any) -> float:
+    """Raises ValueError with what was expected."""
+    expected = "a number of cores, at least 0.01, like 0.5"
+    try:
+        cores = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(expected) from None
+    if isinstance(value, bool) or not 0.01 <= cores <= 1e6:
+        raise ValueError(expected)
+    return cores
+
+
+def read_sink_name(value: Any) -> str:
+    """Raises ValueError with what was expected."""
+    if not isinstance(value, str) or not is_name(value):
+        raise ValueError(NAME_EXPECTED)
+    return value

@@ -1,0 +1,117 @@
+"""Which columns agents have beyond the canonical ones: what an agent tells of its own, and what that makes for a query of all.
+
+An agent's log_format may carry variables of its own, a regex format named groups. Their names and types stand in its advert,
+source by source, so that a query can be compiled at any agent for all that follow a source. What an agent does not have is
+NULL in its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+
+from msgspec.structs import replace
+
+from elf.agent.control.protocol import HeldColumn
+from elf.agent.formats.presets import COLUMN_TYPES, beyond
+from elf.jobmaster.directory.job_spec import COLUMN_TYPES_MAX, COLUMNS_MAX, AgentAdvert, SourceColumns
+from elf.jobmaster.values.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+
+Columns = Mapping[str, SqlType]
+NAME_MAX = 100
+BYTES_MAX = 4096
+"""Of one advert: every agent holds those of all."""
+AGENTS_NAMED_MAX = 3
+_TYPES = {str(type): type for type in (STRING, BIGINT, MICROS, TIMESTAMP)}
+
+
+def advertised(sources: Mapping[str, Columns]) -> tuple[SourceColumns, ...]:
+    """Of each source with columns of its own: their names by type. Those beyond `BYTES_MAX` in all are left out."""
+    told, left = [], BYTES_MAX
+    for source, columns in sources.items():
+        by_type: dict[str, list[str]] = {}
+        for name, type in sorted(beyond(columns).items())[:COLUMNS_MAX]:
+            left -= len(name.encode()) + 2
+            if len(name) <= NAME_MAX and str(type) in _TYPES and left >= 0:
+                by_type.setdefault(str(type), []).append(name)
+        if by_type:
+            types = tuple((type, tuple(names)) for type, names in sorted(by_type.items()))
+            told.append(SourceColumns(source, types[:COLUMN_TYPES_MAX]))
+    return tuple(told)
+
+
+def retold(advert: AgentAdvert, columns: tuple[SourceColumns, ...]) -> AgentAdvert:
+    """It has become known, or has changed, what an agent's sources have. Since when its lines are here stays the same, but for
+    the microsecond that makes this the newer word."""
+    return replace(advert, columns=columns, since_us=advert.since_us + 1)
+
+
+def columns_of(advert: AgentAdvert, source: str) -> dict[str, SqlType]:
+    """What an agent has told of one of its sources. Types that this version does not know, and canonical names, are left out."""
+    known = chain.from_iterable(each.types for each in advert.columns if each.source == source)
+    return {
+        name: _TYPES[type]
+        for type, names in known
+        if type in _TYPES
+        for name in names
+        if name not in COLUMN_TYPES
+    }
+
+
+def held_columns(adverts: Iterable[AgentAdvert], source: str) -> tuple[HeldColumn, ...]:
+    """The union over the agents that follow a source, by column and type. O(agents * columns)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for advert in adverts:
+        if source in advert.sources and not advert.until_us:
+            for name, type in columns_of(advert, source).items():
+                found.setdefault((name, str(type)), []).append(advert.name)
+    return tuple(
+        HeldColumn(name, type, len(agents), tuple(sorted(agents)[:AGENTS_NAMED_MAX]))
+        for (name, type), agents in sorted(found.items())
+    )
+
+
+class Schema:
+    """What a query of one source may name. `followers`: how many agents follow it."""
+
+    def __init__(self, held: Iterable[HeldColumn], followers: int) -> None:
+        self.followers = followers
+        self._held: dict[str, list[HeldColumn]] = {}
+        for column in held:
+            if column.type in _TYPES and column.name not in COLUMN_TYPES:
+                self._held.setdefault(column.name, []).append(column)
+
+    @property
+    def types(self) -> dict[str, SqlType]:
+        """Of a column that agents disagree about, that of most agents."""
+        most = {
+            name: max(held, key=lambda one: (one.count, one.type)).type for name, held in self._held.items()
+        }
+        return COLUMN_TYPES | {name: _TYPES[type] for name, type in most.items()}
+
+    def conflict(self, columns: Iterable[str]) -> str:
+        """What is wrong with these: one that is not of the same type everywhere; "" if none is."""
+        for name in columns:
+            held = self._held.get(name, [])
+            if len(held) > 1:
+                ways = " and ".join(f"{one.type} at {_agents(one)}" for one in held)
+                return f"column {name} is {ways}; let them log it alike (their format), or give one kind a source of another name"
+        return ""
+
+    def lacking(self, columns: Iterable[str]) -> list[str]:
+        """What to say of those that not all agents have."""
+        said = []
+        for name in columns:
+            held = self._held.get(name, [])
+            missing = self.followers - sum(one.count for one in held)
+            if name not in COLUMN_TYPES and missing > 0:
+                said.append(
+                    f"{missing} of {self.followers} agents {'has' if missing == 1 else 'have'} no column {name}; in their lines "
+                    "it is NULL"
+                )
+        return said
+
+
+def _agents(held: HeldColumn) -> str:
+    more = held.count - len(held.agents)
+    return ", ".join(held.agents) + (f" and {more} more" if more > 0 else "")

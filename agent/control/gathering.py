@@ -1,0 +1,244 @@
+"""Windows that come in parts, at a sink: which parts are there, until a window is whole.
+
+    part                                     | then
+    -----------------------------------------+-----------------------------------------------------------
+    of a window larger than `bytes_max`      | told so, once and again: PartTell with `room`
+    of a new window, or a higher revision    | room is set aside for all of it, and a gathering begins; PartTell
+    of a new window, and no room             | those that nobody has touched for `IDLE_US` give way; else no answer
+    of a lower revision than is gathered     | dropped
+    one more                                 | kept; PartTell
+    the last one that was missing            | the window is whole: handed on, once; PartTell
+    of a window that is whole                | PartTell; what it is answered with in the end is the ledger's business
+    one that is none, or contradicts others  | PeerError; the gathering is given up
+
+A part belongs to one revision, and the parts of two never meet. A gathering that was lost, with its process or for want of room,
+begins anew under a higher `begun`, from which the sender sees that it has to begin anew as well.
+
+Invariants (`check`): what is set aside is within `bytes_max`, or one window alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import msgspec
+from msgspec.structs import replace
+
+from elf.errors import PeerError
+from elf.jobmaster.delivery.chunks import PARTS_MAX, fragment_of
+from elf.srt.messages.ids import JobId
+from elf.srt.messages.messages import Micros, Revision
+from elf.srt.messages.results import PaneParts, PartTell, Put, PutPart
+
+IDLE_US = 10_000_000
+"""A master says so again within a second."""
+WINDOWS_MAX = 64
+BEGUN_LIFE = 1 << 24
+"""Gatherings of one life of a process."""
+
+Window = tuple[JobId, str, Micros]
+
+
+class Shelf(Protocol):
+    """Where parts of one window lie."""
+
+    def put(self, data: bytes) -> Any:
+        """Raises OSError when there is no room."""
+
+    def get(self, place: Any) -> bytes:
+        """Raises OSError."""
+
+
+class InMemory:
+    """Bytes as they are."""
+
+    def put(self, data: bytes) -> bytes:
+        return data
+
+    def get(self, place: bytes) -> bytes:
+        return place
+
+
+class OnDisk:
+    """A file without a name: it goes with the process, or with the last part that lies there."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError."""
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        self._end = 0
+
+    def put(self, data: bytes) -> tuple[int, int]:
+        at, left = self._end, memoryview(data)
+        while left:
+            written = os.pwrite(self._file.fileno(), left, self._end)
+            self._end, left = self._end + written, left[written:]
+        return at, len(data)
+
+    def get(self, place: tuple[int, int]) -> bytes:
+        return os.pread(self._file.fileno(), place[1], place[0])
+
+
+class ShelvedParts(Sequence[tuple[bytes, bool]]):
+    """A pane's parts, read when they are asked for."""
+
+    def __init__(self, shelf: Shelf, places: Sequence[tuple[Any, bool]], sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+        self._shelf, self._places = shelf, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, bool]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[tuple[bytes, bool]]: ...
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        place, more = self._places[at]
+        return self._shelf.get(place), more
+
+    def __iter__(self) -> Iterator[tuple[bytes, bool]]:
+        return ((self._shelf.get(place), more) for place, more in self._places)
+
+
+class _Pane(msgspec.Struct):
+    head: PaneParts
+    places: list[tuple[Any, bool]]
+    sizes: list[int]
+
+
+class _Gathered(msgspec.Struct):
+    revision: Revision
+    of: int
+    nbytes: int
+    begun: int
+    shelf: Any
+    touched_us: int
+    heads: dict[int, Put] = {}  # with rows, without panes
+    panes: dict[int, list[_Pane]] = {}
+    held_bytes: int = 0
+    is_whole: bool = False
+
+    @property
+    def aside_bytes(self) -> int:
+        return 0 if self.is_whole else max(self.nbytes, self.held_bytes)
+
+
+class Gathering:
+    """Of all windows at one sink. life: of the process; `shelf` makes one for each window."""
+
+    def __init__(self, bytes_max: int, life: int = 0, shelf: Callable[[], Shelf] = InMemory) -> None:
+        self.bytes_max, self._shelf = bytes_max, shelf
+        self._windows: dict[Window, _Gathered] = {}
+        self._begun = life * BEGUN_LIFE
+
+    def step(self, part: PutPart, now: int) -> tuple[Put | None, PartTell | None]:
+        """A window that is whole by this part, and the answer. Raises PeerError, OSError where the shelf is full."""
+        if part.nbytes > self.bytes_max or part.of > PARTS_MAX:
+            return None, self._tell(part, 0, self.bytes_max)
+        key = (part.job, part.version, part.start)
+        gathered = self._gathered(key, part, now)
+        if gathered is None:
+            return None, None
+        gathered.touched_us = now
+        if not gathered.is_whole and part.at not in gathered.heads:
+            try:
+                self._keep(gathered, part)
+            except (PeerError, OSError):
+                del self._windows[key]
+                raise
+        put = None
+        if not gathered.is_whole and len(gathered.heads) == gathered.of:
+            put = _join(gathered)
+            gathered.is_whole, gathered.heads, gathered.panes, gathered.shelf = True, {}, {}, None
+        return put, self._tell(part, gathered.begun)
+
+    def forget(self, job: JobId, version: str, start: Micros) -> None:
+        """The ledger has that window."""
+        self._windows.pop((job, version, start), None)
+
+    @property
+    def aside_bytes(self) -> int:
+        """Of windows that are not whole."""
+        return sum(each.aside_bytes for each in self._windows.values())
+
+    def _tell(self, part: PutPart, begun: int, room: int = 0) -> PartTell:
+        return PartTell(part.job, part.version, part.start, part.revision, part.at, begun, room)
+
+    def _gathered(self, key: Window, part: PutPart, now: int) -> _Gathered | None:
+        """Rule Parts*: parts of one revision only; a higher one puts an end to what came of a lower."""
+        found = self._windows.get(key)
+        if found is not None and found.revision > part.revision:
+            return None
+        if found is None or found.revision < part.revision:
+            self._windows.pop(key, None)
+            if not self._make_room(part.nbytes, now):
+                return None
+            self._begun += 1
+            found = self._windows[key] = _Gathered(
+                part.revision, part.of, part.nbytes, self._begun, self._shelf(), now
+            )
+        if (found.of, found.nbytes) != (part.of, part.nbytes) or part.at >= part.of:
+            del self._windows[key]
+            raise PeerError("parts of a window that do not fit together")
+        return found
+
+    def _make_room(self, nbytes: int, now: int) -> bool:
+        """One window may always be gathered."""
+        while self.aside_bytes and (
+            self.aside_bytes + nbytes > self.bytes_max or len(self._windows) >= WINDOWS_MAX
+        ):
+            idle = min(self._windows, key=lambda key: self._windows[key].touched_us)
+            if 0 <= now - self._windows[idle].touched_us < IDLE_US:
+                return False
+            del self._windows[idle]
+        while len(self._windows) >= WINDOWS_MAX:  # all of them whole
+            del self._windows[next(iter(self._windows))]
+        return True
+
+    def _keep(self, gathered: _Gathered, part: PutPart) -> None:
+        fragment = fragment_of(part.payload)
+        about = (fragment.job, fragment.version, fragment.start, fragment.revision, fragment.ballot)
+        if about != (part.job, part.version, part.start, part.revision, part.ballot):
+            raise PeerError("a part of another window than it says")
+        panes = []
+        for pane in fragment.panes:
+            places = [(gathered.shelf.put(data), more) for data, more in pane.parts]
+            sizes = [len(data) for data, _ in pane.parts]
+            gathered.held_bytes += sum(sizes)
+            panes.append(_Pane(replace(pane, parts=()), places, sizes))
+        gathered.held_bytes += len(part.payload) if fragment.rows else 0
+        if self.aside_bytes > max(self.bytes_max, 2 * gathered.nbytes):
+            raise PeerError(
+                f"a window of {gathered.held_bytes} bytes that was said to have {gathered.nbytes}"
+            )
+        gathered.heads[part.at] = replace(fragment, panes=())
+        gathered.panes[part.at] = panes
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        aside = [each.aside_bytes for each in self._windows.values() if not each.is_whole]
+        assert sum(aside) <= 2 * self.bytes_max or len(aside) <= 1
+        assert all(len(each.heads) < each.of for each in self._windows.values() if not each.is_whole)
+
+
+def _join(gathered: _Gathered) -> Put:
+    panes: list[_Pane] = []
+    rows: list[Any] = []
+    for at in range(gathered.of):
+        rows += gathered.heads[at].rows
+        for pane in gathered.panes[at]:
+            if panes and panes[-1].head.start == pane.head.start:
+                panes[-1].places += pane.places
+                panes[-1].sizes += pane.sizes
+            else:
+                panes.append(pane)
+    made: list[PaneParts] = [
+        replace(pane.head, parts=ShelvedParts(gathered.shelf, pane.places, pane.sizes)) for pane in panes
+    ]
+    return replace(gathered.heads[0], rows=tuple(rows), panes=tuple(made))

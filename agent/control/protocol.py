@@ -1,0 +1,244 @@
+"""What a command and its agent say to each other over the control socket: typed, and read with bounds on both sides.
+
+    frame = length(4, little-endian) body        body: MessagePack of one of the types below, tagged by its name
+
+A command sends one `Request`; the agent answers with one `Answer`, or with several where it says so, the last of which is `Done`
+or `Failed`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from elf.jobmaster.directory.job_spec import Name
+from elf.srt.messages.messages import Item
+
+REQUEST_BYTES_MAX = 2 << 20
+"""A job's item has 1 MiB at most."""
+ANSWER_BYTES_MAX = 80 << 20
+"""A window has 64 MiB at most."""
+LENGTH = struct.Struct("<I")
+
+
+class Request(msgspec.Struct, frozen=True, tag=True):
+    """What a command asks."""
+
+
+class JobGet(Request, frozen=True, tag=True):
+    """One job as the directory has it, and what a new one needs to know. Answer: `JobHeld`. exists: it was started somewhere, so
+    wait a moment for the word of it. columns: also those of all sources."""
+
+    name: Name
+    exists: bool = False
+    columns: bool = False
+
+
+class JobPut(Request, frozen=True, tag=True):
+    """A job's new entry, signed if the mesh has keys. Answer: `Done`."""
+
+    item: Item
+
+
+class JobList(Request, frozen=True, tag=True):
+    """All jobs. Answer: `Jobs`."""
+
+
+class JobWatch(Request, frozen=True, tag=True):
+    """A job's windows as they are published. Answers: `Versions` and `Told`, until the command hangs up."""
+
+    name: Name
+
+
+class Revoke(Request, frozen=True, tag=True):
+    """Certificates that the mesh's authority took back: items of kind "revoked". Answer: `Done`."""
+
+    items: tuple[Item, ...]
+
+
+class MeshStatus(Request, frozen=True, tag=True):
+    """Answer: `Status`."""
+
+
+class MeshLeave(Request, frozen=True, tag=True):
+    """This agent leaves for good. Answer: `Done`, when the mesh has all its lines; the agent ends then."""
+
+
+class MeshTree(Request, frozen=True, tag=True):
+    """A job's tree from its master down. Answer: `Tree`."""
+
+    job: Name
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """What the agent says."""
+
+
+class Done(Answer, frozen=True, tag=True):
+    """It is so; no more answers."""
+
+    text: str = ""
+
+
+class Failed(Answer, frozen=True, tag=True):
+    """It is not; no more answers. usage: the command itself was wrong."""
+
+    text: str
+    usage: bool = False
+
+
+class HeldColumn(msgspec.Struct, frozen=True):
+    """A column of a source beyond the canonical ones, with a type. count: of the agents that have it so; agents: some of them."""
+
+    name: str
+    type: str
+    count: int
+    agents: tuple[str, ...]
+
+
+class HeldSource(msgspec.Struct, frozen=True):
+    """followers: how many agents have the source. A column may be there with several types."""
+
+    followers: int
+    columns: tuple[HeldColumn, ...] = ()
+
+
+class JobHeld(Answer, frozen=True, tag=True):
+    """item: None where there never was such a job. names: of the jobs that run. sources, sinks: what agents offer. now_us: the
+    agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, where they were asked for."""
+
+    item: Item | None
+    names: tuple[str, ...]
+    sources: tuple[str, ...]
+    sinks: tuple[str, ...]
+    now_us: int
+    signed: bool
+    schemas: dict[str, HeldSource] = {}
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Where a job fails. reason: of the last failure. failures: in a row. again_s: until it begins anew there; 0 where it has."""
+
+    agent: str
+    reason: str
+    failures: int
+    again_s: float
+
+
+class JobLine(msgspec.Struct, frozen=True):
+    """A job. master: name of the agent that served it last, as far as is known here; "" if none has. agents: how many follow its
+    source. failing: agents where it fails, or did within the last minutes. untimed: rejected lines that are in none of its
+    windows."""
+
+    name: str
+    state: str  # "running", "failing" or "stopped"
+    number: int
+    source: str
+    version: str
+    sql: str
+    sinks: tuple[str, ...]
+    lateness_us: int
+    keep_us: int
+    emit_us: int
+    since_us: int
+    master: str
+    agents: int
+    failing: tuple[Failure, ...] = ()
+    untimed: int = 0
+
+
+class Jobs(Answer, frozen=True, tag=True):
+    """In order of their names."""
+
+    jobs: tuple[JobLine, ...]
+
+
+class Versions(Answer, frozen=True, tag=True):
+    """Encoded plans by version, of windows that are told from here on."""
+
+    plans: dict[str, bytes]
+
+
+class Told(Answer, frozen=True, tag=True):
+    """A window: a message `Put` as bytes. more: the next one has more of its rows."""
+
+    put: bytes
+    more: bool = False
+
+
+class TreeNode(msgspec.Struct, frozen=True):
+    """An agent in a job's tree. silent: it did not answer, so what is below it is not known."""
+
+    name: str
+    id: str
+    children: tuple[TreeNode, ...] = ()
+    silent: bool = False
+
+
+class Tree(Answer, frozen=True, tag=True):
+    """The master."""
+
+    root: TreeNode
+
+
+class Member(msgspec.Struct, frozen=True):
+    """An agent. state: "alive"; "suspect": it does not answer, and may still be a member; "dead": it does not answer, and is none
+    as far as this agent knows; "ended": its process is gone, as its neighbours know, and ended_s ago; "left". Figures are None
+    where it did not answer. skew_us: its clock less the asking agent's, give or take half of round_trip_us. roles: role -> number
+    of jobs. memory_bytes: of the process, beyond the memory_bare that it had before it read its journal; memory: owner -> bytes
+    of these."""
+
+    name: str
+    id: str
+    address: str
+    state: str
+    sources: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+    version: str | None = None
+    roles: dict[str, int] | None = None
+    lag_bytes: int | None = None
+    skew_us: int | None = None
+    round_trip_us: int | None = None
+    memory_bytes: int | None = None
+    memory_max: int | None = None
+    memory_bare: int | None = None
+    memory: dict[str, int] | None = None
+    up_s: float | None = None
+    ended_s: float | None = None
+
+
+class Status(Answer, frozen=True, tag=True):
+    """me: id of the agent that was asked. not_asked: members beyond those that one status asks. problems: what is wrong, each a
+    line with what to do."""
+
+    me: str
+    members: tuple[Member, ...]
+    problems: tuple[str, ...]
+    not_asked: int = 0
+
+
+AnyRequest = JobGet | JobPut | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
+AnyAnswer = Done | Failed | JobHeld | Jobs | Versions | Told | Tree | Status
+
+_encoder = msgspec.msgpack.Encoder()
+_requests = msgspec.msgpack.Decoder(AnyRequest)
+_answers = msgspec.msgpack.Decoder(AnyAnswer)
+
+
+def frame(word: Request | Answer) -> bytes:
+    """With its length. O(bytes)."""
+    body = _encoder.encode(word)
+    return LENGTH.pack(len(body)) + body
+
+
+def request_of(body: bytes) -> AnyRequest:
+    """Raises msgspec.MsgspecError."""
+    request: AnyRequest = _requests.decode(body)
+    return request
+
+
+def answer_of(body: bytes) -> AnyAnswer:
+    """Raises msgspec.MsgspecError."""
+    answer: AnyAnswer = _answers.decode(body)
+    return answer

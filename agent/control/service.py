@@ -1,0 +1,410 @@
+"""What an agent does for the commands on its host: looks things up in the directory, submits jobs, asks other agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, Protocol
+
+from elf.agent.config.names import unknown_job
+from elf.agent.control import protocol as w
+from elf.agent.control.columns import held_columns
+from elf.agent.control.follow import Watcher
+from elf.agent.control.gathering import InMemory, Shelf
+from elf.agent.control.status import (
+    MEMBERS_MAX,
+    TREE_MAX,
+    failures_of,
+    name_of,
+    sinks_of,
+    status_of,
+    tree_of,
+    untimed_of,
+    whom_to_ask,
+)
+from elf.agent.control.survey import WAIT_US, Survey
+from elf.agent.node.mesh_node import MeshNode, Outer
+from elf.errors import ElfError, PeerError, UsageError
+from elf.jobmaster.delivery.chunks import PAYLOAD_BYTES_MAX
+from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
+from elf.srt.codec.wire import encode
+from elf.srt.messages.compression import unsqueeze
+from elf.srt.messages.effects import Effect, Route
+from elf.srt.messages.ids import JobId, NodeId, job_id
+from elf.srt.messages.messages import Item, Message, StatusAsk, StatusTell, TreeAsk, TreeTell, node_of
+
+NAMES_TOLD_MAX = 1_000
+MASTER_US_MAX = 5_000_000
+"""A job whose master has died has another one by then."""
+RUMOR_S = 1.5
+"""A new job is known everywhere by then: a second of gossip, and time to spare."""
+LOOK_FOR_JOB_S = 0.05
+FAILURES_S_MAX = 0.5
+"""A list of jobs waits so long for what agents say of them."""
+LOOK_S = 1.0
+"""A job that was stopped is noticed so soon by who watches it."""
+
+
+class Host(Protocol):
+    """What the desk needs of the process around a node."""
+
+    @property
+    def node(self) -> MeshNode: ...
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the mesh has keys, so that a job must be signed by an operator."""
+
+    def clock_us(self) -> int:
+        """The node's clock."""
+
+    def submit(self, item: Item) -> None:
+        """Put an item into the directory, and perform what follows."""
+
+    def perform(self, effects: Sequence[Outer]) -> None:
+        """Perform what a call of the node gave."""
+
+    async def leave(self) -> bool:
+        """Leave the mesh for good; whether its lines are all there within the time that it is given."""
+
+    def describe(self, tell: StatusTell) -> StatusTell:
+        """Add what only the process knows."""
+
+
+class Asking(Protocol):
+    """A core that asks other agents."""
+
+    def step(self, source: NodeId, message: Any, now: int) -> None: ...
+
+    def tick(self, now: int) -> list[Effect]: ...
+
+    @property
+    def deadline(self) -> int | None: ...
+
+
+class Talk:
+    """A core, and whether it was told something since its last turn."""
+
+    def __init__(self, core: Asking) -> None:
+        self.core, self.news = core, asyncio.Event()
+        self.failure: Exception | None = None
+
+
+class Desk:
+    """Answers requests, on the loop of its host."""
+
+    def __init__(self, host: Host, shelf: Callable[[], Shelf] = InMemory) -> None:
+        """shelf: makes one for a window that comes in parts."""
+        self._host, self._shelf = host, shelf
+        self._talks: dict[int, Talk] = {}
+        # In each life others, so that what an earlier one asked for is not taken for an answer.
+        self._numbers = count(host.node.life << 16)
+        host.node.listener = self._hear
+        host.node.served_anew = self._served_anew
+        host.node.describe = host.describe
+
+    @property
+    def held_bytes(self) -> int:
+        """Of windows that wait for their readers."""
+        cores = [talk.core for talk in self._talks.values()]
+        return sum(core.held_bytes for core in cores if isinstance(core, Watcher))
+
+    async def serve(self, request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
+        """The answers of one request. Raises ElfError."""
+        if isinstance(request, w.JobGet):
+            if request.exists:
+                await self._heard_of(request.name)
+            yield self._job_held(request.name, request.columns)
+        elif isinstance(request, w.JobPut):
+            yield self._put_job(request.item)
+        elif isinstance(request, w.JobList):
+            yield w.Jobs(tuple(self._lines(await self._health())))
+        elif isinstance(request, w.Revoke):
+            yield self._revoke(request.items)
+        elif isinstance(request, w.MeshStatus):
+            yield await self._status()
+        elif isinstance(request, w.MeshTree):
+            yield w.Tree(await self._tree(request.job))
+        elif isinstance(request, w.MeshLeave):
+            yield await self._leave()
+        else:
+            async for answer in self._watch(request.name):
+                yield answer
+
+    # Jobs.
+
+    def _job_held(self, name: str, columns: bool) -> w.JobHeld:
+        item = self._directory.get("job", job_id(name))
+        adverts = [advert for _, advert in self.adverts() if not advert.until_us]
+        sources = Counter(source for advert in adverts for source in set(advert.sources))
+        told = [advert for advert in adverts if advert.columns]
+        schemas = {
+            source: w.HeldSource(count, held_columns(told, source))
+            for source, count in (sources.items() if columns else ())
+        }
+        return w.JobHeld(
+            item,
+            self._running(),
+            tuple(sorted(sources)),
+            tuple(sorted({sink for advert in adverts for sink in sinks_of(advert)})),
+            self._host.clock_us(),
+            self._host.is_signed,
+            schemas,
+        )
+
+    def _put_job(self, item: Item) -> w.Done:
+        """Raises UsageError for what is no job, or is not signed as it must be; ElfError where a newer one came first."""
+        try:
+            spec = decode_job(item)
+        except PeerError as error:
+            raise UsageError(str(error)) from error
+        self._host.submit(item)
+        held = self._directory.get("job", spec.id)
+        if held is not None and held.body == item.body:
+            return w.Done()
+        if held is not None and held.stamp >= item.stamp:
+            raise ElfError(
+                f"job {spec.name!r} was changed by somebody else at the same time; look with elf job list"
+            )
+        raise UsageError(
+            f"the mesh does not take job {spec.name!r}: it must be signed with an operator's key that its authority has issued "
+            "and not revoked; give the bundle with --keys FILE or ELF_KEYS"
+        )
+
+    def _revoke(self, items: Sequence[Item]) -> w.Done:
+        """Raises UsageError for what the mesh's authority has not signed."""
+        for item in items:
+            self._host.submit(item)
+            held = self._directory.get(item.kind, item.name)
+            if item.kind != "revoked" or held is None or held.body != item.body:
+                raise UsageError(
+                    "the mesh does not take this revocation: it must be signed by its authority's key"
+                )
+        return w.Done()
+
+    async def _health(self) -> Survey[StatusTell]:
+        """How agents are, as far as they say so soon. None is asked while no job runs."""
+        node, number = self._host.node, next(self._numbers)
+        asked = whom_to_ask(node, dict(self.adverts())) if self._running() else ()
+        survey: Survey[StatusTell] = Survey(StatusAsk(number), asked, MEMBERS_MAX)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAILURES_S_MAX):
+                await self._ask_all(number, survey)
+        return survey
+
+    def _lines(self, survey: Survey[StatusTell]) -> list[w.JobLine]:
+        adverts = dict(self.adverts())
+        failures, untimed = failures_of(adverts, survey), untimed_of(survey)
+        lines = [
+            self._line(spec, adverts, failures.get(spec.id, ()), untimed.get(spec.id, 0))
+            for spec in self.jobs()
+        ]
+        return sorted(lines, key=lambda line: line.name)
+
+    def _line(
+        self, spec: JobSpec, adverts: dict[NodeId, AgentAdvert], failing: Sequence[w.Failure], untimed: int
+    ) -> w.JobLine:
+        ballot = self._directory.get("ballot", spec.id)
+        master = node_of(ballot_of(ballot)) if ballot is not None else b""
+        served_by = name_of(master, adverts.get(master)) if master else ""
+        last = spec.versions[-1]
+        return w.JobLine(
+            spec.name,
+            "stopped" if spec.stopped else "failing" if failing else "running",
+            spec.number,
+            spec.source,
+            last.digest,
+            last.text,
+            spec.sinks,
+            spec.lateness_us,
+            spec.keep_us,
+            spec.emit_us,
+            spec.since_us,
+            "" if spec.stopped else served_by,
+            sum(spec.source in advert.sources and not advert.until_us for advert in adverts.values()),
+            () if spec.stopped else tuple(failing),
+            0 if spec.stopped else untimed,
+        )
+
+    # Windows.
+
+    async def _watch(self, name: str) -> AsyncGenerator[w.Answer, None]:
+        """Until the job is stopped."""
+        await self._heard_of(name)
+        job, told = self._spec(name).id, set[str]()
+        number = next(self._numbers)
+        watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._shelf)
+        with self._talking(number, watcher) as talk:
+            while not self._spec(name).stopped:
+                await self._turn(talk)
+                if watcher.is_refused:
+                    raise ElfError(f"too many watch job {name!r} already; end one of them")
+                for put, parts in watcher.take_parts():
+                    if put.version not in told and (plans := self._plans(job)):
+                        told |= plans.keys()
+                        yield w.Versions(plans)
+                    if put.version in told:
+                        for at, part in enumerate(parts, 1):
+                            yield w.Told(unsqueeze(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
+                        if not parts:
+                            yield w.Told(encode(put))
+        yield w.Done(f"job {name} was stopped")
+
+    def _plans(self, job: JobId) -> dict[str, bytes]:
+        item = self._directory.get("job", job)
+        return {} if item is None else {each.digest: each.plan for each in decode_job(item).versions}
+
+    # The mesh.
+
+    async def _status(self) -> w.Status:
+        node, adverts = self._host.node, dict(self.adverts())
+        number = next(self._numbers)
+        survey: Survey[StatusTell] = Survey(StatusAsk(number), whom_to_ask(node, adverts), MEMBERS_MAX)
+        await self._ask_all(number, survey)
+        return status_of(node, adverts, survey, {spec.id: spec.name for spec in self.jobs()})
+
+    async def _tree(self, name: str) -> w.TreeNode:
+        await self._heard_of(name)
+        spec = self._spec(name)
+        if spec.stopped:
+            raise UsageError(f"job {name} was stopped, so it has no tree")
+        job = spec.id
+        root = await self._master(job)
+        if root is None:
+            raise ElfError(f"no agent serves job {name!r} at the moment; try again in a few seconds")
+        number = next(self._numbers)
+        survey: Survey[TreeTell] = Survey(TreeAsk(job, number), [root], TREE_MAX, lambda told: told.children)
+        await self._ask_all(number, survey)
+        return tree_of(root, dict(self.adverts()), survey)
+
+    async def _master(self, job: JobId) -> NodeId | None:
+        """Who serves a job, by the overlay's routes; None if nobody does for `MASTER_US_MAX`."""
+        number = next(self._numbers)
+        search = Search(job, number, self._host.clock_us())
+        with self._talking(number, search) as talk:
+            while search.found is None and not search.is_over(self._host.clock_us()):
+                await self._turn(talk)
+        return search.found
+
+    async def _leave(self) -> w.Done:
+        if await self._host.leave():
+            return w.Done()
+        raise ElfError(
+            "the mesh does not have all lines of this agent yet; the agent goes on leaving, and ends when it has"
+        )
+
+    # Cores that ask.
+
+    def _hear(self, source: NodeId, message: Message) -> None:
+        talk = self._talks.get(message.number)  # type: ignore[attr-defined]
+        if talk is not None:
+            try:
+                talk.core.step(source, message, self._host.clock_us())
+            except Exception as error:  # a bug in what a command asks for ends that command
+                talk.failure = error
+            talk.news.set()
+
+    def _served_anew(self, job: JobId) -> None:
+        for talk in self._talks.values():
+            if isinstance(talk.core, Watcher) and talk.core.job == job:
+                talk.core.renew()
+                talk.news.set()
+
+    @contextmanager
+    def _talking(self, number: int, core: Asking) -> Iterator[Talk]:
+        talk = self._talks[number] = Talk(core)
+        try:
+            yield talk
+        finally:
+            del self._talks[number]
+
+    async def _ask_all(self, number: int, survey: Survey[Any]) -> None:
+        with self._talking(number, survey) as talk:
+            while not survey.is_done:
+                await self._turn(talk)
+
+    async def _turn(self, talk: Talk) -> None:
+        """Let a core do what is due, and wait until it is told something, or has more to do."""
+        if isinstance(talk.failure, OSError):
+            raise ElfError(
+                f"a large window cannot be kept on its way: {talk.failure.strerror}; make room on the agent's disk"
+            ) from talk.failure
+        if talk.failure is not None:
+            raise talk.failure
+        now = self._host.clock_us()
+        effects = talk.core.tick(now)
+        if effects:
+            self._host.perform(self._host.node.carry(effects, now))
+        deadline = talk.core.deadline
+        wait_s = LOOK_S if deadline is None else min(max(0.0, (deadline - now) / 1e6), LOOK_S)
+        await heard(talk.news, wait_s)
+        talk.news.clear()
+
+    # The directory.
+
+    async def _heard_of(self, name: str) -> None:
+        """A job that was started at another agent is heard of within a moment."""
+        for _ in range(round(RUMOR_S / LOOK_FOR_JOB_S)):
+            if self._directory.get("job", job_id(name)) is not None:
+                return
+            await asyncio.sleep(LOOK_FOR_JOB_S)
+
+    def _spec(self, name: str) -> JobSpec:
+        """Raises UsageError."""
+        item = self._directory.get("job", job_id(name))
+        if item is None:
+            raise unknown_job(name, self._running())
+        return decode_job(item)
+
+    def _running(self) -> tuple[str, ...]:
+        return tuple(sorted(spec.name for spec in self.jobs() if not spec.stopped)[:NAMES_TOLD_MAX])
+
+    @property
+    def _directory(self) -> Directory:
+        return self._host.node.directory
+
+    def jobs(self) -> list[JobSpec]:
+        """All that there ever were. O(items)."""
+        return [decode_job(item) for item in self._directory.items("job")]
+
+    def adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
+        """What agents tell of themselves. O(items)."""
+        return [(item.name, decode_agent(item)) for item in self._directory.items("agent")]
+
+
+async def heard(news: asyncio.Event, wait_s: float) -> None:
+    """Wait for news, at most so long. Being cancelled ends it always: `asyncio.wait_for` of Python 3.11 forgets that when news
+    comes at the same moment, and an agent that was to end would not."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await news.wait()
+
+
+class Search:
+    """Looks for the master of a job: a question that the overlay routes to it, again until somebody who serves answers."""
+
+    def __init__(self, job: JobId, number: int, now: int) -> None:
+        self.found: NodeId | None = None
+        self._ask, self._begun = TreeAsk(job, number), now
+        self._due: int | None = None
+
+    def step(self, source: NodeId, message: Any, now: int) -> None:
+        if isinstance(message, TreeTell) and message.serving:
+            self.found = source
+
+    def tick(self, now: int) -> list[Effect]:
+        if self._due is not None and now < self._due <= now + WAIT_US:
+            return []
+        self._due = now + WAIT_US
+        return [Route(self._ask.job, self._ask)]
+
+    @property
+    def deadline(self) -> int | None:
+        return self._due
+
+    def is_over(self, now: int) -> bool:
+        return not self._begun <= now < self._begun + MASTER_US_MAX

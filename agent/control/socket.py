@@ -1,0 +1,296 @@
+"""The control socket of an agent, both ends: how commands on this host reach it.
+
+A unix socket, mode 0600 from its first moment on, so who may connect is who may read the agent's keys. A connection
+has one request (`elf.agent.control.protocol`), and ends with the last answer or when the command hangs up. All is bounded:
+`CONNECTIONS_MAX` at a time, a request must be there within `REQUEST_S`, and who does not read its answers is waited for, no
+more of them are made meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tomllib
+import traceback
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from elf.agent.control.protocol import (
+    ANSWER_BYTES_MAX,
+    LENGTH,
+    REQUEST_BYTES_MAX,
+    Answer,
+    AnyAnswer,
+    AnyRequest,
+    Done,
+    Failed,
+    Request,
+    answer_of,
+    frame,
+    request_of,
+)
+from elf.errors import ElfError, PeerError, UsageError
+
+SOCKET = "control.sock"
+RUN_DIR = Path("/run/elf")
+STATE_DIR = "/var/lib/elf"
+CONNECTIONS_MAX = 32
+BUFFER_BYTES = 16 << 10
+"""What is read ahead of a connection, and of a request that is not large: twice that for each of them is 1 MiB."""
+LARGE_MAX = 2
+"""Requests larger than that are taken so many at a time, 2 MiB each."""
+REQUEST_S = 5.0
+ANSWER_S = 20.0
+"""The slowest answer, a status of thousands of agents of which many are dead, takes half of that."""
+PATH_BYTES_MAX = 100
+"""A unix address has 107; a longer path goes by the descriptor of its folder."""
+
+Serve = Callable[[AnyRequest], AsyncGenerator[Answer, None]]
+"""Answers of one request, in order. What it raises as ElfError becomes `Failed`."""
+
+
+class ControlServer:
+    """The agent's end, on the running loop."""
+
+    def __init__(self, path: Path, serve: Serve) -> None:
+        self.path, self._serve = path, serve
+        self._server: asyncio.Server | None = None
+        self._talks: set[asyncio.Task[None]] = set()
+        self._large = asyncio.Semaphore(LARGE_MAX)
+
+    async def start(self) -> None:
+        """Listen. A socket that an agent before left there is replaced: who holds the state_dir's lock may. Raises OSError."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        before = os.umask(0o177)  # the socket is never there with another mode
+        try:
+            with _address(self.path) as address:
+                listening.bind(address)
+        except BaseException:
+            listening.close()
+            raise
+        finally:
+            os.umask(before)
+        self._server = await asyncio.start_unix_server(self._talk, sock=listening, limit=BUFFER_BYTES)
+
+    async def close(self) -> None:
+        """Hang up on everybody, and take the socket away."""
+        if self._server is None:
+            return
+        self._server.close()
+        for talk in list(self._talks):
+            talk.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        self._server = None
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._talks.add(task)
+        try:
+            if len(self._talks) > CONNECTIONS_MAX:
+                writer.write(frame(Failed(f"{CONNECTIONS_MAX} commands talk to this agent already; end one")))
+                await writer.drain()
+                return
+            await self._answer(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the command, or the agent, has ended
+        finally:
+            self._talks.discard(task)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            # Not `wait_for`: its task, and what the task was ended by, hold each other, and what had been read with them.
+            async with asyncio.timeout(REQUEST_S):
+                request = request_of(await self._read(reader))
+        except (msgspec.MsgspecError, UnicodeDecodeError, PeerError):
+            writer.write(
+                frame(Failed("the agent does not know this request; is it of another version of elf?"))
+            )
+            await writer.drain()
+            return
+        except (TimeoutError, asyncio.IncompleteReadError):
+            return
+        answers = asyncio.create_task(self._send_answers(request, writer))
+        hung_up = asyncio.create_task(reader.read(1))
+        try:
+            await asyncio.wait((answers, hung_up), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (answers, hung_up):
+                task.cancel()
+            await asyncio.gather(answers, hung_up, return_exceptions=True)
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        """A request. Raises PeerError: too large a one."""
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        if length > REQUEST_BYTES_MAX:
+            raise PeerError(f"control socket: a request of {length} bytes")
+        if length <= BUFFER_BYTES:
+            return await reader.readexactly(length)
+        async with self._large:
+            return await reader.readexactly(length)
+
+    async def _send_answers(self, request: AnyRequest, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with aclosing(self._serve(request)) as answers:
+                async for answer in answers:
+                    writer.write(frame(answer))
+                    await writer.drain()
+        except ElfError as error:
+            writer.write(frame(Failed(str(error), isinstance(error, UsageError))))
+            await writer.drain()
+        except (OSError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            traceback.print_exception(error)  # a bug of ours: not in silence
+            writer.write(
+                frame(
+                    Failed(
+                        f"an error of elf in the agent ({type(error).__name__}: {error}); its log says where"
+                    )
+                )
+            )
+            await writer.drain()
+
+
+@contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """What to bind or connect to. Raises OSError."""
+    text = str(path)
+    if len(os.fsencode(text)) <= PATH_BYTES_MAX:
+        yield text
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class Control:
+    """The command's end: one request, and its answers in order. Use as a context."""
+
+    def __init__(self, path: Path) -> None:
+        """Connect. Raises ElfError that says what to do."""
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            with _address(path) as address:
+                self._socket.connect(address)
+        except PermissionError as error:
+            self._socket.close()
+            raise ElfError(
+                f"{path}: only the owner of that agent may talk to it; run this as the user that runs it (sudo -u …)"
+            ) from error
+        except OSError as error:
+            self._socket.close()
+            raise ElfError(
+                f"no agent listens at {path} ({error.strerror}); start one with elf agent run, or name its control "
+                "socket with --agent PATH or ELF_AGENT"
+            ) from error
+        self._stream = self._socket.makefile("rb")
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self.close()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether some of an answer is here already."""
+        self._socket.setblocking(False)
+        try:
+            return bool(self._stream.peek(1))
+        finally:
+            self._socket.setblocking(True)
+
+    def fileno(self) -> int:
+        """Readable when there may be an answer."""
+        return self._socket.fileno()
+
+    def ask(self, request: Request) -> Iterator[AnyAnswer]:
+        """The answers as they come. `Failed` is raised: UsageError if the command was wrong, else ElfError."""
+        try:
+            with suppress(BrokenPipeError, ConnectionResetError):  # then it has said why, or says nothing
+                self._socket.sendall(frame(request))
+            while True:
+                answer = self._read()
+                if isinstance(answer, Failed):
+                    raise (UsageError if answer.usage else ElfError)(answer.text)
+                yield answer
+                if isinstance(answer, Done):
+                    return
+        except TimeoutError as error:
+            raise ElfError(
+                f"{self.path}: the agent does not answer; is it stopped, or its host overloaded? Its log may say more"
+            ) from error
+        except OSError as error:
+            raise ElfError(
+                f"{self.path}: the agent hung up ({error.strerror}); is it still running?"
+            ) from error
+
+    def one(self, request: Request, within_s: float = ANSWER_S) -> AnyAnswer:
+        """The first answer. An agent that gives none in that time is stopped, or in a bad way."""
+        self._socket.settimeout(within_s)
+        return next(self.ask(request))
+
+    def _read(self) -> AnyAnswer:
+        head = self._stream.read(LENGTH.size)
+        length = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
+        body = self._stream.read(length) if 0 < length <= ANSWER_BYTES_MAX else b""
+        if not length or len(body) < length:
+            raise ElfError(f"{self.path}: the agent hung up; is it still running?")
+        try:
+            return answer_of(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PeerError(
+                f"{self.path}: an answer that cannot be read ({error}); is that agent of another version of elf?"
+            ) from error
+
+    def close(self) -> None:
+        """Hang up; an `ask` that waits in another thread ends."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._stream.close()
+        self._socket.close()
+
+
+def socket_path(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path:
+    """Where the local agent listens: as given, else in the state_dir of the configuration, if there is one, else in /run/elf."""
+    if given is not None:
+        return given / SOCKET if os.path.isdir(given) else given
+    state_dir = _state_dir(config, environ)
+    named = state_dir / SOCKET if state_dir is not None else None
+    return RUN_DIR / SOCKET if named is None or _is_missing(named) else named
+
+
+def _is_missing(path: Path) -> bool:
+    """Not so where this user may not look."""
+    try:
+        path.lstat()
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _state_dir(config: Path, environ: Mapping[str, str]) -> Path | None:
+    """None without a configuration that this user may read; what is wrong with it is for `elf validate` to say."""
+    if environ.get("ELF_AGENT_STATE_DIR"):
+        return config.parent / environ["ELF_AGENT_STATE_DIR"]
+    try:
+        agent = tomllib.loads(config.read_text(encoding="utf-8")).get("agent", {})
+    except (OSError, ValueError):
+        return None
+    value = agent.get("state_dir", STATE_DIR) if isinstance(agent, dict) else None
+    return config.parent / value if isinstance(value, str) else None

@@ -1,0 +1,220 @@
+"""What `elf mesh status` and `elf mesh tree` say, from what the directory, the overlay and the agents themselves told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from elf.agent.config.units import duration_text
+from elf.agent.control.failure_words import failure_text
+from elf.agent.control.protocol import Failure, Member, Status, TreeNode
+from elf.agent.control.shared_files import shared
+from elf.agent.control.survey import Survey
+from elf.agent.node.mesh_node import MeshNode
+from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.srt.messages.ids import JobId, NodeId, short
+from elf.srt.messages.messages import StatusTell, TreeTell
+from elf.srt.transport.admission import TWO_AGENTS
+
+MEMBERS_MAX = 2_000
+"""Are asked by one status: 3 s at 16 at a time, where a round trip takes 20 ms."""
+TREE_MAX = 5_000
+DEPTH_MAX = 64
+"""A tree of 100,000 agents has six levels; a chain that is repairing itself may be longer for a moment."""
+SKEW_US_MAX = 100_000
+"""Clocks of a datacenter agree to this."""
+PROBLEMS_MAX = 100
+
+
+def sinks_of(advert: AgentAdvert) -> tuple[str, ...]:
+    """Sinks that an agent serves, unless it has left."""
+    return () if advert.until_us else advert.sinks
+
+
+def name_of(node: NodeId, advert: AgentAdvert | None) -> str:
+    """What people call an agent: by its id where nobody told its name."""
+    return advert.name if advert is not None else node.hex()[:12]
+
+
+def whom_to_ask(node: MeshNode, adverts: Mapping[NodeId, AgentAdvert]) -> list[NodeId]:
+    """Everybody who was heard of and has not left."""
+    known = set(node.overlay.acquaintances()) | {node.id}
+    return sorted(known | {each for each, advert in adverts.items() if not advert.until_us})
+
+
+def status_of(
+    node: MeshNode,
+    adverts: Mapping[NodeId, AgentAdvert],
+    survey: Survey[StatusTell],
+    jobs: Mapping[JobId, str] = MappingProxyType({}),
+) -> Status:
+    """What is known of all members once they were asked. jobs: names."""
+    near = set(node.overlay.acquaintances())
+    nodes = sorted(set(survey.answers) | survey.silent | {each for each, a in adverts.items() if a.until_us})
+    members = [_member(node, each, adverts.get(each), survey, each in near) for each in nodes]
+    members.sort(key=lambda member: (member.name, member.id))
+    problems = _failing(adverts, survey, jobs) + _problems(node, adverts, survey, members)
+    return Status(node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out)
+
+
+def _member(
+    node: MeshNode, of: NodeId, advert: AgentAdvert | None, survey: Survey[StatusTell], is_near: bool
+) -> Member:
+    address = node.overlay.address_of(of) or (advert.address if advert is not None else "")
+    sources = advert.sources if advert is not None else ()
+    sinks = advert.sinks if advert is not None else ()
+    base = Member(name_of(of, advert), of.hex(), address.partition("/")[0], "left", sources, sinks)
+    if of not in survey.answers:
+        if of in survey.silent:
+            ended_s = _ended_s(of, survey)
+            state = "ended" if ended_s is not None else "suspect" if is_near else "dead"
+            return replace(base, state=state, ended_s=ended_s)
+        return base
+    tell, asked_us, heard_us = survey.answers[of]
+    round_trip = max(0, heard_us - asked_us)
+    skew = 0 if of == node.id else tell.clock_us - (asked_us + heard_us) // 2
+    roles = {
+        "master": tell.masters,
+        "replica": tell.replicas,
+        "reducer": tell.reducers,
+        "worker": tell.workers,
+    }
+    return replace(
+        base,
+        state="alive",
+        version=tell.version,
+        roles=roles,
+        lag_bytes=tell.lag_bytes,
+        skew_us=skew,
+        round_trip_us=round_trip,
+        memory_bytes=tell.memory_bytes,
+        memory_max=tell.memory_max,
+        memory_bare=tell.memory_bare,
+        memory=tell.memory,
+        up_s=float(tell.up_s),
+    )
+
+
+def _ended_s(of: NodeId, survey: Survey[StatusTell]) -> float | None:
+    """Since when its process is known to be gone: its neighbours have seen its host close its sockets, or it said so."""
+    told = [tell.ended[of] for tell, _, _ in survey.answers.values() if of in tell.ended]
+    return min(told) / 1e6 if told else None
+
+
+def _problems(
+    node: MeshNode,
+    adverts: Mapping[NodeId, AgentAdvert],
+    survey: Survey[StatusTell],
+    members: Sequence[Member],
+) -> list[str]:
+    """What is wrong, each with what to do."""
+    found: list[str] = []
+    for member in members:
+        if (
+            member.skew_us is not None
+            and abs(member.skew_us) > SKEW_US_MAX + (member.round_trip_us or 0) // 2
+        ):
+            ahead = "ahead of" if member.skew_us > 0 else "behind"
+            found.append(
+                f"{member.name}: its clock is {abs(member.skew_us) / 1e6:.1f} s {ahead} this agent's; "
+                "let both keep time (chrony, NTP)"
+            )
+        if member.state in ("dead", "suspect"):
+            found.append(
+                f"{member.name}: does not answer at {member.address or 'any address'}; if it runs, check its address "
+                "([agent] advertise) and the firewall"
+            )
+        if member.ended_s is not None:
+            found.append(
+                f"{member.name}: its process has ended {duration_text(round(member.ended_s) * 1_000_000)} ago; see its log, and "
+                "start it again. Its lines are read then"
+            )
+        if member.version and member.version != survey.answers[node.id][0].version:
+            found.append(
+                f"{member.name}: runs elf {member.version}, this agent another version; upgrade the older one"
+            )
+    for other, (tell, _, _) in sorted(survey.answers.items()):
+        found += [f"{name_of(other, adverts.get(other))}: {problem}" for problem in tell.problems]
+    found = _once(found)
+    found += shared(
+        (name_of(each, adverts.get(each)), tell.files) for each, (tell, _, _) in survey.answers.items()
+    )
+    names: dict[str, list[str]] = {}
+    for member in members:
+        if member.state != "left":
+            names.setdefault(member.name, []).append(member.id[:12])
+    for name, ids in names.items():
+        if len(ids) > 1:
+            found.append(f"{name}: {len(ids)} agents have this name ({', '.join(ids)}); give each its own")
+    return found
+
+
+def _once(problems: Sequence[str]) -> list[str]:
+    """Two processes with one key are named by everybody at whose door one stands: once is enough."""
+    found: dict[str, str] = {}
+    for problem in problems:
+        about = problem.find(TWO_AGENTS)
+        found.setdefault(problem[about:] if about >= 0 else problem, problem)
+    return list(found.values())
+
+
+def failures_of(
+    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusTell]
+) -> dict[JobId, list[Failure]]:
+    """Jobs that fail, and where."""
+    found: dict[JobId, list[Failure]] = {}
+    for agent, (tell, _, _) in sorted(survey.answers.items()):
+        for each in tell.failing:
+            failure = Failure(
+                name_of(agent, adverts.get(agent)), each.reason, each.failures, each.again_us / 1e6
+            )
+            found.setdefault(each.job, []).append(failure)
+    return found
+
+
+def untimed_of(survey: Survey[StatusTell]) -> dict[JobId, int]:
+    """Rejected lines in no window of each job, as its master says."""
+    found: dict[JobId, int] = {}
+    for tell, _, _ in survey.answers.values():
+        for job, count in tell.untimed.items():
+            found[job] = max(count, found.get(job, 0))
+    return found
+
+
+def _failing(
+    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusTell], jobs: Mapping[JobId, str]
+) -> list[str]:
+    return [
+        f"{failure.agent}: job {jobs.get(job, short(job))} {failure_text(failure)}. Its log has the traceback; other jobs "
+        "are not concerned"
+        for job, failures in failures_of(adverts, survey).items()
+        for failure in failures
+    ]
+
+
+def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[TreeTell]) -> TreeNode:
+    """From the master down. A node that two others call their child (it is moving) stands where it says that it belongs."""
+    placed = {root}
+    return _below(root, adverts, survey, placed, 0)
+
+
+def _below(
+    node: NodeId,
+    adverts: Mapping[NodeId, AgentAdvert],
+    survey: Survey[TreeTell],
+    placed: set[NodeId],
+    depth: int,
+) -> TreeNode:
+    told = survey.answers.get(node)
+    children: list[TreeNode] = []
+    if told is not None and depth < DEPTH_MAX:
+        for child in told[0].children:
+            answer = survey.answers.get(child)
+            elsewhere = answer is not None and answer[0].parent not in (node, b"")
+            if child not in placed and not elsewhere:
+                placed.add(child)
+                children.append(_below(child, adverts, survey, placed, depth + 1))
+    children.sort(key=lambda child: (child.name, child.id))
+    return TreeNode(name_of(node, adverts.get(node)), node.hex(), tuple(children), told is None)

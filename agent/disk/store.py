@@ -1,0 +1,206 @@
+"""A mesh agent's disk: what the cores ask to be written, one journal in `state_dir`, and the order in which it became durable.
+
+    Write -> record -> queue -> (thread) journal, fdatasync -> (loop) done, in the order of the writes
+
+A record that a job's seat wrote comes as bytes: what cannot be encoded is that job's failure, and not the store's.
+
+All keys share one file: writes of different keys become durable in their order, at one sync for all that came while the last
+one ran. A torn last frame is cut off at the next start (`elf.agent.disk.journal`), which reads the file twice: where the records
+are that count (`elf.jobmaster.log.stored`), and each when it is needed, so that it never holds more than one. A disk that refuses
+is asked again and again; meanwhile nothing is reported as done, so nothing that depends on it leaves the node. Records that a
+later one replaced are dropped by rewriting the file when it has grown enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from elf.agent.disk.journal import Journal, Reader
+from elf.errors import StateError
+from elf.jobmaster.log.record_codec import RecordEncoder, head_of
+from elf.jobmaster.log.stored import Needed, Stored
+from elf.srt.messages.effects import Write
+
+JOURNAL = "mesh"
+GROWTH_BYTES = 4 << 20
+"""The journal is rewritten when it has grown by this much and to more than twice what was needed of it last time: what it costs
+to read it at a start stays in proportion to what it holds."""
+FRAME_BYTES = 1 << 20
+"""What is written and synced at a time."""
+RETRY_S = 1.0
+
+Done = Callable[[], None]
+
+
+class Store:
+    """Made with `open`. `write` and `close` are called on the loop; the journal belongs to the store's own thread."""
+
+    def __init__(self, journal: Journal, notices: Callable[[str], None]) -> None:
+        self._journal, self._notices = journal, notices
+        self.encoder = RecordEncoder()
+        """For whoever wants its records encoded before they come here, on the loop."""
+        self._queue: deque[tuple[bytes, Done]] = deque()
+        self._committing: list[Done] = []
+        self._fresh: deque[bytes] = deque()  # in the thread: not given to the journal yet
+        self._thread = ThreadPoolExecutor(1, "elf-disk")
+        self._needed_bytes = 0  # unknown: a long journal is rewritten with its first growth
+        self._refusal = ""
+        self._is_closed = False
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self.writes = self.syncs = 0
+
+    @classmethod
+    def open(cls, folder: Path, notices: Callable[[str], None]) -> tuple[Store, Stored]:
+        """The store of that folder, locked against other processes, and all it holds, to be read at the start and closed. O(its
+        size); memory: a frame, and the places of records.
+
+        Raises StateError: in use (with the pid), damaged, of a newer version, not writable.
+        """
+        needed = Needed()
+        journal = Journal.scan(folder / JOURNAL, needed.note)
+        reader = journal.reader()
+        return cls(journal, notices), Stored(reader.read, needed, reader.close)
+
+    def begin(self, write: Write) -> None:
+        """Write a record and wait for it: before the loop runs. Raises StateError when the disk refuses."""
+        self._journal.append(self.encoder.encode(write))
+        try:
+            self._journal.sync()
+        except OSError as error:
+            raise StateError(
+                f"{self._journal.path}: {error.strerror}; an agent must be able to write its state"
+            ) from error
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the disk took nothing when it was asked last."""
+        return bool(self._refusal)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Of records that are encoded and not durable, roughly."""
+        return self._journal.pending_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the journal."""
+        return self._journal.size
+
+    def write(self, write: Write, done: Done) -> None:
+        """Make a record durable; `done` is called on the loop once it is, after those of all earlier writes."""
+        self._queue.append((write.encoded or self.encoder.encode(write), done))
+        if self._is_idle.is_set():
+            self._is_idle.clear()
+            self._next()
+
+    def _next(self) -> None:
+        """Commit all that waits. What the disk refused stands in the journal's memory: it is only asked to sync again."""
+        self._committing += [done for _, done in self._queue]
+        fresh = [record for record, _ in self._queue]
+        self._queue.clear()
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, fresh)
+        future.add_done_callback(self._committed)
+
+    def _commit(self, fresh: list[bytes]) -> str:
+        """In the thread: append, sync, perhaps rewrite. What the disk says when it refuses, or ""."""
+        self._fresh += fresh
+        try:
+            self._sync()
+        except OSError as error:
+            return error.strerror or str(error)
+        if self._journal.size > 2 * self._needed_bytes + GROWTH_BYTES:
+            self._compact()
+        return ""
+
+    def _sync(self) -> None:
+        """Frame by frame, each small, so that whoever reads them holds little. Raises OSError."""
+        while True:
+            while self._fresh and self._journal.pending_bytes < FRAME_BYTES:
+                self._journal.append(self._fresh.popleft())
+            self._journal.sync()
+            if not self._fresh:
+                return
+
+    def _compact(self) -> None:
+        try:
+            needed = Needed()
+            self._journal.visit(needed.note)
+            reader = self._journal.reader()
+            try:
+                self._journal.rewrite(reader.read(*place) for place in needed.places())
+            finally:
+                reader.close()
+        except OSError:
+            return  # the old file stands; the next commit tries again
+        self._needed_bytes = self._journal.size
+
+    def _committed(self, future: asyncio.Future[str]) -> None:
+        if self._is_closed or future.cancelled():
+            return
+        refusal = future.result()
+        self._tell(refusal)
+        if refusal:
+            asyncio.get_running_loop().call_later(RETRY_S, self._again)
+            return
+        self.syncs += 1
+        done, self._committing = self._committing, []
+        self.writes += len(done)
+        for each in done:
+            each()
+        self._again()
+
+    def _again(self) -> None:
+        if self._is_closed:
+            return
+        if self._queue or self._committing:
+            self._next()
+        else:
+            self._is_idle.set()
+
+    def _tell(self, refusal: str) -> None:
+        if refusal and refusal != self._refusal:
+            self._notices(
+                f"{self._journal.path}: {refusal}; the agent waits with everything that depends on it, and tries again every "
+                f"{RETRY_S:.0f} s; make room, or mend the disk"
+            )
+        elif self._refusal and not refusal:
+            self._notices(f"{self._journal.path}: works again")
+        self._refusal = refusal
+
+    async def recall(self, job: bytes) -> Stored:
+        """What is durable of a job, to be closed; in a thread, beside others' writes. Raises OSError, StateError. O(journal)."""
+        return await asyncio.get_running_loop().run_in_executor(None, records_of, self._journal.path, job)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until everything written so far is durable, or the time is over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_idle.wait(), timeout_s)
+
+    def close(self) -> None:
+        """Give the folder back. What was not durable is lost, as in a crash: nobody was told it was. Idempotent."""
+        self._is_closed = True
+        self._thread.shutdown(wait=True)
+        self._journal.close()
+
+
+def records_of(path: Path, job: bytes) -> Stored:
+    """What a journal that may be growing, or be replaced, holds of a job; to be closed. Raises OSError, StateError. O(its size);
+    memory: as `Store.open`."""
+    needed, reader = Needed(), Reader.open(path)
+
+    def note(at: int, data: memoryview) -> None:
+        if head_of(data)[0][1] == job:
+            needed.note(at, data)
+
+    try:
+        reader.visit(path, note)
+    except BaseException:
+        reader.close()
+        raise
+    return Stored(reader.read, needed, reader.close)

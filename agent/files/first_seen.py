@@ -1,0 +1,60 @@
+"""What a source's folders held when its agent was started for the first time: with `start = "end"` no job counts those lines.
+
+A job may begin much later, and nobody reads before. So where reading is to begin is noted at once, and used at the first read;
+meanwhile no file is held open, and each may have been renamed, emptied or replaced.
+
+Where the mesh knows an earlier life of the agent, its disk was lost, and this was not its first start: see `MeshSource.was_here`.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from elf.agent.files.identity import HEAD_BYTES
+from elf.agent.files.listing import Listing
+
+FILES_MAX = 10_000
+"""The newest are noted, 50 bytes each."""
+
+
+class FirstSeen(msgspec.Struct, array_like=True, frozen=True):
+    """A file at that time: where it was, how much it held, and how it began (as it is on disk)."""
+
+    device: int
+    inode: int
+    size: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    head_size: Annotated[int, Meta(ge=0, le=HEAD_BYTES)] = 0
+    head_crc: int = 0
+
+    def begins(self, path: str) -> bool:
+        """Whether the file at `path` begins like that."""
+        return zlib.crc32(_head(path, self.head_size)) == self.head_crc
+
+
+def first_seen(patterns: Sequence[str]) -> list[FirstSeen]:
+    """The files that are there now and hold something. O(files in the folders)."""
+    found = []
+    for one in Listing(patterns, lambda notice: None).look(())[-FILES_MAX:]:
+        size = one.status.st_size
+        if size:
+            head = _head(one.path, min(size, HEAD_BYTES))
+            found.append(FirstSeen(*one.inode, size, len(head), zlib.crc32(head)))
+    return found
+
+
+def _head(path: str, size: int) -> bytes:
+    """b"" of a file that may not be read: then its inode has to do."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, size, 0)
+    finally:
+        os.close(descriptor)

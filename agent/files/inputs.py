@@ -1,0 +1,198 @@
+"""One-shot input: named files, globs, `.gz`, `.zst` and standard input, each line of each file once."""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey, fingerprint
+from elf.agent.files.content import Content, open_content
+from elf.errors import SourceError, UsageError
+
+Input = Path | Literal["-"]
+HEAD_BYTES = 1024
+COMPARE_BYTES = 256 * 1024
+
+
+def expand(arguments: Sequence[str]) -> list[Input]:
+    """The files that the arguments name, in their order; globs (sorted by name) are ours when the shell left them quoted.
+
+    Raises UsageError for a file that is missing or cannot be read, a directory, or a glob without a match.
+    """
+    inputs: list[Input] = []
+    for argument in arguments:
+        if argument == "-":
+            inputs += [] if "-" in inputs else ["-"]
+        elif not os.path.lexists(argument) and glob.has_magic(argument):
+            found = [
+                Path(name) for name in sorted(glob.glob(argument, recursive=True)) if not os.path.isdir(name)
+            ]
+            if not found:
+                raise UsageError(
+                    f"{argument}: no file matches; check the pattern and the folder's permissions"
+                )
+            inputs += found
+        else:
+            inputs.append(Path(argument))
+    for path in inputs:
+        if path != "-":
+            _must_be_readable(path)
+    return inputs
+
+
+def _must_be_readable(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UsageError(f"{path}: is a directory; name the files in it, for example '{path}/*.log'")
+        if stat.S_ISREG(mode):
+            os.close(open_content(os.fspath(path)).descriptor)
+        elif not os.access(path, os.R_OK):
+            raise PermissionError
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; check the name, or quote a glob for elf to expand") from None
+    except PermissionError:
+        raise UsageError(f"{path}: permission denied; run as a user who may read it") from None
+    except SourceError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); name another file") from None
+
+
+def total_bytes(paths: Sequence[Input]) -> int | None:
+    """Bytes on disk of all files together, or None where it cannot be known (standard input, a pipe)."""
+    total = 0
+    for path in paths:
+        if path == "-" or not path.is_file():
+            return None
+        total += path.stat().st_size
+    return total
+
+
+def distinct(paths: Sequence[Input], notices: Callable[[str], None]) -> list[Input]:
+    """`paths` without those that would be counted twice: one file under two names, or a compressed twin of another one.
+
+    O(files), plus reading both of a pair whose first 1 KiB is equal and of which one is compressed.
+    """
+    kept: list[Input] = []
+    seen: dict[tuple[int, int], Path] = {}
+    heads: dict[bytes, list[tuple[Path, bool]]] = {}
+    for path in paths:
+        if path == "-" or not path.is_file():
+            kept.append(path)
+            continue
+        status = path.stat()
+        twin = seen.setdefault((status.st_dev, status.st_ino), path)
+        if twin is not path:
+            notices(f"{path}: the same file as {twin}; counted once")
+            continue
+        head, compressed = _head(path)
+        rivals = heads.setdefault(head, [])
+        twin_of = next(
+            (rival for rival, packed in rivals if (packed or compressed) and _equal(path, rival)), None
+        )
+        if head and twin_of is not None:
+            notices(f"{path}: the same content as {twin_of}; counted once")
+            continue
+        rivals.append((path, compressed))
+        kept.append(path)
+    return kept
+
+
+def _head(path: Path) -> tuple[bytes, bool]:
+    content = open_content(os.fspath(path))
+    try:
+        return _exactly(content, memoryview(bytearray(HEAD_BYTES))), content.compressed
+    except SourceError:
+        return b"", content.compressed
+    finally:
+        os.close(content.descriptor)
+
+
+def _exactly(content: Content, view: memoryview) -> bytes:
+    """As many bytes as fit in `view`, fewer only at the end."""
+    count = 0
+    while count < len(view) and (got := content.readinto(view[count:])):
+        count += got
+    return bytes(view[:count])
+
+
+def _equal(path: Path, other: Path) -> bool:
+    """Whether two files have the same uncompressed content; stops at the first difference."""
+    one, two = open_content(os.fspath(path)), open_content(os.fspath(other))
+    view = memoryview(bytearray(COMPARE_BYTES))
+    try:
+        while (data := _exactly(one, view)) == _exactly(two, view):
+            if not data:
+                return True
+    except SourceError:
+        pass
+    finally:
+        os.close(one.descriptor)
+        os.close(two.descriptor)
+    return False
+
+
+def read(
+    paths: Sequence[Input],
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    line_max: int = LINE_MAX,
+    notices: Callable[[str], None],
+) -> Iterator[Block]:
+    """Blocks of whole lines of each file in turn; each file ends with a block that is `last` (perhaps empty).
+
+    A file that is cut off or corrupt is read as far as it goes, with a notice. Raises SourceError when a file cannot be
+    opened any more.
+    """
+    cutter = Cutter(block_bytes, line_max)
+    for generation, path in enumerate(distinct(paths, notices), start=1):
+        name = "-" if path == "-" else os.fspath(path)
+        try:
+            content = open_content(os.dup(0) if path == "-" else name)
+        except OSError as error:
+            raise SourceError(f"{name}: {error.strerror}; it was there when the run began") from error
+        try:
+            yield from _read_file(content, cutter, generation, name, notices)
+        finally:
+            os.close(content.descriptor)
+
+
+def _read_file(
+    content: Content, cutter: Cutter, generation: int, name: str, notices: Callable[[str], None]
+) -> Iterator[Block]:
+    cutter.clear()
+    key = FileKey(generation, 0)
+    start = 0
+    more = True
+    while more:
+        more = _fill(content, cutter, name, notices)
+        data = cutter.cut() if more else cutter.rest()
+        while len(data) or not more:
+            too_long, skipped = cutter.take_skipped()
+            if start == 0 and len(data):
+                key = FileKey(generation, fingerprint(bytes(data[:256])))
+            end = start + skipped + len(data)
+            yield Block(key, name, start, end, data, too_long, start == 0, not more, content.disk_bytes)
+            start = end
+            if not more:
+                return
+            data = cutter.cut()
+
+
+def _fill(content: Content, cutter: Cutter, name: str, notices: Callable[[str], None]) -> bool:
+    """Read more; False at the end of the file, or where it cannot be read further."""
+    try:
+        if cutter.fill(content.readinto):
+            return True
+        if content.truncated():
+            notices(f"{name}: the compressed data ends early (truncated); read up to there")
+    except SourceError as error:
+        notices(f"{name}: {error}; read up to there")
+    except OSError as error:
+        notices(f"{name}: {error.strerror} at byte {content.disk_bytes}; read up to there")
+    return False

@@ -1,0 +1,121 @@
+"""Is an unknown file on disk one that is known? By its bytes; `identity.py` says what is remembered of those."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from enum import Enum
+
+from elf.agent.files.content import Content, Plain, open_content
+from elf.agent.files.follow import Followed, Inode
+from elf.agent.files.identity import HEAD_BYTES, PROOF_BYTES, gzip_holds, same_head, seek
+from elf.agent.files.listing import Seen
+from elf.errors import SourceError
+
+COMPARE_BYTES = 256 * 1024
+
+
+@contextlib.contextmanager
+def reading(path: str | int) -> Iterator[Content]:
+    """A fresh look at a file's content, from its start. A descriptor is duplicated."""
+    content = open_content(os.dup(path) if isinstance(path, int) else path)
+    try:
+        yield content
+    finally:
+        os.close(content.descriptor)
+
+
+def exactly(content: Content, view: memoryview) -> bytes:
+    """As many bytes as fit in `view`, fewer only at the end (or where it is corrupt)."""
+    count = 0
+    with contextlib.suppress(SourceError):
+        while count < len(view) and (got := content.readinto(view[count:])):
+            count += got
+    return bytes(view[:count])
+
+
+def head_of(path: str | int) -> bytes:
+    """The first `HEAD_BYTES` uncompressed bytes. Raises OSError, SourceError."""
+    with reading(path) as content:
+        return exactly(content, memoryview(bytearray(HEAD_BYTES)))
+
+
+def is_inode(descriptor: int, inode: Inode) -> bool:
+    """Whether an open file is that one. A path may lead to another file by the time that it is opened."""
+    status = os.fstat(descriptor)
+    return (status.st_dev, status.st_ino) == inode
+
+
+class Continues(Enum):
+    NO = "no"
+    MORE = "more"  # the same file, and there may be more to read
+    READ = "read"  # the same file, read to its end
+
+
+def continues(one: Seen, content: Content, file: Followed) -> Continues:
+    """Whether the unknown file `one` is `file`, which is nowhere else on disk now: all that was read of it is there.
+
+    An equal start shorter than 1 KiB is no evidence for a file that is being written; for a rotated one of the same family it is,
+    for there it can only be a copy or an archive. Raises OSError.
+    """
+    state, size = file.state, one.status.st_size
+    if not (one.rotated or content.compressed) and (one.path != file.path or state.offset < PROOF_BYTES):
+        return Continues.NO
+    if not content.compressed and size < state.offset:
+        return Continues.NO
+    if not same_head(head_of(content.descriptor), state):
+        return Continues.NO
+    if content.compressed and state.done and state.offset and gzip_holds(content.descriptor, size, state):
+        return Continues.READ
+    if not (state.offset or state.done):
+        return _begins_alike(content, file)
+    if state.done and not state.offset:  # an archive that was there before the beginning
+        return Continues.READ if content.compressed and state.packed_bytes == size else Continues.NO
+    with reading(content.descriptor) as fresh:
+        if not seek(fresh, state):
+            return Continues.NO
+        more = not state.done or bool(exactly(fresh, memoryview(bytearray(1))))
+        return Continues.MORE if more else Continues.READ
+
+
+def _begins_alike(content: Content, file: Followed) -> Continues:
+    """For a file of which nothing was read before it was emptied: only its start was seen."""
+    head = head_of(content.descriptor)
+    return Continues.MORE if file.state.head_size and same_head(head, file.state) else Continues.NO
+
+
+def is_rest_of(descriptor: int, size: int, file: Followed) -> bool:
+    """Whether an uncompressed file of `size` bytes is what is left of `file`, which was longer and is nowhere any more.
+
+    All that it holds was read then: as after a power failure, when the positions are on disk and the last lines are not. Told by
+    an equal start of 1 KiB. Raises OSError, SourceError.
+    """
+    state = file.state
+    if not (file.is_lost and state.offset > size >= state.head_size >= PROOF_BYTES):
+        return False
+    return same_head(head_of(descriptor), state)
+
+
+def common(content: Content, file: Followed, start: int = 0, *, thorough: bool) -> int | None:
+    """The uncompressed length of `content` if that is the start (or all) of `file`, which is on disk too; None if it differs.
+
+    start: so many bytes are known to be equal (used if both are uncompressed). thorough: of compressed content all, not
+    only the first 1 KiB. Reads up to the first difference. Raises OSError; FileNotFoundError if the file was moved just now.
+    """
+    opened = file.content.descriptor if file.content is not None else file.path
+    with reading(content.descriptor) as mine, reading(opened) as theirs:
+        if file.inode is not None and not is_inode(theirs.descriptor, file.inode):
+            raise FileNotFoundError(file.path)
+        length = 0
+        if isinstance(mine, Plain) and isinstance(theirs, Plain):
+            length = mine.raw.offset = theirs.raw.offset = start
+            thorough = True
+        view = memoryview(bytearray(COMPARE_BYTES if thorough else HEAD_BYTES))
+        while True:
+            data, other = exactly(mine, view), exactly(theirs, view)
+            if not other.startswith(data):
+                return None
+            length += len(data)
+            if len(data) < len(view) or not thorough:
+                return length

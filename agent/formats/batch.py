@@ -1,0 +1,40 @@
+"""A batch: the columns parsed from one block of whole lines, and what was wrong with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.agent.formats.fields import Reason
+from elf.jobmaster.values.vector import Vector
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """A sample of a rejected line: `offset` is the byte within the line where the first mismatch is."""
+
+    reason: Reason
+    line: bytes  # at most the first 4 KiB
+    offset: int
+    expected: str  # "a separator '\" '", "digits", "a time like 17/May/2015:10:05:03 +0000"
+    field: str  # the name of the field being read, "" before the first
+
+
+class Batch(msgspec.Struct):
+    """What one block gave.
+
+    rows: parsed lines. columns: asked-for columns, each a `Vector` of `rows` values (a column that the format cannot fill is
+    not there). lines: read, comments and headers apart. rejects: count by reason. reject_rows: for each rejected line the index
+    of the next parsed row (0..rows), ascending: int32. samples: the first few rejects. invalid_utf8: lines with bytes that
+    became U+FFFD.
+    """
+
+    rows: int
+    columns: Mapping[str, Vector]
+    lines: int
+    rejects: Mapping[Reason, int]
+    reject_rows: NDArray[np.int32]
+    samples: tuple[Reject, ...] = ()
+    invalid_utf8: int = 0

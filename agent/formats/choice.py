@@ -1,0 +1,150 @@
+"""Which format each file has: the one that was named, or what its first lines look like."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from elf.agent.files.blocks import Block
+from elf.agent.files.content import open_content
+from elf.agent.formats.fields import Format
+from elf.agent.formats.formats import column_types, resolve
+from elf.agent.formats.presets import COLUMN_TYPES
+from elf.errors import FormatError
+from elf.jobmaster.values.vector import SqlType
+
+HEAD_BYTES = 64 << 10
+"""How much of a file its format is detected from."""
+
+NAMED_MAX = 3
+"""How many files are named of those that have one format."""
+
+
+class FormatChoice:
+    """The format of each file: one for all, or detected for each. `chosen` maps paths to the names of their formats.
+
+    lenient: a file that cannot be told takes the format of the file before it (a live agent must not stop), or is tried
+    again with its next block; and what was found waits for `take_found`. head: the beginning of a block's file.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        notices: Callable[[str], None],
+        *,
+        lenient: bool = False,
+        head: Callable[[Block], bytes] = lambda block: bytes(block.data[:HEAD_BYTES]),
+    ) -> None:
+        self.spec, self.chosen = spec, dict[str, str]()
+        self._notices, self._lenient, self._head = notices, lenient, head
+        self._fixed = None if spec == "auto" else resolve(spec)
+        self._by_file: dict[object, Format] = {}
+        self._unknown: dict[
+            object, int
+        ] = {}  # bytes of a head that no format fits: only a longer one is tried
+        self._last: Format | None = None
+        self._found: dict[str, list[str]] = {}  # paths by format, that are still to be told
+
+    def of(self, block: Block) -> Format:
+        """The format of the block's file. Raises FormatError, which names the file, where it cannot be told (unless lenient)."""
+        if self._fixed is not None:
+            self.chosen.setdefault(block.path, self._fixed.name)
+            return self._fixed
+        known = self._by_file.get(block.file)
+        if known is not None:
+            return known
+        head = self._head(block)
+        if not head.strip() or self._unknown.get(block.file) == len(head):
+            return self._last or resolve("combined")
+        try:
+            found = self.detect(block.path, head)
+        except FormatError as error:
+            if not self._lenient:
+                raise
+            if self._last is None:
+                if block.file not in self._unknown:
+                    self._notices(str(error))
+                self._unknown[block.file] = len(head)
+                return resolve("combined")
+            found = self._last
+        self.remember(block.file, found)
+        return found
+
+    def remember(self, file: object, format: Format) -> None:
+        """What a saved state says of a file that is read on from its middle."""
+        self._by_file[file] = self._last = format
+        self._unknown.pop(file, None)
+
+    def forget(self, file: object) -> None:
+        """A file that was read to its end."""
+        self._by_file.pop(file, None)
+        self._unknown.pop(file, None)
+
+    def detect(self, path: str, head: bytes) -> Format:
+        found = _detected(path, head)
+        if self.chosen.get(path) != found.name:
+            self.chosen[path] = found.name
+            if self._lenient:
+                self._found.setdefault(found.name, []).append(path)
+            else:
+                self._notices(f"{path}: format {found.name}")
+        return found
+
+    @property
+    def has_found(self) -> bool:
+        """Whether `take_found` has something to say."""
+        return bool(self._found)
+
+    def take_found(self) -> list[str]:
+        """The formats found since the last call, a line for each: files that agree are told together."""
+        lines = [_told(name, paths) for name, paths in self._found.items()]
+        self._found = {}
+        return lines
+
+    def schema(self, heads: Mapping[str, bytes]) -> dict[str, SqlType]:
+        """The columns of a query over files that begin with `heads`: the union over their formats, or all columns there are
+        when nothing is known yet."""
+        if self._fixed is not None:
+            return dict(column_types(self._fixed))
+        columns: dict[str, SqlType] = {}
+        for path, head in heads.items():
+            if head.strip():
+                try:
+                    columns.update(column_types(_detected(path, head)))
+                except FormatError:
+                    if not self._lenient:
+                        raise
+        return columns or dict(COLUMN_TYPES)
+
+
+def _told(format: str, paths: Sequence[str]) -> str:
+    if len(paths) == 1:
+        return f"{paths[0]}: format {format}"
+    more = f" and {len(paths) - NAMED_MAX} more" if len(paths) > NAMED_MAX else ""
+    return f"{len(paths)} files: format {format} ({', '.join(paths[:NAMED_MAX])}{more})"
+
+
+@lru_cache(maxsize=2)  # asked twice of a file: for the columns, then with its first block
+def _detected(path: str, head: bytes) -> Format:
+    try:
+        return resolve("auto", sample=head)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def head_of(path: Path) -> bytes:
+    """The first `HEAD_BYTES` of a file, uncompressed; b"" when it cannot be read (now)."""
+    try:
+        content = open_content(str(path))
+    except OSError:
+        return b""
+    buffer = bytearray(HEAD_BYTES)
+    try:
+        got = content.readinto(memoryview(buffer))
+    except OSError:
+        return b""
+    finally:
+        os.close(content.descriptor)
+    return bytes(buffer[:got])

@@ -1,0 +1,162 @@
+"""Which format a log has, from its first lines: candidates are executed, and the most specific that accepts enough wins.
+
+Shapes alone are not enough in two places. A plain format can swallow a longer one's line (the `%h %l %u` of combined takes
+"shop.example:80 10.0.0.1 - -"), so the more specific goes first. And every JSON format accepts every object with a time, so
+there the keys decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from elf.agent.formats import w3c
+from elf.agent.formats.batch import Reject
+from elf.agent.formats.fields import Format, Reason
+from elf.agent.formats.parser import Parser
+from elf.agent.formats.presets import PRESETS
+from elf.errors import FormatError
+
+LINES_MAX = 200
+BYTES_MAX = 256 << 10
+"""Of the sample; 100 lines of a talkative format (ALB, Caddy: 1 to 2 KiB) fit."""
+SHARE_MIN = 0.5
+"""Of the lines must be accepted; a log may well begin with a broken stretch."""
+
+# The more specific first. Two that both accept half of the lines are one that swallows the other's, which stands later.
+_TEXT = (
+    "alb",
+    "haproxy",
+    "cloudfront",
+    "nginx_ingress",
+    "traefik",
+    "nginx_main",
+    "vhost_combined",
+    "combined",
+    "vhost_common",
+    "common",
+    "w3c",
+    "ltsv",
+    "logfmt",
+)
+# Keys that only this writer uses; two of them in most of the objects decide.
+_JSON_KEYS: dict[str, frozenset[str]] = {
+    "caddy": frozenset({"request", "resp_headers", "bytes_read", "user_id", "logger"}),
+    "traefik_json": frozenset(
+        {
+            "DownstreamStatus",
+            "RequestMethod",
+            "RequestPath",
+            "ClientHost",
+            "ClientAddr",
+            "RouterName",
+            "StartUTC",
+        }
+    ),
+    "nginx_json": frozenset(
+        {
+            "remote_addr",
+            "remote_user",
+            "time_local",
+            "time_iso8601",
+            "msec",
+            "body_bytes_sent",
+            "request_uri",
+            "server_protocol",
+            "http_user_agent",
+            "http_referer",
+            "upstream_addr",
+            "upstream_response_time",
+        }
+    ),
+}
+
+
+class _Tried(msgspec.Struct, frozen=True):
+    plan: Format
+    share: float
+    lines: int
+    first: Reject | None
+
+
+def detect(sample: bytes) -> Format:
+    """The format of `sample`, the first lines of a log (a cut last line is ignored). Its `name` says what was chosen.
+
+    Raises FormatError, naming what was tried and where the nearest candidate first differs, when none accepts half the lines.
+    """
+    lines = _lines(sample)
+    if not lines:
+        raise FormatError("format auto: there is no whole line to detect the format from; name the format")
+    header = next((line for line in lines if line.lower().startswith(b"#fields:")), None)
+    if header is not None:
+        return _headed(header)
+    objects = _objects(lines)
+    names: Iterable[str] = (_json_name(objects),) if len(objects) * 2 > len(lines) else _TEXT
+    tried = []
+    for name in names:
+        tried.append(_try(PRESETS[name], lines))
+        if tried[-1].share >= SHARE_MIN:
+            return PRESETS[name]
+    raise FormatError(_nothing_fits(tried))
+
+
+def _lines(sample: bytes) -> list[bytes]:
+    """The whole lines that are not empty. A sample of one line without its end is that line."""
+    lines = sample[:BYTES_MAX].split(b"\n")
+    if len(lines) > 1:
+        lines.pop()
+    return [line for line in lines[:LINES_MAX] if line.strip()]
+
+
+def _headed(header: bytes) -> Format:
+    """A W3C log says itself what it holds."""
+    return msgspec.structs.replace(PRESETS[w3c.kind_of(header)], fields=w3c.fields_for(header))
+
+
+def _objects(lines: list[bytes]) -> list[dict[str, object]]:
+    found = []
+    for line in lines:
+        if line.lstrip().startswith(b"{"):
+            try:
+                value = msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            found.append(value)
+    return found
+
+
+def _json_name(objects: list[dict[str, object]]) -> str:
+    for name, keys in _JSON_KEYS.items():
+        if sum(len(keys & one.keys()) >= 2 for one in objects) * 2 > len(objects):
+            return name
+    return "json"
+
+
+def _try(plan: Format, lines: list[bytes]) -> _Tried:
+    batch = Parser(plan, ()).parse(b"\n".join(lines) + b"\n")
+    return _Tried(plan, batch.rows / len(lines), batch.lines, next(iter(batch.samples), None))
+
+
+def _nearness(one: _Tried) -> tuple[float, bool, int]:
+    if one.first is None:
+        return one.share, False, 0
+    return one.share, one.first.reason is Reason.TRAILING, one.first.offset
+
+
+def _nothing_fits(tried: list[_Tried]) -> str:
+    """One line: what was tried, and the first mismatch of the candidate that accepts most, or else came farthest.
+
+    To have read all its fields, with more text behind them, is farther than to fail in a longer format.
+    """
+    near = max(tried, key=_nearness)
+    names = ", ".join(one.plan.name for one in tried)
+    if near.first is None:
+        return f"format auto: none of {names} fits; name the format"
+    found = near.first.line[near.first.offset :][:40].decode("utf-8", "replace")
+    field = f" in {near.first.field}" if near.first.field else ""
+    return (
+        f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.share:.0%} of {near.lines} lines), which expected"
+        f" {near.first.expected}{field} at byte {near.first.offset} and found {found!r}; name the format"
+        " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, or regex:PATTERN)"
+    )

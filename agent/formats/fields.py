@@ -1,0 +1,180 @@
+"""The field plan: what a log format compiles to, and what the tokenizer executes.
+
+A `Format` is a `Shape` (how a line is cut into raw fields) plus `Field`s (how each raw field becomes columns). Formats are
+made in `formats.py` and its neighbours, and executed in `batch.py` and `_tokenize.pyx`; this file is the contract
+between the two.
+
+**Acceptance** (the same whatever columns a query reads): the shape matches the whole line; every field's text converts by
+its rule or is one of its NULL texts; the line has a time. Then the line is *parsed*, else *rejected* with one `Reason`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+
+
+class Shape(Enum):
+    LITERAL = "literal"  # fields divided by literal separators
+    JSON = "json"  # one JSON object a line; a field's key is a path ("request.headers.User-Agent.0")
+    LTSV = "ltsv"  # label:value, tab-separated
+    LOGFMT = "logfmt"  # key=value or key="quoted value", space-separated
+    REGEX = "regex"  # named groups; the last resort
+
+
+class Convert(Enum):
+    """How a raw field's text becomes column values."""
+
+    SKIP = "skip"  # any text; feeds no column
+    STRING = "string"
+    INT = "int"  # an optional '-' or '+' (HAProxy), then digits, within int64
+    SECONDS = "seconds"  # decimal seconds -> micro-units, digits past the sixth truncated
+    MILLISECONDS = "milliseconds"  # int or decimal -> micro-units
+    MICROSECONDS = "microseconds"  # int -> micro-units
+    NANOSECONDS = "nanoseconds"  # int -> micro-units, truncated
+    SECONDS_LIST = (
+        "seconds_list"  # nginx upstream times "0.005, 0.019 : 0.001", '-' parts count nothing; summed
+    )
+    DURATION = "duration"  # Go style "1.5ms", "12.3µs", "2s", "1m2.5s"; a bare number is seconds
+    DURATION_MS = "duration_ms"  # the same, but a bare number is milliseconds
+    REQUEST = "request"  # "METHOD URI PROTOCOL" -> method, path, query, protocol; anything else: accepted, all four NULL
+    REQUEST_URL = "request_url"  # the same with an absolute URL (ALB): also host and scheme
+    URI = "uri"  # path[?query] -> path, query
+    URL = "url"  # scheme://host[/path][?query] -> scheme, host, path, query; without "://" as URI
+    QUERY = "query"  # as STRING into `query`, a leading '?' removed
+    STATUS = "status"  # INT of 0..999
+    HOST_PORT = "host_port"  # "1.2.3.4:5678", "[::1]:80" or "::1:5678" (HAProxy) -> the text before the last ':', unbracketed
+    HOST = "host"  # the same with the port optional: cut after ']' or at an only ':'; "::1" and "10.0.0.1" stay whole
+    TIME_CLF = (
+        "time_clf"  # 17/May/2015:10:05:03 +0000, also with .mmm fraction; without zone: the source's zone
+    )
+    TIME_ISO = "time_iso"  # 2015-05-17T10:05:03[.ffffff][Z|±hh:mm]; 'T' or ' '; ditto
+    TIME_EPOCH = "time_epoch"  # unix time by magnitude: seconds (with fraction), ms, µs or ns
+    TIME_ANY = "time_any"  # by look: a number as TIME_EPOCH, dd/Mon/… as TIME_CLF, else TIME_ISO; a pair of [ ] around is skipped
+    TIME_EPOCH_MS = "time_epoch_ms"
+    TIME_EPOCH_US = "time_epoch_us"
+    DATE = "date"  # 2015-05-17: the date part of `time`; with a TIME_OF_DAY field
+    TIME_OF_DAY = "time_of_day"  # 10:05:03[.fff]
+    TIME_STRPTIME = "time_strptime"  # by `Field.pattern`, a strptime format (Apache %{...}t); slow path
+
+
+_INTEGERS = (Convert.INT, Convert.STATUS)
+_DURATIONS = (
+    Convert.SECONDS,
+    Convert.MILLISECONDS,
+    Convert.MICROSECONDS,
+    Convert.NANOSECONDS,
+    Convert.SECONDS_LIST,
+    Convert.DURATION,
+    Convert.DURATION_MS,
+)
+
+
+def type_of(convert: Convert) -> SqlType:
+    """The SQL type of a column that `convert` fills."""
+    if convert is Convert.DATE or convert.value.startswith("time_"):
+        return TIMESTAMP
+    if convert in _INTEGERS:
+        return BIGINT
+    return MICROS if convert in _DURATIONS else STRING
+
+
+class Escape(Enum):
+    NONE = "none"
+    BACKSLASH = "backslash"  # \" \\ \n \t \r \b \f \v \xHH (nginx, Apache, and what others of the kind write)
+    JSON = "json"
+    PLUS = "plus"  # '+' stands for a space (W3C / IIS)
+    PERCENT = "percent"  # %20 (CloudFront user agents; %2520 decodes once)
+    DOUBLED = "doubled"  # "" within a quoted field
+
+
+class Reason(Enum):
+    """Why a line was rejected. One per line: the first in the line's order that applies."""
+
+    EMPTY = "empty line"
+    TOO_LONG = "line too long"
+    NUL = "NUL byte"
+    LITERAL = "separator missing"  # the text between two fields is not where it should be
+    UNTERMINATED = "unterminated quote"
+    TRAILING = "text after the last field"
+    TRUNCATED = "line ends early"
+    TIME = "bad time"
+    NUMBER = "bad number"
+    JSON = "bad JSON"
+    MISSING = "field missing"  # a required field (time) is absent in JSON, LTSV, logfmt
+    PATTERN = "pattern does not match"
+    FUTURE = "time in the future"  # live only: more than 5 minutes past the agent's clock
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One raw field.
+
+    name: its name in the log format ("remote_addr", "%>s", "cs-uri-stem", a JSON path, a group's name).
+    column: the column it fills; a REQUEST or URI fills its fixed ones. Several fields with one `column`: durations are summed
+        when all say `sum` (NULL if any is NULL), otherwise the first that is not NULL wins.
+    nulls: texts that mean NULL, compared before unescaping ("-" nearly everywhere; "-1", "000").
+    quote: LITERAL only: the closing quote character if the field stands between quotes (then an escaped quote does not end
+        it), else "".
+    after: LITERAL only: the literal text that follows the field; "" only for the last (it ends with the line).
+    optional: LITERAL only: the line may end before this field (then it and the rest are NULL).
+    list: LITERAL only, unquoted: elements are divided by ", " or " : " (nginx upstream_*), so an occurrence of `after` that is
+        preceded by ',' or ' :', or followed by ': ', does not end the field.
+    required: JSON, LTSV, LOGFMT: its absence rejects the line. Absent otherwise: NULL.
+    scale: micro-units per unit, for numeric JSON values too (given by `convert`).
+    """
+
+    name: str
+    convert: Convert
+    column: str = ""
+    nulls: tuple[bytes, ...] = (b"-",)
+    escape: Escape = Escape.NONE
+    quote: str = ""
+    after: str = ""
+    optional: bool = False
+    required: bool = False
+    sum: bool = False
+    list: bool = False
+    pattern: str = ""
+
+
+class Format(msgspec.Struct, frozen=True):
+    """A compiled log format.
+
+    name: what `auto` reports ("combined", "nginx:main", …). prefix: LITERAL: text before the first field. skip_prefix: LITERAL:
+    a marker; everything up to and including its first occurrence is skipped if present (syslog's "haproxy[123]: ").
+    regex: REGEX: the pattern, bytes semantics. comment: lines that start with it are neither parsed nor rejected (W3C '#').
+    header: "w3c" when `#Fields:` lines re-make the field plan in mid-file ("cloudfront" the same, tab-separated), else "".
+    time_is: "start" or "end" of the request. zone: True when the time text carries its zone (else `timezone` applies).
+    """
+
+    name: str
+    shape: Shape
+    fields: tuple[Field, ...]
+    prefix: str = ""
+    skip_prefix: str = ""
+    regex: str = ""
+    comment: str = ""
+    header: str = ""
+    time_is: str = "end"
+    zone: bool = True
+
+    def columns(self) -> dict[str, Convert]:
+        """Every column that this format can fill, in the order of its fields, with the conversion that fills it."""
+        fixed = {
+            Convert.REQUEST: ("method", "path", "query", "protocol"),
+            Convert.REQUEST_URL: ("method", "scheme", "host", "path", "query", "protocol"),
+            Convert.URI: ("path", "query"),
+            Convert.URL: ("scheme", "host", "path", "query"),
+            Convert.QUERY: ("query",),
+            Convert.DATE: ("time",),
+            Convert.TIME_OF_DAY: ("time",),
+            Convert.SKIP: (),
+        }
+        out: dict[str, Convert] = {}
+        for field in self.fields:
+            for column in fixed.get(field.convert, (field.column,)):
+                out.setdefault(column, field.convert)
+        return out

@@ -1,0 +1,210 @@
+"""From a format's fields to the steps that the kernel executes: names become numbers, columns become slots.
+
+Pure. `Plan` is laid out as the kernel's C structs want it (plan.h); nothing in it is wider than what a line needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from elf.agent.formats import _tokenize
+from elf.agent.formats.fields import Convert, Escape, Field, Format, Shape
+from elf.errors import FormatError
+from elf.jobmaster.values.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+
+_CONVERT = {convert: _tokenize.CONVERTS.index(convert.name) for convert in Convert}
+_ESCAPE = {escape: _tokenize.ESCAPES.index(escape.name) for escape in Escape}
+_SHAPE = {shape: _tokenize.SHAPES.index(shape.name) for shape in Shape}
+
+_TIMES = frozenset(convert for convert in Convert if convert.name.startswith(("TIME_", "DATE")))
+_DURATIONS = frozenset(
+    convert
+    for convert in Convert
+    if convert.name.startswith(("DURATION", "SECONDS")) or convert.name.endswith("SECONDS")
+)
+_QUICK_TEXT = (Convert.SKIP, Convert.STRING, Convert.REQUEST)
+_QUICK_ESCAPES = (Escape.NONE, Escape.BACKSLASH, Escape.JSON)
+
+# The order of a field's targets in the kernel (T_METHOD …); all else has one target, the first.
+_PARTS = ("method", "path", "query", "protocol", "scheme", "host")
+_SPLIT = {
+    Convert.REQUEST: frozenset(("method", "path", "query", "protocol")),
+    Convert.REQUEST_URL: frozenset(_PARTS),
+    Convert.URI: frozenset(("path", "query")),
+    Convert.URL: frozenset(("scheme", "host", "path", "query")),
+}
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One field, in the kernel's terms. targets: six slots, or -1. chain: the next field of the same name, or -1."""
+
+    convert: int
+    escape: int
+    quote: int
+    after: bytes
+    nulls: tuple[bytes, ...]
+    targets: tuple[int, ...]
+    fast: str
+    is_time: bool
+    optional: bool
+    next_optional: bool
+    required: bool
+    sum: bool
+    list: bool
+    chain: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What `Tokenizer.load` takes.
+
+    nodes: (first edge, number of edges, first field or -1) of the tree of keys (JSON, LTSV, logfmt), the root first. edges:
+    (label, node). needs_time: some field gives `time`, so every line must. zoned: a DATE and TIME_OF_DAY are UTC.
+    """
+
+    shape: int
+    steps: tuple[Step, ...]
+    nodes: tuple[tuple[int, int, int], ...]
+    edges: tuple[tuple[bytes, int], ...]
+    prefix: bytes
+    skip_prefix: bytes
+    comment: bytes
+    has_header: bool
+    needs_time: bool
+    zoned: bool
+
+
+def column_type(convert: Convert) -> SqlType:
+    """The SQL type of the columns that a conversion fills."""
+    if convert in _TIMES:
+        return TIMESTAMP
+    if convert in (Convert.INT, Convert.STATUS):
+        return BIGINT
+    return MICROS if convert in _DURATIONS else STRING
+
+
+def column_types(format: Format) -> dict[str, SqlType]:
+    """The type of every column that the format can fill. Raises FormatError where two fields disagree about one. O(fields)."""
+    types: dict[str, SqlType] = {}
+    for field in format.fields:
+        for column in Format(format.name, format.shape, (field,)).columns():
+            kind = column_type(field.convert)
+            if types.setdefault(column, kind) != kind:
+                raise FormatError(
+                    f"format {format.name}: {field.name} gives {column} as {kind}, another field as {types[column]}"
+                )
+    return types
+
+
+def compile_plan(format: Format, fields: tuple[Field, ...], slots: Mapping[str, int]) -> Plan:
+    """The plan for a format with these fields (its own, or those of a header line). Raises FormatError. O(fields)."""
+    chains = _chains(fields)
+    keyed = format.shape in (Shape.JSON, Shape.LTSV, Shape.LOGFMT)
+    nodes, edges = _tree(fields, format.shape) if keyed else ((), ())
+    following = [*(field.optional for field in fields[1:]), False][: len(fields)]
+    steps = [
+        _step(format, field, slots, next_optional, chain)
+        for field, next_optional, chain in zip(fields, following, chains, strict=True)
+    ]
+    return Plan(
+        shape=_SHAPE[format.shape],
+        steps=tuple(steps),
+        nodes=nodes,
+        edges=edges,
+        prefix=format.prefix.encode(),
+        skip_prefix=format.skip_prefix.encode(),
+        comment=format.comment.encode(),
+        has_header=bool(format.header),
+        needs_time=any(step.is_time for step in steps),
+        zoned=format.zone,
+    )
+
+
+def _step(format: Format, field: Field, slots: Mapping[str, int], next_optional: bool, chain: int) -> Step:
+    if len(field.nulls) > _tokenize.NULLS_MAX or any(
+        len(text) > _tokenize.NULL_BYTES_MAX for text in field.nulls
+    ):
+        raise FormatError(
+            f"format {format.name}: field {field.name}: at most {_tokenize.NULLS_MAX} NULL texts"
+            f" of {_tokenize.NULL_BYTES_MAX} bytes each"
+        )
+    after = field.after.encode()
+    if field.quote and not after.startswith(field.quote.encode()):
+        after = field.quote.encode() + after
+    return Step(
+        convert=_CONVERT[field.convert],
+        escape=_ESCAPE[field.escape],
+        quote=ord(field.quote) if field.quote else 0,
+        after=after,
+        nulls=field.nulls,
+        targets=_targets(field, slots),
+        fast=_fast(field, after) if format.shape is Shape.LITERAL else "",
+        is_time=field.convert in _TIMES and (_column(field) == "time"),
+        optional=field.optional,
+        next_optional=next_optional,
+        required=field.required,
+        sum=field.sum,
+        list=field.list,
+        chain=chain,
+    )
+
+
+def _column(field: Field) -> str:
+    """The one column of a field that is not split."""
+    if field.convert in (Convert.DATE, Convert.TIME_OF_DAY):
+        return "time"
+    return "query" if field.convert is Convert.QUERY else field.column
+
+
+def _targets(field: Field, slots: Mapping[str, int]) -> tuple[int, ...]:
+    split = _SPLIT.get(field.convert)
+    if split is not None:
+        return tuple(slots.get(part, -1) if part in split else -1 for part in _PARTS)
+    if field.convert is Convert.SKIP:
+        return (-1,) * len(_PARTS)
+    return (slots.get(_column(field), -1), *(-1,) * (len(_PARTS) - 1))
+
+
+def _fast(field: Field, after: bytes) -> str:
+    """Which shortcut of the kernel gives the same as the general way for this field; "" for none."""
+    if field.convert in _QUICK_TEXT:
+        return "text" if after and not field.list and field.escape in _QUICK_ESCAPES else ""
+    if field.convert is Convert.TIME_CLF:
+        clash = after[:1].isalnum() or after[:1] in (b"/", b":", b"+", b"-", b".")
+        return "" if clash or field.quote else "clf"
+    if field.convert in (Convert.INT, Convert.STATUS):
+        plain = all(not text.isdigit() for text in field.nulls)
+        return "digits" if plain and not field.list and not after[:1].isdigit() else ""
+    return ""
+
+
+def _chains(fields: Iterable[Field]) -> list[int]:
+    """For each field the next one of the same name, or -1."""
+    names = [field.name for field in fields]
+    return [names.index(name, at + 1) if name in names[at + 1 :] else -1 for at, name in enumerate(names)]
+
+
+def _tree(
+    fields: tuple[Field, ...], shape: Shape
+) -> tuple[tuple[tuple[int, int, int], ...], tuple[tuple[bytes, int], ...]]:
+    """The tree of keys. A JSON path may be cut at any of its dots; the places where it is cut are its nodes."""
+    places: dict[str, int] = {"": 0}
+    ends: dict[str, int] = {}
+    below: dict[str, dict[str, str]] = {"": {}}
+    for at, field in enumerate(fields):
+        ends.setdefault(field.name, at)
+        cuts = [i for i, c in enumerate(field.name) if c == "."] if shape is Shape.JSON else []
+        starts = [("", 0), *((field.name[:i], i + 1) for i in cuts)]
+        for start, begin in starts:
+            for end in (*(i for i in cuts if i >= begin), len(field.name)):
+                place = field.name[:end]
+                places.setdefault(place, len(places))
+                below.setdefault(place, {})
+                below[start][field.name[begin:end]] = place
+    nodes: list[tuple[int, int, int]] = []
+    edges: list[tuple[bytes, int]] = []
+    for place in places:
+        nodes.append((len(edges), len(below[place]), ends.get(place, -1)))
+        edges += [(label.encode(), places[child]) for label, child in below[place].items()]
+    return tuple(nodes), tuple(edges)

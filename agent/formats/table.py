@@ -1,0 +1,179 @@
+"""The table of formats: per preset and column what it is read from, derived from the field plans.
+
+`elf formats NAME` prints it, and docs/formats.md holds it: `python -m elf.agent.formats.table docs/formats.md` writes it there.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+
+from elf.agent.formats import w3c
+from elf.agent.formats.fields import Convert, Field, Format, Shape, type_of
+from elf.agent.formats.layout import columns_of
+from elf.agent.formats.presets import PRESETS
+
+SUMMARIES: dict[str, str] = {
+    "common": "Common log format: Apache's `common`, and whatever imitates it",
+    "combined": "Combined log format: Apache's and nginx's `combined`",
+    "vhost_common": "Common log format behind the virtual host and its port (`%v:%p`)",
+    "vhost_combined": "Debian's Apache: combined behind the virtual host and its port (`%v:%p`)",
+    "nginx_main": "nginx's packages and images: combined and `$http_x_forwarded_for`",
+    "nginx_ingress": "Kubernetes' ingress-nginx, as it comes",
+    "nginx_json": "nginx with `escape=json`: objects keyed by nginx's variable names, and by the keys of `json` besides",
+    "json": "One JSON object a line, with the keys that loggers, proxies and clouds usually write",
+    "ltsv": "Labeled tab-separated values (ltsv.org), also with nginx's variable names as labels",
+    "logfmt": "`key=value` pairs, with the keys of `json`",
+    "w3c": "W3C extended, as IIS writes it: a `#Fields:` line says which of these the lines below it hold, first IIS's default",
+    "cloudfront": "AWS CloudFront standard logs; a `#Fields:` line says which of these the lines below it hold",
+    "alb": "AWS Application Load Balancer",
+    "haproxy": "HAProxy's `option httplog`, with or without a syslog prefix",
+    "caddy": "Caddy's JSON access log",
+    "traefik": "Traefik's common log format",
+    "traefik_json": "Traefik's JSON access log",
+}
+"""What each preset is, in a line."""
+
+_BOTH_SERVERS = ("common", "combined", "vhost_common", "vhost_combined")
+
+_READ: dict[Convert, str] = {
+    Convert.SECONDS: "seconds",
+    Convert.MILLISECONDS: "milliseconds",
+    Convert.MICROSECONDS: "microseconds",
+    Convert.NANOSECONDS: "nanoseconds",
+    Convert.SECONDS_LIST: "seconds, a list is summed",
+    Convert.DURATION: "duration with its unit, else seconds",
+    Convert.DURATION_MS: "duration with its unit, else milliseconds",
+    Convert.REQUEST: "part of METHOD URI PROTOCOL",
+    Convert.REQUEST_URL: "part of METHOD URL PROTOCOL",
+    Convert.URI: "part of path?query",
+    Convert.URL: "part of a URL",
+    Convert.HOST: "without its port",
+    Convert.HOST_PORT: "without its port",
+    Convert.STATUS: "0 to 999",
+    Convert.TIME_CLF: "17/May/2015:10:05:03 +0000",
+    Convert.TIME_ISO: "ISO 8601",
+    Convert.TIME_EPOCH: "seconds since 1970, or ms, µs, ns by magnitude",
+    Convert.TIME_EPOCH_MS: "milliseconds since 1970",
+    Convert.TIME_EPOCH_US: "microseconds since 1970",
+    Convert.TIME_ANY: "ISO 8601, 17/May/2015:10:05:03 +0000, or since 1970 (s, ms, µs, ns by magnitude)",
+    Convert.DATE: "date, UTC",
+    Convert.TIME_OF_DAY: "time of day, UTC",
+}
+_INT_UNITS: dict[str, str] = {
+    "bytes": "bytes",
+    "bytes_sent": "bytes",
+    "bytes_read": "bytes",
+    "origin_bytes": "bytes",
+    "request_length": "bytes",
+    "content_length": "bytes",
+    "range_start": "bytes",
+    "range_end": "bytes",
+    "tcpinfo_rtt": "microseconds",
+    "tcpinfo_rttvar": "microseconds",
+}
+
+
+class ColumnRow(msgspec.Struct, frozen=True):
+    """One column of one format.
+
+    type: its SQL type. fields: what it is read from; several are divided by commas and semicolons, the first that is not NULL
+    wins. unit: how the field's text reads (durations are always DECIMAL seconds in the column). null: when it is NULL. time: for
+    the time column, whether it is the request's "start" or "end", else "".
+    """
+
+    column: str
+    type: str
+    fields: str
+    unit: str
+    null: str
+    time: str
+
+
+def describe_format(plan: Format) -> list[ColumnRow]:
+    """The rows of `plan`, in the order of its fields; for W3C, of all fields that a header may name."""
+    plan = w3c.widened(plan)
+    return [_row(plan, column) for column in plan.columns()]
+
+
+def _row(plan: Format, column: str) -> ColumnRow:
+    fields = [field for field in plan.fields if column in columns_of(field)]
+    groups = [(key, [f.name for f in group]) for key, group in groupby(fields, lambda f: _unit(f, column))]
+    summed = len(fields) > 1 and all(field.sum for field in fields)
+    return ColumnRow(
+        column=column,
+        type=str(type_of(fields[0].convert)),
+        fields=(" + " if summed else "; ").join(
+            (" + " if summed else ", ").join(names) for _, names in groups
+        ),
+        unit="; ".join(dict.fromkeys(unit for unit, _ in groups if unit)),
+        null=_null(plan, fields, column, summed),
+        time=_time(plan) if column == "time" else "",
+    )
+
+
+def _unit(field: Field, column: str) -> str:
+    if field.convert is Convert.INT:
+        return _INT_UNITS.get(column, "number")
+    if field.convert is Convert.TIME_STRPTIME:
+        return f"strptime {field.pattern}"
+    return _READ.get(field.convert, "")
+
+
+def _time(plan: Format) -> str:
+    return "start (Apache), end (nginx)" if plan.name in _BOTH_SERVERS else plan.time_is
+
+
+def _null(plan: Format, fields: list[Field], column: str, summed: bool) -> str:
+    """When the column is NULL, in words."""
+    if column == "time":
+        return "never: without a time a line is rejected"
+    texts = [_shown(text) for text in fields[0].nulls]
+    rules = [", ".join(texts)] if texts else []
+    if fields[0].convert in (Convert.REQUEST, Convert.REQUEST_URL):
+        rules.append("not a request line")
+    if column == "query":
+        rules.append("no query")
+    if summed:
+        rules.append("any part is NULL")
+    if plan.shape in (Shape.JSON, Shape.LTSV, Shape.LOGFMT):
+        rules.append("absent")
+    if fields[0].optional:
+        rules.append("line ends before")
+    return "; ".join(rules) or "never"
+
+
+def _shown(text: bytes) -> str:
+    return text.decode() if text else "empty"
+
+
+def tables() -> str:
+    """The tables of all presets as Markdown."""
+    out = []
+    for name, plan in PRESETS.items():
+        out.append(f"## {name}\n\n{SUMMARIES[name]}.\n")
+        if not plan.zone:
+            out.append("The time has no zone: the source's `timezone` (`--timezone`) applies.\n")
+        out.append("| column | type | from | read as | NULL when | time is |\n|---|---|---|---|---|---|")
+        for row in describe_format(plan):
+            cells = (row.column, row.type, row.fields, row.unit, row.null, row.time)
+            out.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        out.append("")
+    return "\n".join(out)
+
+
+MARK = "<!-- The tables below are derived from the code: python -m elf.agent.formats.table docs/formats.md -->\n\n"
+
+
+def refreshed(document: str) -> str:
+    """`document` with everything behind MARK replaced by the tables of now."""
+    before, _, _ = document.partition(MARK)
+    return before + MARK + tables()
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(refreshed(target.read_text(encoding="utf-8")), encoding="utf-8")

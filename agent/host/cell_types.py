@@ -1,0 +1,130 @@
+"""Whether values of a pane are of the types of their columns: looked at before a lake takes them, since its writer would
+refuse all that waits with them, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Annotated, Any, Optional
+
+import msgspec
+from msgspec import Meta
+
+from elf.errors import PeerError
+from elf.jobmaster.windows.result import PaneState, StateColumn, StateValues
+
+_INT64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_FLAT: dict[str, Any] = {
+    "void": None,
+    "boolean": bool,
+    "int": Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)],
+    "bigint": _INT64,
+    "double": float,
+    "string": str,
+    "binary": bytes,
+    "timestamp": _INT64,
+}
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Years 1 to 9999, of which folders of a lake can be."""
+
+
+def check_pane(state: PaneState) -> None:
+    """Raises PeerError unless the lake can store it: its time, and each part's columns and their values. O(values)."""
+    if not FIRST_US <= state.start <= state.end <= LAST_US:
+        raise PeerError(f"a pane from {state.start} to {state.end}, which is no time")
+    assert isinstance(state.values, StateValues)
+    decoder, checks = _reader(state.columns)
+    for part, _ in state.values.parts():
+        try:
+            columns = decoder.decode(part)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise PeerError(f"values that are not of their columns' types: {error}") from error
+        if len({len(column) for column in columns}) > 1:
+            raise PeerError("columns of values that are not equally long")
+        for number, check in checks:
+            for value in columns[number]:
+                check(value)
+
+
+@lru_cache(64)
+def _reader(
+    columns: tuple[StateColumn, ...],
+) -> tuple[msgspec.msgpack.Decoder[Any], Sequence[tuple[int, Callable[[Any], None]]]]:
+    """Decodes a part, and what is left to look at in some columns."""
+    kinds = [list[Optional[value_type(column.type)]] for column in columns]  # type: ignore[misc] # noqa: UP045
+    checks = [(i, _check(column.type)) for i, column in enumerate(columns) if "decimal" in column.type]
+    return msgspec.msgpack.Decoder(tuple[tuple(kinds)]), checks  # type: ignore[misc]
+
+
+def value_type(text: str) -> Any:
+    """As which a value of that Spark type travels. Decimals are text. Raises PeerError for a type that no column has."""
+    if text in _FLAT:
+        return _FLAT[text]
+    if text.startswith("decimal("):
+        return Annotated[str, Meta(max_length=100)]
+    if text.startswith("array<struct<"):
+        fields = [each.partition(":")[2] for each in _fields(text[len("array<struct<") : -2])]
+        return list[tuple[tuple(Optional[value_type(field)] for field in fields)]]  # type: ignore[misc] # noqa: UP045
+    if text.startswith("array<"):
+        return list[value_type(text[len("array<") : -1])]  # type: ignore[misc]
+    if text.startswith("map<"):
+        key, value = _fields(text[len("map<") : -1])
+        return dict[value_type(key), value_type(value)]  # type: ignore[misc]
+    raise PeerError(f"a column of the type {text}, which no lake has")
+
+
+def _fields(text: str) -> list[str]:
+    """Split at commas outside of brackets."""
+    found, depth = [""], 0
+    for character in text:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
+
+
+def _check(text: str) -> Callable[[Any], None]:
+    """Of decimals, wherever they are in a value of that type."""
+    if text.startswith("array<struct<"):
+        fields = [each.partition(":")[2] for each in _fields(text[len("array<struct<") : -2])]
+        inner = [(i, _check(field)) for i, field in enumerate(fields) if "decimal" in field]
+
+        def check_members(members: Any) -> None:
+            for member in members or ():
+                for i, check in inner:
+                    check(member[i])
+
+        return check_members
+    if text.startswith("array<"):
+        of_member = _check(text[len("array<") : -1])
+
+        def check_each(members: Any) -> None:
+            for member in members or ():
+                of_member(member)
+
+        return check_each
+    precision, scale = map(int, text[len("decimal(") : -1].split(","))
+
+    def check_decimal(value: str | None) -> None:
+        if value is not None and not _fits(value, precision, scale):
+            raise PeerError(f"{value[:50]!r} where a {text} belongs")
+
+    return check_decimal
+
+
+def _fits(value: str, precision: int, scale: int) -> bool:
+    if not value.isascii() or "_" in value or value != value.strip():
+        return False
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return False
+    exponent = number.as_tuple().exponent
+    return (
+        isinstance(exponent, int)
+        and -scale <= exponent <= 0
+        and abs(number) < Decimal(10) ** (precision - scale)
+    )

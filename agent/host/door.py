@@ -1,0 +1,158 @@
+"""What an agent's process does about another one with its key: looks whether it lives, and gives way to it, or goes on above it.
+
+    heard of it                              the other one lives                        it is gone
+    ---------------------------------------  -----------------------------------------  ---------------------------------------
+    at the start, a neighbour refuses this   waits at the door until it does not        goes in
+    later, a neighbour refuses this          gives way: begins anew, and waits at the   goes on
+                                             door; unless others have this one, and its
+                                             instance is the higher
+    an advert of a later life than the       the same                                   begins anew above that life, as one that
+    folder's, signed with the own key                                                   has lost its disk
+    a claim of a later life than this        the same                                   begins anew above that life
+
+So a process that was stopped, taken for dead and replaced gives way; and of two that were let in on two sides of a partition,
+one does.
+To begin anew is what a restart is, within the process: a new `Host`, a new instance, and a life above.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Task
+from pathlib import Path
+from time import monotonic, time
+from typing import Protocol
+
+import msgspec
+
+from elf.agent.disk.store import JOURNAL
+from elf.agent.host.memory import Memory
+from elf.agent.node.mesh_node import MeshNode
+from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
+from elf.srt.messages.messages import Contact
+from elf.srt.transport.admission import both
+from elf.srt.transport.transport import Transport
+
+KNOCK_S = 1.0
+"""Who waits at the door looks so often whether the other one lives."""
+
+
+class Anew(msgspec.Struct, frozen=True):
+    """How the next host of this process begins. above: its life is above this. last: the latest life of which the folder has all
+    records. is_lost: the folder is older than what the mesh knows. rival: who has to be gone first. begun_s: when a neighbour's
+    word was the reason last. memory: of the process."""
+
+    above: int
+    last: int
+    is_lost: bool
+    rival: Contact | None
+    begun_s: float
+    memory: Memory
+
+
+class Host(Protocol):
+    """What is needed of the process around a node."""
+
+    @property
+    def node(self) -> MeshNode: ...
+
+    @property
+    def transport(self) -> Transport: ...
+
+    @property
+    def instance(self) -> int: ...
+
+    @property
+    def is_started(self) -> bool: ...
+
+    @property
+    def last_life(self) -> int: ...
+
+    @property
+    def memory(self) -> Memory: ...
+
+    def notices(self, text: str) -> None: ...
+
+    def begin_anew(self, anew: Anew) -> None:
+        """End, to be begun again."""
+
+
+class Door:
+    """Of one host."""
+
+    def __init__(self, host: Host, former: Anew | None) -> None:
+        self._host = host
+        self.rival = former.rival if former is not None else None
+        """Who lives instead of this process, which waits."""
+        self._begun_s = former.begun_s if former is not None else -HEARSAY_S
+        self._task: Task[None] | None = None
+        self._is_over = False
+
+    @property
+    def problem(self) -> str:
+        """For `elf mesh status`; "" where there is none."""
+        return "" if self.rival is None else self._text(self.rival)
+
+    def _text(self, rival: Contact) -> str:
+        return both(rival.address, self._host.transport.address)
+
+    async def wait(self) -> None:
+        """Until nobody lives instead of this process."""
+        said = False
+        while self.rival is not None:
+            if not await self._lives(self.rival):
+                self.rival = None
+                return
+            if not said:
+                said = True
+                self._host.notices(f"{self._text(self.rival)}; this one waits until the other has ended")
+            await asyncio.sleep(KNOCK_S)
+
+    def refused_for(self, address: str, instance: int) -> None:
+        """A neighbour refuses this process, for that one lives."""
+        rival = Contact(self._host.transport.id, 0, address, 0, instance)
+        if self._host.is_started:
+            self.look_at(Rival(rival, is_lost=False))
+        elif self.rival is None:
+            self.rival = rival
+
+    def look_at(self, rival: Rival) -> None:
+        """One at a time: what is heard meanwhile is heard again."""
+        if not self._is_over and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._resolve(rival))
+
+    async def _resolve(self, rival: Rival) -> None:
+        host, contact = self._host, rival.contact
+        if await self._lives(contact):
+            is_in = host.transport.counters.connections_out > 0
+            if not is_in or host.instance < contact.instance:
+                self._begin_anew(rival, contact)
+        elif rival.is_lost:
+            host.notices(
+                "another process had this agent's key later than its state_dir knows; is that a backup or a copy? What is in it "
+                "counts as lost, and its logs are read again"
+            )
+            self._begin_anew(rival, None)
+        elif is_above(rival, host.node.life, time()) and monotonic() - self._begun_s >= HEARSAY_S:
+            self._begun_s = monotonic()
+            self._begin_anew(rival, None)
+
+    async def _lives(self, rival: Contact) -> bool:
+        return rival.instance != 0 and await self._host.transport.who(rival.address) == rival.instance
+
+    def _begin_anew(self, rival: Rival, instead: Contact | None) -> None:
+        host = self._host
+        above = max(rival.contact.incarnation, host.node.life)
+        anew = Anew(above, host.last_life, rival.is_lost, instead, self._begun_s, host.memory)
+        self._is_over = True
+        host.begin_anew(anew)
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def forget(folder: Path) -> None:
+    """What the folder holds is older than what the mesh knows: as if the disk were lost. Its id and its claim stay."""
+    for path in (folder / JOURNAL, *folder.glob("source-*")):
+        path.unlink(missing_ok=True)

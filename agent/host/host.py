@@ -1,0 +1,555 @@
+"""A mesh agent's process: what a `MeshNode` asks for is done here, on one event loop, and what happens is told to the node.
+
+Send   -> transport                      datagram   -> receive
+Write  -> store, in its own thread       on disk    -> durable, in the order of the writes
+Read   -> a source's thread              rows       -> cut
+Notice -> the log, once in a while       deadline   -> tick
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from elf.agent.config.config import Config
+from elf.agent.control.gathering import OnDisk
+from elf.agent.control.service import Desk
+from elf.agent.control.shared_files import boot_id, marks
+from elf.agent.control.socket import SOCKET, ControlServer
+from elf.agent.disk import state_dir
+from elf.agent.disk.store import Store
+from elf.agent.host.allocator import resident_bytes
+from elf.agent.host.clock import Clock
+from elf.agent.host.door import Anew, Door, forget
+from elf.agent.host.identity import claim, own_key
+from elf.agent.host.memory import LOOK_S, Memory
+from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
+from elf.agent.host.notices import Told
+from elf.agent.host.seeds import Seeds
+from elf.agent.host.source_threads import SourceThreads
+from elf.agent.node.mesh_node import MeshNode, Outer
+from elf.agent.node.revoked import REVOKED
+from elf.agent.node.vacancy import is_fault
+from elf.cbt.budget import Budget
+from elf.errors import ConfigError, InternalError, PeerError, StateError
+from elf.jobmaster.directory.directory import UNBELIEVED
+from elf.jobmaster.directory.job_spec import AgentAdvert, decode_agent
+from elf.jobmaster.log.log_codec import LOG
+from elf.jobmaster.log.stored import Stored
+from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
+from elf.srt.messages.ids import JobId, NodeId, node_id, short
+from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusTell
+from elf.srt.messages.typed import parse
+from elf.srt.security.certificates import Keys, Trust
+from elf.srt.security.items import Notary
+from elf.srt.transport.transport import Transport
+from elf.version import version
+
+if TYPE_CHECKING:
+    from elf.agent.host.sink_host import SinkHost
+
+SLEEP_S_MAX = 1.0
+"""A timer sleeps no longer, so that a clock that was set is noticed."""
+DRAIN_S = 0.5
+"""For what the disk was given."""
+ANSWER_S = 0.1
+"""For the answer to who told this agent to leave."""
+GOODBYE_MS = 300
+"""For the last words on their way out."""
+LEAVE_S_MAX = 60.0
+"""Who leaves for good waits so long for the mesh to have every line of its logs."""
+
+
+class Host:
+    """One agent in a mesh. `run` it once. All but reading and writing happens on the loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        keys: Keys | None,
+        trust: Trust | None,
+        notices: Callable[[str], None],
+        former: Anew | None = None,
+    ) -> None:
+        assert config.mesh is not None
+        self.config, self.mesh = config, config.mesh
+        self.parameters = config.mesh.parameters.within(config.agent.memory_max)
+        self.keys, self.trust = keys, trust
+        self.notary: Notary | None = None
+        self.sinks: SinkHost | None = None
+        self.notices = notices
+        self.started_s = time.time()
+        self.instance = 1 + int.from_bytes(os.urandom(8)) % COUNT_MAX
+        """Of this process: see `elf.srt.messages.messages.Instance`."""
+        self.told = Told(notices, self.name_of)
+        self.clock = Clock()
+        self.reading = SourceThreads(self, self.mesh.cpu_max)
+        self.sources = self.reading.sources
+        self.node: MeshNode
+        self.transport: Transport
+        self.store: Store
+        self.memory: Memory
+        self.desk: Desk
+        self.budget: Budget
+        self.seeds: Seeds
+        self._loop: asyncio.AbstractEventLoop
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_s = 0.0
+        self._revoked = 0
+        self.door = Door(self, former)
+        self.last_life = 0
+        """Of which the folder has all records; this one is above it."""
+        self._recalls: set[asyncio.Task[None]] = set()  # of jobs that failed
+        self.is_started = self.is_over = False
+        self._former = former
+        self._anew: Anew | None = None
+        self._waits: asyncio.Task[None] | None = None
+        self._left = asyncio.Event()
+        self._failure: Exception | None = None
+
+    # From start to stop.
+
+    async def run(self, stop: asyncio.Event) -> Anew | None:
+        """Join the mesh, and serve until `stop` is set or the node has left for good; or until it has to begin anew: how.
+
+        Raises ConfigError for what is wrong in the file or in the keys, StateError when `state_dir` cannot be used.
+        """
+        self._loop = asyncio.get_running_loop()
+        folder, former = self.config.agent.state_dir, self._former
+        state_dir.make(folder)
+        self.memory = Memory(self.config.agent.memory_max) if former is None else former.memory
+        if former is not None and former.is_lost:
+            forget(folder)
+        self.store, records = Store.open(folder, self.notices)
+        self._loop.set_exception_handler(self._failed)
+        with ExitStack() as opened:
+            opened.callback(self.store.close)
+            opened.callback(records.close)
+            life = self._begin_life(records, former)
+            me = self._listen(life, opened)
+            agent = self.config.agent
+            self.budget = Budget(agent.memory_max, agent.state_dir, resident_bytes, self.memory.bare)
+            opened.callback(self.budget.close)
+            self.reading.open(self.config, me.id, self.budget, self.parameters.idle_grace_us, opened)
+            await self._begin(me, records)
+            self.desk = Desk(self, lambda: OnDisk(folder))
+            self._look_at_memory()
+            await self._serve(stop)
+        if self._failure is not None:
+            raise self._failure
+        return self._anew
+
+    def _begin_life(self, records: Stored, former: Anew | None) -> int:
+        """On disk before anybody hears of it. Above the clock's seconds too: a lost disk does not bring an old life back."""
+        written: int = records.get(("node", b""), (0,))[-1]
+        above = written if former is None else max(written, former.above)
+        self.last_life = written if former is None or former.is_lost else former.last
+        records.instead["node", b""] = [self.last_life]
+        life = min(max(above + 1, int(time.time())), LIFE_MAX)
+        self.store.begin(Write(("node", b""), life, replace=True))
+        return life
+
+    def begin_anew(self, anew: Anew) -> None:
+        """This life is over, and the next one of this process begins like that."""
+        self._anew = anew
+        self._left.set()
+
+    def _listen(self, life: int, opened: ExitStack) -> Contact:
+        """Where this life is reached. Nobody is heard before the node begins."""
+        folder = self.config.agent.state_dir
+        key = self.keys.curve_public if self.keys is not None else own_key(folder)
+        claim(folder, node_id(key))
+        self.transport = Transport(
+            node_id(key),
+            life,
+            self.parameters,
+            keys=self.keys,
+            trust=self.trust,
+            key=key,
+            listen=str(self.mesh.listen),
+            advertise="" if self.mesh.advertise.port == 0 else self.mesh.advertise.endpoint,
+            address_of=self._address_of,
+            deliver=self._deliver,
+            notice=self.notice,
+            log=LOG,
+            heed=self._heed,
+            instance=self.instance,
+            refused=self._refused,
+            restarted=self._restarted,
+            contact_of=self._contact_of,
+            refused_for=self.door.refused_for,
+            unsendable=self._unsendable,
+        )
+        self.transport.start()
+        opened.callback(self.transport.close)
+        return Contact(node_id(key), life, self.transport.address, 0, self.instance)
+
+    async def _begin(self, me: Contact, records: Stored) -> None:
+        self.node = MeshNode(
+            me,
+            self.config.agent.name,
+            self.parameters,
+            Random(os.urandom(16)),
+            tuple(self.sources),
+            budget=self.budget,
+            sink_of=self._sink_of,
+            sinks=[sink.name for sink in self.mesh.sinks],
+            columns=self.reading.columns(),
+            stores_states=True,
+            coded=LOG,
+            has_room=self.transport.has_room,
+            encoder=self.store.encoder,
+            **self._notary(),
+        )
+        self.node.seat_failed = self._seat_failed
+        if self.mesh.sinks:
+            from elf.agent.host.sink_host import SinkHost
+
+            self.sinks = SinkHost(self.mesh.sinks, self, records)
+        self.seeds = Seeds(self.mesh.seeds, me.id, self.transport.ask, self._found_seed)
+        await self.seeds.first()
+        if self.door.rival is None:
+            self._start(records)
+        else:
+            self._waits = self._loop.create_task(self._wait(records))
+            self._waits.add_done_callback(self._waited)
+
+    def _start(self, records: Stored) -> None:
+        self.is_started = True
+        effects = self.node.start(self.clock_us(), records, self.seeds.contacts())
+        records.close()
+        self.perform(effects)
+
+    async def _wait(self, records: Stored) -> None:
+        """Another process with this key lives: only commands are served until it does not."""
+        await self.door.wait()
+        self.transport.dial_afresh()
+        self._start(records)
+
+    def _waited(self, done: asyncio.Task[None]) -> None:
+        if not done.cancelled() and done.exception() is not None:
+            self._failed(self._loop, {"exception": done.exception()})
+
+    def _notary(self) -> dict[str, Any]:
+        """Who signs and checks items of the directory; without keys all are believed."""
+        if self.keys is None or self.trust is None:
+            return {}
+        self.notary = Notary(self.keys, self.trust, time.time)
+        return {
+            "sign": self.notary.sign,
+            "verify": self.notary.verify,
+            "is_revoked": self.notary.is_revoked,
+        }
+
+    def _found_seed(self) -> None:
+        """A seed has answered that was not there when this node began."""
+        if self.is_started:
+            self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        control = ControlServer(self.config.agent.state_dir / SOCKET, self.desk.serve)
+        try:
+            await control.start()
+        except OSError as error:
+            raise StateError(
+                f"{control.path}: {error.strerror}; commands could not reach this agent"
+            ) from error
+        figures = await self._open_metrics()
+        looks = asyncio.create_task(self.reading.look_at_columns())
+        try:
+            waits = [asyncio.create_task(event.wait()) for event in (stop, self._left)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in (*waits, looks):
+                wait.cancel()
+            if self._left.is_set():
+                await asyncio.sleep(ANSWER_S)
+        finally:
+            await control.close()
+            if figures is not None:
+                await figures.close()
+            await self._end()
+
+    async def _open_metrics(self) -> MetricsServer | None:
+        address = self.mesh.metrics
+        if address is None:
+            return None
+        server = MetricsServer(address, lambda: metrics(self, version()), lambda: health(self))
+        try:
+            await server.start()
+        except OSError as error:
+            raise ConfigError(
+                f"{self.config.path}: [agent] metrics: cannot listen at {address.endpoint}: {error.strerror}"
+            ) from error
+        return server
+
+    async def _end(self) -> None:
+        """Neighbours hear that this life is over, so that they need not find out; what the disk was given is there."""
+        if self.is_started and not self.node.has_left and self._failure is None:
+            self.perform(self.node.rest(self.clock_us()))
+        self.is_over = True
+        self.door.close()
+        if self._waits is not None:
+            self._waits.cancel()
+        self.seeds.close()
+        if self.sinks is not None:
+            await self.sinks.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.store.drain(DRAIN_S)
+        self.transport.close(GOODBYE_MS)
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A bug of ours in a node or around it. What its cores hold is not to be trusted any more, and on disk is only what was
+        right: the process ends, without another word to anybody, to be started again."""
+        error = context.get("exception")
+        if not isinstance(error, Exception):
+            loop.default_exception_handler(context)
+            return
+        traceback.print_exception(error)
+        if self._failure is None:
+            self._failure = error
+        self.is_over = True
+        self._left.set()
+
+    async def leave(self) -> bool:
+        """Leave the mesh for good, and end, once it has every line that is logged by now. Whether within `LEAVE_S_MAX`."""
+        self.perform(self.node.leave(self.clock_us()))
+        try:
+            await asyncio.wait_for(self._left.wait(), LEAVE_S_MAX)
+        except TimeoutError:
+            return False
+        return True
+
+    # What commands need.
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the mesh has keys, so that a job must be signed by an operator."""
+        return self.keys is not None
+
+    def clock_us(self) -> int:
+        """The node's clock."""
+        return self.clock.now_us()
+
+    def failing(self) -> tuple[Failing, ...]:
+        """Jobs that fail here, in their seats or in a sink."""
+        now = self.clock_us()
+        return self.node.failing(now) + (self.sinks.failing(now) if self.sinks is not None else ())
+
+    def describe(self, tell: StatusTell) -> StatusTell:
+        """Add what only the process knows."""
+        return replace(
+            tell,
+            version=version(),
+            up_s=max(0, int(time.time() - self.started_s)),
+            memory_bytes=self.memory.grown,
+            memory_max=self.config.agent.memory_max,
+            memory_bare=self.memory.bare,
+            memory=self.memory.by_owner(self, self.budget),
+            lag_bytes=sum(sum(source.lag_bytes().values()) for source in self.sources.values()),
+            failing=self.failing(),
+            problems=tuple(problem[:500] for problem in self._problems()),
+            files=marks({name: source.inodes for name, source in self.sources.items()}, boot_id()),
+        )
+
+    def _problems(self) -> list[str]:
+        found = [self.door.problem] if self.door.rival is not None else self.seeds.problems
+        for node, text in self.transport.twins.items():
+            found.append(text if node == self.node.id else f"{self.name_of(node)}: {text}")
+        if self.node.is_aside:
+            found.append("the disk takes nothing, so others serve in its place; make room, or mend it")
+        elif self.store.is_refused:
+            found.append("the disk takes nothing; make room, or mend it")
+        found += [problem for source in self.sources.values() for problem in source.problems]
+        if self.sinks is not None and self.sinks.is_refused:
+            why = self.sinks.refusal or "the disk beside its lake takes nothing"
+            found.append(f"{why}; its windows wait until that is mended")
+        found += unparsed_sources(self.sources)
+        return found
+
+    def _look_at_memory(self) -> None:
+        if not self.is_over:
+            self.memory.look(self, self.budget)
+            self._loop.call_later(LOOK_S, self._look_at_memory)
+
+    def submit(self, item: Item) -> None:
+        """Put an item into the directory, and perform what follows."""
+        self.perform(self.node.put(item, self.clock_us()))
+
+    def advertise(self, advert: AgentAdvert) -> None:
+        """Put this agent's advert into the directory, signed where there are keys."""
+        item = advert.item(self.node.id)
+        self.submit(item if self.notary is None else self.notary.sign(item))
+
+    # What the node asks for.
+
+    def perform(self, effects: Sequence[Outer]) -> None:
+        """Do what a call of the node gave, from first to last."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self.transport.send(effect.to, effect.message)  # type: ignore[union-attr]
+            elif kind is Write:
+                self.store.write(effect, self._durable)  # type: ignore[arg-type]
+            elif kind is Read:
+                self.reading.read(effect)  # type: ignore[arg-type]
+            elif kind is Recall:
+                self._begin_recall(effect.job)  # type: ignore[union-attr]
+            else:
+                assert isinstance(effect, Notice)
+                self.notice(effect)
+        if self.node.has_left:
+            self._left.set()
+        if self.node.rivals.was_here:
+            self.node.rivals.was_here = False
+            for source in self.sources.values():
+                source.was_here()
+        rival = self.node.rivals.take()
+        if rival is not None and not self.is_over:
+            self.door.look_at(rival)
+        if self.trust is not None and len(self.trust.revoked) != self._revoked:
+            self._revoked = len(self.trust.revoked)
+            self.transport.recheck()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        deadline = self.node.deadline
+        if deadline is None or self.is_over:
+            return
+        delay = min(max(0.0, (deadline - self.clock_us()) / 1e6), SLEEP_S_MAX)
+        at = self._loop.time() + delay
+        if self._timer is not None:
+            if self._wake_s <= at:
+                return
+            self._timer.cancel()
+        self._timer, self._wake_s = self._loop.call_at(at, self._wake), at
+
+    def _wake(self) -> None:
+        self._timer = None
+        if self.is_over:
+            return
+        if self.clock.stepped_back():
+            self.perform(self.node.clock_stepped(self.clock_us()))
+        else:
+            self.perform(self.node.tick(self.clock_us()))
+
+    def _deliver(self, source: NodeId, message: Message) -> None:
+        if not self.is_started or self.is_over:
+            return
+        try:
+            effects = self.node.receive(source, message, self.clock_us())
+        except PeerError as error:  # what a peer may be blamed for is refused before; this is half done
+            raise InternalError(f"{type(message).__name__}: {error}") from error
+        self.perform(effects)
+
+    def _durable(self) -> None:
+        if not self.is_over:
+            self.perform(self.node.durable(self.clock_us()))
+
+    def _heed(self, evidence: bytes) -> None:
+        """A neighbour refuses this agent, and shows what it takes for the authority's word; the directory checks it."""
+        try:
+            item = parse(evidence, Item)
+        except PeerError:
+            return
+        if item.kind == "revoked" and self.is_started and not self.is_over:
+            self.submit(item)
+
+    def _refused(self, node: NodeId, life: int) -> None:
+        """The process of a neighbour is gone: its host says so."""
+        if self.is_started and not self.is_over:
+            self.perform(self.node.process_gone(node, life, self.clock_us()))
+
+    def _restarted(self, contact: Contact) -> None:
+        """A neighbour answers in a later life."""
+        if self.is_started and not self.is_over:
+            self.perform(self.node.restarted(contact, self.clock_us()))
+
+    def _is_out(self, text: str) -> None:
+        """Nobody talks to this agent any more, for good: whoever looks after the host sees at once that it has ended, and why."""
+        if self._failure is None:
+            self._failure = ConfigError(f"{self.mesh.bundle}: {text}")
+        self._left.set()
+
+    def notice(self, notice: Notice) -> None:
+        if notice.kind == REVOKED:
+            self._is_out(notice.text)
+            return
+        if notice.kind == UNBELIEVED and self.notary is not None:
+            notice = replace(notice, text=f"{notice.text}: {self.notary.last_refusal}")
+        self.told.take(notice, time.monotonic())
+
+    # Jobs that fail.
+
+    def _seat_failed(self, error: Exception, is_news: bool) -> None:
+        """A bug of ours under one job's seat, which the node has dropped. What that held goes once the error is handled."""
+        if is_news and is_fault(error):
+            traceback.print_exception(error)
+        self._loop.call_soon(gc.collect)
+
+    def _unsendable(self, job: JobId, error: Exception) -> None:
+        """Behind what is being performed."""
+        self._loop.call_soon(self._not_encoded, job, error)
+
+    def _not_encoded(self, job: JobId, error: Exception) -> None:
+        if not self.is_over:
+            self.perform(self.node.not_encoded(job, error, self.clock_us()))
+
+    def _begin_recall(self, job: JobId) -> None:
+        task = self._loop.create_task(self._recall(job))
+        self._recalls.add(task)
+        task.add_done_callback(self._recalls.discard)
+
+    async def _recall(self, job: JobId) -> None:
+        """Read back what is on disk of a job, for another seat."""
+        records: Stored | Exception
+        try:
+            records = await self.store.recall(job)
+        except Exception as error:
+            records = error
+        if not self.is_over:
+            self.perform(self.node.recalled(job, records, self.clock_us()))
+        if isinstance(records, Stored):
+            records.close()
+
+    # Who is who.
+
+    def _address_of(self, node: NodeId) -> str | None:
+        """By the overlay, else by the agent's own advert."""
+        address = self.node.overlay.address_of(node)
+        if address is not None:
+            return address
+        item = self.node.directory.get("agent", node)
+        return (decode_agent(item).address or None) if item is not None else None
+
+    def _contact_of(self, node: NodeId) -> Contact | None:
+        """Which process of that node the overlay believes in, or else its own advert tells."""
+        if not hasattr(self, "node"):
+            return None
+        contact = self.node.overlay.member(node)
+        item = self.node.directory.get("agent", node)
+        if item is None or (contact is not None and contact.instance):
+            return contact
+        advert = decode_agent(item)
+        return Contact(node, advert.incarnation, advert.address, 0, advert.instance)
+
+    def name_of(self, node: NodeId) -> str:
+        """What people call an agent."""
+        item = self.node.directory.get("agent", node) if hasattr(self, "node") else None
+        return f"{decode_agent(item).name} ({short(node)})" if item is not None else short(node)
+
+    def _sink_of(self, name: str) -> NodeId | None:
+        """The lowest node that serves the sink."""
+        adverts = ((item.name, decode_agent(item)) for item in self.node.directory.items("agent"))
+        return min(
+            (node for node, advert in adverts if name in advert.sinks and not advert.until_us), default=None
+        )

@@ -1,0 +1,64 @@
+"""Who an agent is, as its state_dir knows it.
+
+Without CURVE its key is 32 random bytes that are kept there, so that its id is its own and stays the same.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from elf.errors import StateError
+from elf.srt.messages.addresses import KEY_BYTES
+from elf.srt.messages.ids import NodeId, short
+
+FILE = "id"
+CLAIM = "node"
+
+
+def own_key(folder: Path) -> bytes:
+    """Read it, or make it at the first start. Raises StateError."""
+    path = folder / FILE
+    try:
+        if not path.exists():
+            new = path.with_name(FILE + ".new")
+            new.write_bytes(os.urandom(KEY_BYTES))
+            os.replace(new, path)
+        key = path.read_bytes()
+    except OSError as error:
+        raise StateError(
+            f"{path}: {error.strerror}; give the agent a state_dir that it can write to"
+        ) from error
+    if len(key) != KEY_BYTES:
+        raise StateError(
+            f"{path}: {len(key)} bytes instead of {KEY_BYTES}; delete it, and the agent is a new one"
+        )
+    return key
+
+
+def claim(folder: Path, me: NodeId) -> None:
+    """Note whose state the folder holds, at the first start. Raises StateError if it is another agent's.
+
+    Under another id the mesh would take the lines of these logs for those of a new host, and count them once more.
+    """
+    path = folder / CLAIM
+    try:
+        if not path.exists():
+            new = path.with_name(CLAIM + ".new")
+            new.write_text(me.hex(), encoding="ascii")
+            os.replace(new, path)
+        held = path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError as error:
+        raise StateError(
+            f"{path}: {error.strerror}; give the agent a state_dir that it can write to"
+        ) from error
+    if len(held) != len(me.hex()) or not held.isascii() or not held.isalnum():
+        raise StateError(
+            f"{path}: damaged; if this folder has always belonged to {short(me)}, delete that file and start again"
+        )
+    if held != me.hex():
+        raise StateError(
+            f"{folder}: holds the state of agent {held[:6]}, and these keys make it {short(me)}, whose lines would be counted "
+            "once more; start it with its own keys (elf keys renew keeps them). For a new agent: elf mesh leave, take the old "
+            "logs away, and delete this folder"
+        )

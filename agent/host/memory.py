@@ -1,0 +1,122 @@
+"""What a mesh agent's process holds, by owner, and what of it goes back to the system.
+
+    resident = bare + what owners hold + free + other      at most bare + `memory_max`
+
+| owner | holds |
+|---|---|
+| panes | rows of all jobs' logs and windows, what is kept packed on their behalf (`elf.cbt.budget`) |
+| source NAME | rows gathered between two cuts, dictionaries, buffers |
+| logs | entries that are not known to be committed, at masters and replicas |
+| bundles | what reducers keep until it is committed, what is offered to another master, what is parked |
+| windows | what waits for sinks and for watchers, here and elsewhere, and what sinks here have in hand |
+| links | messages that neighbours have not acknowledged, or that wait for their connections |
+| journal | records on their way to the disk |
+| free | holes in the allocator's heap: free, and not the system's yet |
+| other | what nobody counts: code loaded later, buffers of libraries, objects |
+
+`bare` is the process before it reads its journal. Owners other than the budget's own are told to the budget once a second, so
+that its trees give way to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+from elf.agent.host.allocator import free_bytes, give_back, resident_bytes
+from elf.agent.node.job_seat import JobSeat
+from elf.agent.node.mesh_node import MeshNode
+from elf.cbt.budget import Budget
+from elf.srt.messages.sizes import entry_bytes
+
+LOOK_S = 1.0
+TRIM_SHARE = 32
+"""Holes go back to the system when they have grown by one part in so many of the cap."""
+TRIM_LOOKS, TRIM_BYTES = 10, 1 << 20
+"""And each so many looks where there are so many bytes of them: what went back may have come again between two looks."""
+
+
+class Held(Protocol):
+    """What is asked. See `elf.agent.host.host.Host`."""
+
+    @property
+    def node(self) -> MeshNode: ...
+
+    @property
+    def transport(self) -> Any: ...
+
+    @property
+    def store(self) -> Any: ...
+
+    @property
+    def sinks(self) -> Any: ...
+
+    @property
+    def desk(self) -> Any: ...
+
+
+class Memory:
+    """Of one process. Make it before the journal is read; `look` once in each `LOOK_S`. memory_max: the cap, beyond `bare`."""
+
+    def __init__(self, memory_max: int, resident: Callable[[], int] = resident_bytes) -> None:
+        self.bare, self.memory_max = resident(), memory_max
+        self._resident = resident
+        self._free = 0  # when it was trimmed last, or the least since
+        self._looks = 0  # since then
+
+    @property
+    def grown(self) -> int:
+        """Bytes that the process has now beyond the bare one."""
+        return max(0, self._resident() - self.bare)
+
+    def look(self, host: Held, budget: Budget) -> None:
+        """Tell the budget what others hold, and give back what is free. Some milliseconds at most."""
+        with suppress(OSError):  # nothing can be spilled now; the store says why
+            for name, size in beside(host).items():
+                budget.reserve(name, size)
+        free = free_bytes()
+        self._free, self._looks = min(self._free, free), self._looks + 1
+        is_due = self._looks >= TRIM_LOOKS and free > TRIM_BYTES
+        if is_due or free - self._free > self.memory_max // TRIM_SHARE:
+            give_back()
+            self._free, self._looks = free_bytes(), 0
+
+    def by_owner(self, host: Held, budget: Budget) -> dict[str, int]:
+        """Bytes of each owner; they add up to `grown`, unless owners say more than there is."""
+        told = budget.by_owner() | beside(host)
+        left = max(0, self.grown - sum(told.values()))
+        free = min(left, max(0, free_bytes() - self._free))
+        return told | {"free": free, "other": left - free}
+
+
+def beside(host: Held) -> dict[str, int]:
+    """What the budget does not see by itself. O(entries + links)."""
+    seats = list(host.node.seats.values())
+    links = host.node.links.values()
+    return {
+        "logs": sum(_log_bytes(seat) for seat in seats),
+        "bundles": sum(_bundle_bytes(seat) for seat in seats),
+        "windows": sum(_window_bytes(seat) for seat in seats)
+        + (host.sinks.queued_bytes if host.sinks is not None else 0)
+        + host.desk.held_bytes,
+        "links": sum(link.held_bytes for link in links) + sum(host.transport.queued_bytes.values()),
+        "journal": host.store.queued_bytes,
+    }
+
+
+def _log_bytes(seat: JobSeat) -> int:
+    return sum(map(entry_bytes, seat.succession.replica.log.tail))
+
+
+def _bundle_bytes(seat: JobSeat) -> int:
+    held = seat.reducer.held_bytes + seat.offering.held_bytes
+    return (
+        held
+        if seat.master is None
+        else held + seat.master.intake.parking.nbytes + seat.master.unshared.nbytes
+    )
+
+
+def _window_bytes(seat: JobSeat) -> int:
+    return seat.master.outbox.nbytes + seat.master.watchers.nbytes if seat.master is not None else 0

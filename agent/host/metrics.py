@@ -1,0 +1,449 @@
+"""What an agent tells Prometheus, and whether it is well: `GET /metrics`, `GET /healthz`, and nothing else.
+
+A server for two pages, made by hand on asyncio's streams: a request line and headers within bounds, one answer, and the
+connection ends. Figures are read when they are asked for; nothing is gathered in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from elf.agent.node.mesh_node import MeshNode
+from elf.srt.messages.addresses import Address
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Failing
+
+REQUEST_BYTES_MAX = 8 << 10
+REQUEST_S = 5.0
+CONNECTIONS_MAX = 16
+TEXT = "text/plain; charset=utf-8"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float]
+Family = tuple[str, str, str, list[Sample]]
+"""(name, "gauge" or "counter", help, samples)."""
+
+
+class Host(Protocol):
+    """What figures are read from. See `elf.agent.host.host.Host`."""
+
+    @property
+    def node(self) -> MeshNode: ...
+
+    @property
+    def transport(self) -> Any: ...
+
+    @property
+    def sources(self) -> Mapping[str, Any]: ...
+
+    @property
+    def config(self) -> Any: ...
+
+    @property
+    def budget(self) -> Any: ...
+
+    @property
+    def memory(self) -> Any: ...
+
+    @property
+    def store(self) -> Any: ...
+
+    @property
+    def told(self) -> Any: ...
+
+    @property
+    def sinks(self) -> Any: ...
+
+    @property
+    def notary(self) -> Any: ...
+
+    @property
+    def door(self) -> Any: ...
+
+    @property
+    def started_s(self) -> float: ...
+
+    def name_of(self, node: NodeId) -> str: ...
+
+    def failing(self) -> Sequence[Failing]: ...
+
+
+class MetricsServer:
+    """On the running loop, at `address`."""
+
+    def __init__(self, address: Address, metrics: Callable[[], str], health: Callable[[], str]) -> None:
+        """health: "" when all is well, else what is not, a line."""
+        self._address, self._metrics, self._health = address, metrics, health
+        self._server: asyncio.Server | None = None
+        self._open = 0
+
+    async def start(self) -> None:
+        """Listen. Raises OSError."""
+        self._server = await asyncio.start_server(
+            self._answer, self._address.host, self._address.port, limit=REQUEST_BYTES_MAX
+        )
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= CONNECTIONS_MAX:
+                async with asyncio.timeout(REQUEST_S):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._page(head))
+                async with asyncio.timeout(REQUEST_S):
+                    await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # who asks for nothing gets nothing
+        finally:
+            self._open -= 1
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    def _page(self, head: bytes) -> bytes:
+        words = head.split(b"\r\n", 1)[0].split()
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return page("400 Bad Request", "not a request of HTTP/1\n")
+        if words[0] not in (b"GET", b"HEAD"):
+            return page("405 Method Not Allowed", "only GET\n")
+        try:
+            return self._answer_of(words)
+        except Exception as error:
+            traceback.print_exception(error)  # a bug of ours: not in silence, and no reason to end
+            return page("500 Internal Server Error", f"{type(error).__name__}: {error}\n")
+
+    def _answer_of(self, words: list[bytes]) -> bytes:
+        path = words[1].split(b"?")[0]
+        if path == b"/metrics":
+            made = page("200 OK", self._metrics(), PROMETHEUS)
+        elif path == b"/healthz":
+            trouble = self._health()
+            made = page("503 Service Unavailable", f"{trouble}\n") if trouble else page("200 OK", "ok\n")
+        else:
+            made = page("404 Not Found", "there are /metrics and /healthz\n")
+        return made[: made.index(b"\r\n\r\n") + 4] if words[0] == b"HEAD" else made
+
+
+def page(status: str, text: str, kind: str = TEXT) -> bytes:
+    """An answer of HTTP/1.1, whole."""
+    body = text.encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+def exposition(families: Iterator[Family]) -> str:
+    """Prometheus' text format, version 0.0.4. Families without a sample are left out."""
+    lines: list[str] = []
+    for name, kind, told, samples in families:
+        if samples:
+            lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
+            lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    text = value.encode("utf-8", "replace").decode()
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def health(host: Host) -> str:
+    """ "" when all is well, else what is not."""
+    if host.door.rival is not None:
+        return "another agent with its key lives"
+    if not host.node.overlay.joined:
+        return "not in the mesh yet: no seed has answered"
+    if host.store.is_refused or host.node.is_aside:
+        return "the disk takes nothing"
+    if host.sinks is not None and host.sinks.is_refused:
+        return "a sink takes nothing"
+    troubles = [f"{host.config.agent.name}: {each}" for each in unparsed_sources(host.sources)]
+    return "\n".join(troubles)
+
+
+def unparsed_sources(sources: Mapping[str, Any]) -> list[str]:
+    """Of which sources most lines are rejected, and a sample of these."""
+    return [source.unparsed.trouble for source in sources.values() if source.unparsed.trouble]
+
+
+def metrics(host: Host, version: str) -> str:
+    """All of an agent's figures. O(jobs + neighbours + files)."""
+    return exposition(_families(host, version))
+
+
+def _families(host: Host, version: str) -> Iterator[Family]:
+    yield "elf_build_info", "gauge", "The version that runs.", [({"version": version}, 1)]
+    yield "elf_start_time_seconds", "gauge", "When this life began, since 1970.", [({}, host.started_s)]
+    yield from _sources(host)
+    yield from _jobs(host)
+    yield from _failing(host)
+    yield from _memory(host)
+    yield from _network(host)
+    yield from _links(host)
+    yield from _disk(host)
+
+
+def _sources(host: Host) -> Iterator[Family]:
+    lag: list[Sample] = []
+    lines: list[Sample] = []
+    rejects: list[Sample] = []
+    read: list[Sample] = []
+    gaps: list[Sample] = []
+    beyond: list[Sample] = []
+    share: list[Sample] = []
+    samples: list[Sample] = []
+    for name, source in host.sources.items():
+        own = {"source": name}
+        lag += [(own | {"file": file}, nbytes) for file, nbytes in source.lag_bytes().items()]
+        totals, counters = source.totals, source.counters
+        lines += [
+            (own | {"outcome": "parsed"}, totals.parsed),
+            (own | {"outcome": "rejected"}, totals.rejected),
+        ]
+        rejects += [
+            (own | {"reason": reason.value}, count) for reason, count in sorted(totals.rejects.items())
+        ]
+        read += [
+            (own | {"way": "front"}, counters.front_bytes),
+            (own | {"way": "again"}, counters.again_bytes),
+        ]
+        gaps.append((own, counters.gaps))
+        beyond.append((own, counters.beyond))
+        unparsed = source.unparsed
+        share.append((own, unparsed.share))
+        if unparsed.trouble:
+            labels = {"agent": host.config.agent.name, "reason": unparsed.reason, "sample": unparsed.sample}
+            samples.append((own | labels, 1))
+    yield "elf_source_lag_bytes", "gauge", "Bytes of a log file that are not read.", lag
+    yield "elf_source_lines_total", "counter", "Lines read, by outcome.", lines
+    yield "elf_source_rejected_lines_total", "counter", "Lines that could not be parsed, by reason.", rejects
+    yield "elf_source_rejected_share", "gauge", "Of the recent lines, how many could not be parsed.", share
+    yield "elf_source_rejected_sample", "gauge", "1 while that is most of them, and one such line.", samples
+    yield (
+        "elf_source_read_bytes_total",
+        "counter",
+        "Bytes read: once for all jobs, or again for one that was behind.",
+        read,
+    )
+    yield (
+        "elf_source_gaps_total",
+        "counter",
+        "Stretches of a file that were gone before they were read.",
+        gaps,
+    )
+    yield (
+        "elf_source_beyond_total",
+        "counter",
+        "Places in files that the mesh had and the log did not reach: cut short, or reported by somebody else.",
+        beyond,
+    )
+
+
+def _jobs(host: Host) -> Iterator[Family]:
+    seats = [seat for seat in host.node.seats.values() if not seat.is_stopped]
+    role: list[Sample] = []
+    for seat in seats:
+        job = {"job": seat.spec.name}
+        role += [
+            (job | {"role": "master"}, int(seat.master is not None)),
+            (job | {"role": "replica"}, int(seat.is_replica)),
+            (job | {"role": "reducer"}, int(bool(seat.tree.children))),
+            (job | {"role": "worker"}, int(seat.worker is not None)),
+        ]
+    yield "elf_job_role", "gauge", "1 where this agent has that role for the job.", role
+    yield (
+        "elf_job_takeovers_total",
+        "counter",
+        "How often this agent became the job's master.",
+        [({"job": seat.spec.name}, seat.takeovers) for seat in seats],
+    )
+    yield (
+        "elf_job_epoch",
+        "gauge",
+        "Of the highest ballot heard: one more with each master.",
+        [({"job": seat.spec.name}, seat.succession.highest[0]) for seat in seats],
+    )
+    served = [(seat.spec.name, seat.master) for seat in seats if seat.master is not None]
+    yield (
+        "elf_job_late_lines_total",
+        "counter",
+        "Lines that came past retention, at the job's master.",
+        [({"job": name}, master.state.late) for name, master in served],
+    )
+    yield (
+        "elf_job_untimed_lines_total",
+        "counter",
+        "Rejected lines that are in no window, for none of their file could be read before them, at the job's master.",
+        [
+            ({"job": name, "agent": host.name_of(worker)}, count)
+            for name, master in served
+            for worker, count in sorted(master.state.untimed.items())
+        ],
+    )
+    yield (
+        "elf_job_unsent_windows",
+        "gauge",
+        "Windows that some sink has not acknowledged, at the job's master.",
+        [({"job": name}, master.outbox.waiting) for name, master in served],
+    )
+    yield (
+        "elf_job_lost_windows_total",
+        "counter",
+        "Windows that no sink took while they were retained.",
+        [({"job": name}, master.outbox.lost) for name, master in served],
+    )
+    yield (
+        "elf_job_watchers",
+        "gauge",
+        "Who follows the job's windows, at its master.",
+        [({"job": name}, len(master.watchers)) for name, master in served],
+    )
+
+
+def _failing(host: Host) -> Iterator[Family]:
+    """A job's name, not its id; reasons are one line of 300 characters at most."""
+    jobs = {spec.id: spec.name for spec in host.node.known_jobs()}
+    failing = host.failing()
+    yield (
+        "elf_job_failing",
+        "gauge",
+        "1 while a job fails here, or has within the last minutes, with the reason of its last failure.",
+        [({"job": jobs.get(each.job, each.job.hex()), "reason": each.reason}, 1) for each in failing],
+    )
+    yield (
+        "elf_job_failures_total",
+        "counter",
+        "Failures of jobs here, each of which began anew.",
+        [({"job": name}, count) for name, count in sorted(host.node.failures.items())],
+    )
+
+
+def _memory(host: Host) -> Iterator[Family]:
+    memory = host.memory
+    yield "elf_memory_bytes", "gauge", "Of the process, beyond the bare one.", [({}, memory.grown)]
+    yield "elf_memory_max_bytes", "gauge", "The cap on that.", [({}, memory.memory_max)]
+    yield "elf_memory_bare_bytes", "gauge", "Of the process before it read its journal.", [({}, memory.bare)]
+    owners = sorted(memory.by_owner(host, host.budget).items())
+    samples: list[Sample] = [({"owner": owner}, nbytes) for owner, nbytes in owners]
+    yield "elf_memory_owner_bytes", "gauge", "What is beyond the bare process, by owner.", samples
+
+
+def _network(host: Host) -> Iterator[Family]:
+    counters = host.transport.counters
+    yield (
+        "elf_messages_total",
+        "counter",
+        "Messages with other agents.",
+        [({"direction": "in"}, counters.messages_in), ({"direction": "out"}, counters.messages_out)],
+    )
+    yield (
+        "elf_network_bytes_total",
+        "counter",
+        "Bytes of these.",
+        [({"direction": "in"}, counters.bytes_in), ({"direction": "out"}, counters.bytes_out)],
+    )
+    yield (
+        "elf_connections",
+        "gauge",
+        "Connections with other agents.",
+        [({"direction": "in"}, counters.connections_in), ({"direction": "out"}, counters.connections_out)],
+    )
+    for name, told, counted in (
+        ("elf_messages_refused_total", "What came from outside and was refused.", counters.refused),
+        ("elf_messages_dropped_total", "What was to go out and could not.", counters.dropped),
+    ):
+        yield (
+            name,
+            "counter",
+            told,
+            [({"reason": reason}, count) for reason, count in sorted(counted.items())],
+        )
+    refused = host.notary.refused if host.notary is not None else {}
+    yield (
+        "elf_items_refused_total",
+        "counter",
+        "Items of the directory that were not believed.",
+        [({"reason": reason}, count) for reason, count in sorted(refused.items())],
+    )
+    near = len(host.node.overlay.acquaintances())
+    yield "elf_neighbours", "gauge", "Other agents that this one knows to be alive.", [({}, near)]
+    kinds = sorted(host.told.counts.items())
+    yield (
+        "elf_notices_total",
+        "counter",
+        "What an operator may want to know.",
+        [({"kind": k}, n) for k, n in kinds],
+    )
+
+
+def _links(host: Host) -> Iterator[Family]:
+    all_links = host.node.links.values()
+    yield (
+        "elf_frames_ignored_total",
+        "counter",
+        "Frames of links that came once more, or belong to an earlier life.",
+        [
+            ({"reason": "repeated"}, sum(link.repeated for link in all_links)),
+            ({"reason": "earlier life"}, sum(link.stale for link in all_links)),
+        ],
+    )
+    queued = host.transport.queued_bytes
+    yield (
+        "elf_queue_bytes",
+        "gauge",
+        "What waits for a neighbour's connection.",
+        [({"peer": host.name_of(peer)}, nbytes) for peer, nbytes in queued.items()],
+    )
+    links = [({"peer": host.name_of(peer)}, link) for peer, link in host.node.links.items()]
+    yield (
+        "elf_link_credit_bytes",
+        "gauge",
+        "What a neighbour takes before it acknowledges.",
+        [(peer, link.credit_left) for peer, link in links],
+    )
+    yield (
+        "elf_link_queued_bytes",
+        "gauge",
+        "What waits for a neighbour's credit.",
+        [(peer, link.queued_bytes) for peer, link in links],
+    )
+
+
+def _disk(host: Host) -> Iterator[Family]:
+    yield "elf_disk_writes_total", "counter", "Records written to state_dir.", [({}, host.store.writes)]
+    yield "elf_disk_syncs_total", "counter", "Group commits of these.", [({}, host.store.syncs)]
+    aside: list[Sample] = [({}, int(host.node.is_aside))]
+    yield "elf_disk_aside", "gauge", "1 while others serve in its place, because it cannot write.", aside
+    yield "elf_disk_refused", "gauge", "1 while the disk takes nothing.", [({}, int(host.store.is_refused))]
+    if host.sinks is not None:
+        yield (
+            "elf_sink_windows_total",
+            "counter",
+            "Windows stored in this agent's sinks.",
+            [({}, host.sinks.stored)],
+        )
+        yield "elf_sink_refused", "gauge", "1 while a sink takes nothing.", [({}, int(host.sinks.is_refused))]

@@ -1,0 +1,58 @@
+"""The process of a mesh agent: one event loop, keys before it, signals around it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from time import time
+
+import uvloop
+
+from elf.agent.config.config import Config
+from elf.agent.host.allocator import stay_small
+from elf.agent.host.door import Anew
+from elf.agent.host.host import Host
+from elf.srt.security.certificates import Keys, Trust
+
+
+def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
+    """Run one agent of a mesh until told to stop. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C.
+
+    The first signal ends it in good order, a second one at once. Raises ConfigError, StateError.
+    """
+    stay_small()
+    keys = _keys(config)
+    trust = Trust(keys.authority) if keys is not None else None
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(lambda former: Host(config, keys, trust, notices, former)))
+
+
+async def _run(host_after: Callable[[Anew | None], Host]) -> int:
+    """One host after the other: a node that has to begin anew does so within the process."""
+    stop, exit_code = asyncio.Event(), 0
+    loop = asyncio.get_running_loop()
+
+    def ask(number: int) -> None:
+        nonlocal exit_code
+        exit_code = 130 if number == signal.SIGINT else 0
+        stop.set()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask, number)
+    anew = await host_after(None).run(stop)
+    while anew is not None and not stop.is_set():
+        anew = await host_after(anew).run(stop)
+    return exit_code
+
+
+def _keys(config: Config) -> Keys | None:
+    assert config.mesh is not None
+    if config.mesh.bundle is None or config.mesh.security == "none":
+        return None
+    from elf.srt.security.files import load_agent_keys
+
+    return load_agent_keys(config.mesh.bundle, int(time()))

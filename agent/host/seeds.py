@@ -1,0 +1,90 @@
+"""Whom the configuration names as a way into the mesh: asked again and again, ever more rarely, until they have answered once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from elf.errors import PeerError
+from elf.srt.messages.addresses import Address
+from elf.srt.messages.ids import NodeId, node_id
+from elf.srt.messages.messages import Contact
+
+FIRST_S = 1.0
+"""A start waits so long for answers, so that a mesh that is there is joined and not founded beside."""
+PAUSE_S_MIN, PAUSE_S_MAX = 0.5, 30.0
+
+Ask = Callable[[str], Awaitable[Contact]]
+
+
+class Seed(msgspec.Struct):
+    """contact: who answered, or is expected by its key. problem: why nobody has answered yet."""
+
+    address: Address
+    contact: Contact | None
+    has_answered: bool = False
+    problem: str = ""
+
+
+class Seeds:
+    """`ask` raises PeerError. `found` hears of each that answered later than `first` waited."""
+
+    def __init__(self, addresses: Sequence[Address], me: NodeId, ask: Ask, found: Callable[[], None]) -> None:
+        self.all = [
+            Seed(address, Contact(address.id, 0, str(address)) if address.id is not None else None)
+            for address in addresses
+        ]
+        self._me, self._ask, self._found = me, ask, found
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_first = True
+
+    async def first(self) -> None:
+        """Begin to ask all, and wait for the first answers."""
+        tries = [asyncio.Event() for _ in self.all]
+        self._tasks = [
+            asyncio.create_task(self._pursue(seed, tried))
+            for seed, tried in zip(self.all, tries, strict=True)
+        ]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*(tried.wait() for tried in tries)), FIRST_S)
+        self._is_first = False
+
+    def contacts(self) -> list[Contact]:
+        """Of all but this node. Who is not known yet has a contact that stands for it, without an address, so that a node that
+        has somebody to find does not take itself for the first."""
+        return [
+            seed.contact or Contact(node_id(seed.address.endpoint.encode()), 0)
+            for seed in self.all
+            if seed.contact is None or seed.contact.id != self._me
+        ]
+
+    @property
+    def problems(self) -> list[str]:
+        """Of seeds that have not answered, a line each."""
+        return [
+            f"seed {seed.problem or f'{seed.address.endpoint}: no answer yet'}"
+            for seed in self.all
+            if not seed.has_answered and not (seed.contact is not None and seed.contact.id == self._me)
+        ]
+
+    async def _pursue(self, seed: Seed, tried: asyncio.Event) -> None:
+        pause_s = PAUSE_S_MIN
+        while not seed.has_answered:
+            try:
+                seed.contact = await self._ask(str(seed.address))
+                seed.has_answered, seed.problem = True, ""
+                tried.set()
+            except (PeerError, TimeoutError) as error:
+                seed.problem = str(error) or f"{seed.address.endpoint}: it does not answer"
+                tried.set()
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        if not self._is_first:
+            self._found()
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,380 @@
+"""The sinks that an agent serves to the jobs of its mesh: each master's windows go into lakes, and their ledgers say which.
+
+    Put, LedgerAsk -> queue -> (thread) checked -> ledgers -> (thread) lake, durable -> ledgers on disk -> PutTell, LedgerTell
+    PutPart -> gathered in a file beside the first lake -> PartTell; whole: as a Put
+
+What has come while one batch was on its way makes the next, so that the lake's writer process runs some three times a second at
+most. Nothing is answered before it is durable: a lake that is full or slow is asked again, and the master repeats what
+was not answered, within bounds of its own. Of a crash between lake and ledger nothing remains but a file that the next
+Put of that window writes once more under the same name.
+
+What raises for one job is that job's alone: nothing of it is taken until a back-off is over (`elf.agent.node.vacancy`), and its
+ledgers begin anew as lost ones, since what they hold may be ahead of the lake. The other windows of the batch are stored.
+
+Each job has a ledger for each of its lakes here (`lake_ledgers`). A lake knows more than a ledger that was lost: a new ledger
+begins with a fence above every revision in the lake, so that a mesh which begins anew gives higher ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from elf.agent.config.specs import SinkSection
+from elf.agent.control.gathering import Gathering, OnDisk
+from elf.agent.host.cell_types import check_pane
+from elf.agent.host.compaction import Compaction
+from elf.agent.host.lake_ledgers import key_of, step_all, wanted
+from elf.agent.node.mesh_node import MeshNode, Outer
+from elf.agent.node.vacancy import Vacancy, is_fault
+from elf.errors import PeerError
+from elf.jobmaster.delivery.chunks import put_bytes
+from elf.jobmaster.delivery.ledger import Ledger, above_all
+from elf.jobmaster.delivery.states import PaneReader
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.windows.result import PaneState
+from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
+from elf.srt.messages.effects import Effect, Send
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Failing, Message
+from elf.srt.messages.results import WITHDRAWN, LedgerAsk, Put, PutPart
+
+GATHER_S = 0.25
+RETRY_S = 5.0
+COMPACT_LOOK_S = 60.0
+QUEUE_BYTES_MAX = 64 << 20
+"""What does not fit is not answered, so that its master says it again: four masters with full outboxes."""
+READERS_MAX = 256
+
+Letter = tuple[NodeId, LedgerAsk | Put | PutPart]
+Records = Mapping[tuple[str, bytes], Sequence[Any]]
+
+
+class Host(Protocol):
+    """What sinks need of the process around a node."""
+
+    @property
+    def node(self) -> MeshNode: ...
+
+    @property
+    def notices(self) -> Callable[[str], None]: ...
+
+    def clock_us(self) -> int: ...
+
+    def perform(self, effects: Sequence[Outer]) -> None: ...
+
+
+class SinkHost:
+    """On the loop of its host, all but reading and writing."""
+
+    def __init__(self, sections: Sequence[SinkSection], host: Host, records: Records) -> None:
+        """Raises ElfError without pyarrow, UsageError where a lake's folder cannot be made."""
+        self._host = host
+        self._lakes = {section.name: ParquetSink(section.parquet) for section in sections}
+        self._ledgers: dict[JobId, dict[str, Ledger]] = {}
+        self._records = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
+        """Of earlier lives. Under a job's id: of a life that had one ledger for all lakes."""
+        beside = next(iter(self._lakes.values())).directory
+        node = host.node
+        bytes_max = node.parameters.window_bytes_max
+        self._gathering = Gathering(bytes_max, node.life, lambda: OnDisk(beside))
+        self._readers: dict[tuple[str, str], PaneReader] = {}
+        self._queue: dict[tuple[Any, ...], Letter] = {}
+        self._queued_bytes = 0
+        self._work: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "elf-sinks")
+        self._compaction = Compaction([lake.directory for lake in self._lakes.values()], time.monotonic())
+        self._compact_at = 0.0
+        self._is_refused = False
+        self.refusal = ""
+        """Why a lake takes nothing at present."""
+        self.stored = 0
+        """Windows taken since the start."""
+        self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be taken
+        self._doubted: dict[JobId, int] = {}  # whose ledgers begin anew, and the epoch that they served
+        host.node.sink = self.take
+
+    @property
+    def queued_bytes(self) -> int:
+        """Of windows that wait for the lakes."""
+        return self._queued_bytes
+
+    def take(self, source: NodeId, message: Message) -> None:
+        """A word of a master. What is repeated while the first is on its way is dropped."""
+        if self._is_away(source, message):
+            return
+        if isinstance(message, Put):
+            key: tuple[Any, ...] = (source, message.job, message.version, message.start, message.revision)
+            size = put_bytes(message)
+        elif isinstance(message, LedgerAsk):
+            key, size = (source, message.job, message.ballot), 0
+        elif isinstance(message, PutPart) and (spec := self._spec(message)) is not None:
+            if wanted(self._of(spec), message):
+                self._take_part(source, message)
+                return
+            key, size = (source, message.job, message.version, message.start, message.revision), 0
+        else:
+            return
+        self._enqueue(key, size, source, message)
+
+    def _take_part(self, source: NodeId, part: PutPart) -> None:
+        """Of a window that the ledgers lack. It is answered at once; of the whole window it is told when that is durable."""
+        try:
+            put, tell = self._gathering.step(part, self._host.clock_us())
+        except (PeerError, OSError) as error:
+            if not self._is_refused:
+                self._host.notices(f"sinks: a part of a large window was not taken: {error}; it comes again")
+            self._is_refused = self._is_refused or isinstance(error, OSError)
+            return
+        if put is not None:  # its states are on disk, so that it is not held against the queue
+            self._enqueue((source, put.job, put.version, put.start, put.revision), 0, source, put)
+        if tell is not None:  # behind what the node does with this message
+            asyncio.get_running_loop().call_soon(self._answer, Send(source, tell))
+
+    def _answer(self, send: Send) -> None:
+        self._host.perform(self._host.node.carry([send], self._host.clock_us()))
+
+    def _enqueue(
+        self, key: tuple[Any, ...], size: int, source: NodeId, message: LedgerAsk | Put | PutPart
+    ) -> None:
+        if key in self._queue or self._queued_bytes + size > QUEUE_BYTES_MAX:
+            return
+        self._queue[key] = (source, message)
+        self._queued_bytes += size
+        if self._work is None:
+            self._work = asyncio.get_running_loop().create_task(self._serve())
+
+    async def close(self) -> None:
+        """What is not durable by now comes again, to the next life."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+
+    async def _serve(self) -> None:
+        """Batch after batch, until nothing waits."""
+        try:
+            while self._queue:
+                await asyncio.sleep(GATHER_S)
+                letters, self._queue, self._queued_bytes = list(self._queue.values()), {}, 0
+                await self._take_batch(letters)
+                self._compact()
+        finally:
+            self._work = None
+
+    async def _take_batch(self, letters: Sequence[Letter]) -> None:
+        known = [(letter, spec) for letter in letters if (spec := self._spec(letter[1])) is not None]
+        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]] = {}
+        checked = await self._in_thread(self._check, known, failed)
+        effects: list[tuple[JobId, list[Effect]]] = []
+        for (source, message), spec, made in checked:
+            if message.job in failed:
+                continue
+            ledgers = {name: self._ledgers[message.job][name] for name in self._names(spec)}
+            try:
+                told, lakes = step_all(ledgers, source, message, self._host.clock_us())
+                await self._in_thread(self._put, [(name, state) for name in lakes for state in made])
+            except Exception as error:
+                failed[message.job] = spec, source, error
+                continue
+            effects.append((message.job, told))
+            self.stored += bool(lakes)
+        specs = {spec.name: (spec, letter[0]) for letter, spec, _ in checked}
+        while not await self._in_thread(self._flush, specs, failed):
+            await asyncio.sleep(RETRY_S)
+        for (_, message), _, _ in checked:
+            if isinstance(message, Put):
+                self._gathering.forget(message.job, message.version, message.start)
+        for spec, source, reason in failed.values():
+            self._failed(spec, source, reason)
+        now = self._host.clock_us()
+        done = [effect for job, told in effects if job not in failed for effect in told]
+        self._host.perform(self._host.node.carry(done, now, self))
+
+    # Jobs that fail.
+
+    def _is_away(self, source: NodeId, message: Message) -> bool:
+        """Whether nothing of that job is taken now, or not from there."""
+        job = getattr(message, "job", b"")
+        vacancy = self._vacancies.get(job)
+        if vacancy is None:
+            return False
+        now = self._host.clock_us()
+        vacancy.clock_stepped(now)
+        if now >= (vacancy.deadline or 0):
+            if not vacancy.is_vacant:
+                del self._vacancies[job]
+                return False
+            vacancy.seated(now)
+        return vacancy.is_vacant or source in vacancy.refused
+
+    def _failed(self, spec: JobSpec, source: NodeId, error: Exception) -> None:
+        """What its ledgers hold in memory may be ahead of the lake."""
+        parameters, now = self._host.node.parameters, self._host.clock_us()
+        vacancy = self._vacancies.setdefault(
+            spec.id, Vacancy(spec, parameters.seat_retry_us, parameters.seat_retry_us_max)
+        )
+        is_news = vacancy.failed(error, now, source)
+        served = [ledger.fence[0] for ledger in self._ledgers.pop(spec.id, {}).values()]
+        self._doubted[spec.id] = max([self._doubted.get(spec.id, 0), *served])
+        for lake in self._lakes.values():
+            lake.discard(spec.name)
+        if is_news:
+            if is_fault(error):
+                traceback.print_exception(error)
+            self._host.notices(
+                f"sinks: a window of job {spec.name} could not be taken ({vacancy.reason}); other jobs' windows are stored, and "
+                f"this job's are taken again in {vacancy.again_us(now) / 1e6:.0f} s"
+            )
+
+    def failing(self, now: int) -> tuple[Failing, ...]:
+        """Jobs whose windows could not be taken lately."""
+        return tuple(vacancy.tell(now) for vacancy in self._vacancies.values())
+
+    async def _in_thread(self, do: Callable[..., Any], *about: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, do, *about)
+
+    def _of(self, spec: JobSpec) -> list[Ledger]:
+        """Its ledgers, as far as they are open."""
+        known = self._ledgers.get(spec.id, {})
+        return [known[name] for name in self._names(spec) if name in known]
+
+    def _spec(self, message: LedgerAsk | Put | PutPart) -> JobSpec | None:
+        """Of a job that has a sink here."""
+        item = self._host.node.directory.get("job", message.job)
+        spec = decode_job(item) if item is not None else None
+        return spec if spec is not None and self._names(spec) else None
+
+    def _names(self, spec: JobSpec) -> list[str]:
+        return [name for name in spec.sinks if name in self._lakes]
+
+    # In the thread.
+
+    def _check(
+        self,
+        letters: Sequence[tuple[Letter, JobSpec]],
+        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
+    ) -> list[tuple[Letter, JobSpec, list[PaneState]]]:
+        """What can be stored, and as what; the ledgers are open then. A version that is not known yet is left unanswered."""
+        found = []
+        for (source, message), spec in letters:
+            known = self._ledgers.get(message.job, {})
+            try:
+                opened = {name: known.get(name) or self._open(spec, name) for name in self._names(spec)}
+                self._ledgers[message.job] = known | opened
+                made = self._states(message, spec) if isinstance(message, Put) else []
+            except PeerError as error:
+                self._host.notices(
+                    f"sink of job {spec.name}: a window that cannot be stored ({error}); it is left out"
+                )
+                continue
+            except Exception as error:
+                failed[message.job] = spec, source, error
+                continue
+            if made is not None:
+                found.append(((source, message), spec, made))
+        return found
+
+    def _open(self, spec: JobSpec, name: str) -> Ledger:
+        """As it is on disk; that of a life with one for all lakes counts for a lake in which there is something of the job."""
+        ledger = Ledger(spec.id, key_of(spec.id, name))
+        epoch = self._lakes[name].next_epoch(spec.name) - 1
+        records = self._records.get(key_of(spec.id, name)) or (
+            self._records.get(spec.id) if epoch >= 0 else None
+        )
+        if records is not None:
+            ledger.restore(records)
+        elif epoch >= 0:
+            ledger.fence = above_all(epoch)
+        if spec.id in self._doubted:
+            ledger.fence = max(ledger.fence, above_all(max(epoch, self._doubted[spec.id])))
+        return ledger
+
+    def _states(self, put: Put, spec: JobSpec) -> list[PaneState] | None:
+        """Raises PeerError."""
+        reader = self._reader(put.version, spec)
+        if reader is None:
+            return [] if put.status == WITHDRAWN else None  # of a version that nobody can write any more
+        states = reader.states(put)
+        for state in states:
+            check_pane(state)
+        return states
+
+    def _reader(self, version: str, spec: JobSpec) -> PaneReader | None:
+        key = (spec.name, version)
+        if key not in self._readers:
+            plan = next((each.plan for each in spec.versions if each.digest == version), None)
+            if plan is None:
+                return None
+            if len(self._readers) >= READERS_MAX:
+                del self._readers[next(iter(self._readers))]
+            self._readers[key] = PaneReader(spec.name, version, plan)
+        return self._readers[key]
+
+    def _put(self, states: Sequence[tuple[str, PaneState]]) -> None:
+        for name, state in states:
+            self._lakes[name].put_state(state)
+
+    def _flush(
+        self,
+        specs: Mapping[str, tuple[JobSpec, NodeId]],
+        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
+    ) -> bool:
+        """Whether all lakes are durable, but for jobs that fail. A refusal is said once."""
+        for name, lake in self._lakes.items():
+            try:
+                self._flush_lake(lake, specs, failed)
+            except OSError as error:
+                refusal = f"sink {name}: {cause(error)}"
+                if refusal != self.refusal:
+                    self._host.notices(f"{refusal}; its windows wait, trying again every {RETRY_S:.0f} s")
+                self._is_refused, self.refusal = True, refusal
+                return False
+        if self._is_refused:
+            self._host.notices("sinks: all windows are stored again")
+        self._is_refused, self.refusal = False, ""
+        return True
+
+    @staticmethod
+    def _flush_lake(
+        lake: ParquetSink,
+        specs: Mapping[str, tuple[JobSpec, NodeId]],
+        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
+    ) -> None:
+        """All at once, or where that raises, job by job: the writer may die of what one of them has. Raises OSError."""
+        try:
+            lake.flush()
+            return
+        except OSError as error:
+            if not isinstance(error, WriterDied):
+                raise
+            with WriterProcess() as writer:
+                writer.try_out()
+        except Exception:
+            pass
+        for job in lake.pending_jobs():
+            try:
+                lake.flush(job)
+            except Exception as error:
+                if isinstance(error, OSError) and not isinstance(error, WriterDied):
+                    raise
+                lake.discard(job)
+                if job in specs:
+                    spec, source = specs[job]
+                    failed[spec.id] = spec, source, error
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a lake takes nothing at present."""
+        return self._is_refused
+
+    def _compact(self) -> None:
+        moment = time.monotonic()
+        if moment >= self._compact_at:
+            self._compact_at = moment + COMPACT_LOOK_S
+            for failure in self._compaction.look(moment, time.time_ns() // 1_000):
+                self._host.notices(failure)

@@ -1,0 +1,148 @@
+"""An agent's sources, each read in a thread of its own, as the node asks for it, while the process may use the processor."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import Protocol
+
+from elf.agent.config.config import Config
+from elf.agent.control.columns import advertised, retold
+from elf.agent.host.cpu_share import CpuShare
+from elf.agent.node.mesh_node import MeshNode, Outer
+from elf.agent.work.cuts import MeshSource
+from elf.agent.work.seen_columns import SeenColumns
+from elf.cbt.budget import Budget
+from elf.errors import SourceError
+from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_agent
+from elf.srt.messages.effects import Notice, Read
+from elf.srt.messages.events import Cut
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Micros
+
+READ_RETRY_S = 5.0
+COLUMNS_S = 10.0
+"""A format that is told by a log's first lines is known to all so soon after these are written."""
+
+
+class Host(Protocol):
+    """What is needed of the process around a node."""
+
+    @property
+    def node(self) -> MeshNode: ...
+
+    @property
+    def notices(self) -> Callable[[str], None]: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    def clock_us(self) -> int: ...
+
+    def perform(self, effects: Sequence[Outer]) -> None: ...
+
+    def notice(self, notice: Notice) -> None: ...
+
+    def advertise(self, advert: AgentAdvert) -> None: ...
+
+
+class SourceThreads:
+    """On the loop of its host, all but the reading itself. cpu_max: see `CpuShare`."""
+
+    def __init__(self, host: Host, cpu_max: float | None) -> None:
+        self._host = host
+        self.sources: dict[str, MeshSource] = {}
+        self._columns: dict[str, SeenColumns] = {}
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._share: CpuShare | None = None
+        if cpu_max is not None:
+            self._share = CpuShare(cpu_max, time.process_time(), time.monotonic())
+
+    def open(
+        self, config: Config, me: NodeId, budget: Budget, idle_grace_us: Micros, opened: ExitStack
+    ) -> None:
+        for section in config.sources:
+            self.sources[section.name] = MeshSource(
+                section.name,
+                section.paths,
+                section.format,
+                section.timezone,
+                me,
+                budget,
+                config.agent.state_dir,
+                agent=config.agent.name,
+                idle_grace_us=idle_grace_us,
+                start=section.start,
+            )
+            self._columns[section.name] = SeenColumns(section.format, section.paths)
+            thread = self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
+            opened.callback(self.sources[section.name].close)
+            opened.callback(thread.shutdown, cancel_futures=True)
+
+    def columns(self) -> tuple[SourceColumns, ...]:
+        """What the logs have beyond what every format may have, for the agent's advert."""
+        return advertised({name: seen.look() for name, seen in self._columns.items()})
+
+    def read(self, read: Read) -> None:
+        """In the source's thread, when the process may use the processor."""
+        delay = self._share.wait_s(time.process_time(), time.monotonic()) if self._share is not None else 0.0
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._read_now, read)
+        else:
+            self._read_now(read)
+
+    def _read_now(self, read: Read) -> None:
+        seat = self._host.node.seats.get(read.job)
+        if self._host.is_over or seat is None or seat.worker is None:
+            return
+        name = seat.spec.source
+        future = asyncio.get_running_loop().run_in_executor(
+            self._threads[name],
+            self.sources[name].read,
+            read,
+            seat.worker.schedule,
+            self._host.clock_us(),
+            time.monotonic(),
+        )
+        future.add_done_callback(lambda done: self._cut(read, self.sources[name], done))
+
+    def _cut(self, read: Read, source: MeshSource, done: asyncio.Future[Cut]) -> None:
+        """The job may have another seat by now, or none: it is the node that knows."""
+        if self._host.is_over or done.cancelled():
+            return
+        error = done.exception()
+        for text in source.take_notices():
+            self._host.notices(text)
+        with suppress(OSError):  # nothing can be spilled now; the store says why
+            source.account()
+        if error is None:
+            self._host.perform(self._host.node.cut(done.result(), self._host.clock_us()))
+            return
+        if isinstance(error, Exception) and not isinstance(error, OSError | MemoryError | SourceError):
+            self._host.perform(self._host.node.read_failed(read.job, error, self._host.clock_us()))
+            return
+        traceback.print_exception(error)
+        self._host.notice(
+            Notice(
+                "read", f"reading failed ({error}), of which the traceback stands above; it is tried again"
+            )
+        )
+        asyncio.get_running_loop().call_later(READ_RETRY_S, self.read, read)
+
+    async def look_at_columns(self) -> None:
+        """Where formats are told by lines, a log may get others."""
+        while any(seen.is_detected for seen in self._columns.values()):
+            await asyncio.sleep(COLUMNS_S)
+            found = {
+                name: await asyncio.get_running_loop().run_in_executor(self._threads[name], seen.look)
+                for name, seen in self._columns.items()
+            }
+            node = self._host.node
+            held = node.directory.get("agent", node.id)
+            if node.columns != advertised(found) and held is not None and not self._host.is_over:
+                node.columns = advertised(found)
+                self._host.advertise(retold(decode_agent(held), node.columns))

@@ -1,0 +1,5 @@
+"""One node of the mesh without its IO: overlay, directory, links, and a seat for each job.
+
+Enters: messages, events, the time. Leaves: effects for the host.
+May import: jobmaster, srt.
+"""

@@ -1,0 +1,585 @@
+"""What one worker adds to one job: it cuts its source at each flush, and keeps each delta until it is committed.
+
+In one sentence: answers of the master (directly: Welcome, Farewell; down the tree: Commit, Split, Resend, Control, Stop) and cuts
+of the source go in; reads for the source, words for the master and bundles for this node's own reducer come out.
+
+    state      entered when                                 does
+    ---------  -------------------------------------------  ------------------------------------------------------------
+    ASKING     start; nothing fits and no position is told  Hello, again and again, less and less often; cuts nothing
+    FOLLOWING  Welcome (all that is kept is forgotten)      a Read at each multiple of flush_us, a bundle for each Cut
+    PARTING    leaving, all read, and all committed by one  Goodbye, again and again; a Welcome of another master: FOLLOWING
+               master
+    ENDED      Farewell, Stop                               nothing more
+
+    while following                what follows
+    -----------------------------  -------------------------------------------------------------------------------------
+    Commit                         forget those bundles; files that they closed are over
+    Split, all of it is in the log the same as Commit
+    Split, positions are told      forget all that is kept, read again from there (or from where the bundle began: that fits)
+    Split, another schedule        likewise, under that schedule
+    Split of no bundle: places     past what was read, so not by this worker: say so, forget all that is kept; ASKING
+    Split, nothing told, or kept   forget all that is kept; ASKING
+    too much, or a Commit overdue
+    a higher ballot                files that are closed are named once more, in case that master has not heard
+    Resend                         those kept bundles again, marked `again`
+    Control, with a newer schedule what is being read is read again under it; with a lane: Hello for its ends, while work goes on
+    reducer without room           nothing is cut; the next cut covers more
+
+The worker never decides what counts: it may always forget and read again, or send twice. What the master has not committed is
+still in the log, and what it has committed does not fit a second time. A master that knows less than another before it has
+told is no special case: this worker's spans are ahead of it, are split, and read again.
+
+Invariants
+- A bundle has a span for every file that is open or whose end is not committed. The spans of a file follow one another since
+  the last time that anything was forgotten; of kept ones some between may be missing, whose Commit came early.
+- One Read is outstanding at most, and a Cut that answers another is dropped.
+- Ids count odd numbers (even ones are the reducer's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from elf.agent.node.kept_bundles import KeptBundles
+from elf.agent.node.reading_places import ReadingPlaces
+from elf.srt.messages.bundles import Promises, in_log, wrongly_cut
+from elf.srt.messages.effects import Effect, Notice, Read, Route
+from elf.srt.messages.events import Cut
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import (
+    CLOSED,
+    FIRST,
+    GAP,
+    NO_BALLOT,
+    NO_WATERMARK,
+    Ballot,
+    Bundle,
+    BundleId,
+    Commit,
+    Control,
+    Farewell,
+    Goodbye,
+    Hello,
+    Micros,
+    Position,
+    Resend,
+    Schedule,
+    Slot,
+    Span,
+    Split,
+    Stop,
+    Welcome,
+)
+from elf.srt.messages.parameters import Parameters
+
+OVERDUE_PARKS = 4
+"""A bundle that is neither committed nor split after so many times park_us: something was forgotten on the way."""
+ASK_DOUBLINGS = 5
+"""Hello is repeated after ask_us, doubling to 32 times that: 10,000 workers without a master send 1,600 messages a second."""
+
+Down = Welcome | Farewell | Commit | Split | Resend | Control | Stop
+
+
+class State(Enum):
+    ASKING = "asking"
+    FOLLOWING = "following"
+    PARTING = "parting"
+    ENDED = "ended"
+
+
+class DeltaWorker:
+    """One job's worker on one node. `room`: whether this node's reducer takes another bundle.
+
+    state, schedule: as they are now.
+    until_us: of one that has ended; none of its lines is at or past it.
+    """
+
+    __slots__ = (
+        "_ask_at",
+        "_asks",
+        "_ballot",
+        "_clock",
+        "_count",
+        "_cut_at",
+        "_forgot_at",
+        "_gap_until",
+        "_heard_at",
+        "_incarnation",
+        "_job",
+        "_kept",
+        "_lanes_told",
+        "_lanes_wanted",
+        "_learned",
+        "_leaving",
+        "_left_out_us",
+        "_me",
+        "_p",
+        "_places",
+        "_promised",
+        "_promises",
+        "_proven",
+        "_read_all",
+        "_reading",
+        "_request",
+        "_room",
+        "_since_us",
+        "_watermark",
+        "schedule",
+        "state",
+        "until_us",
+    )
+
+    def __init__(
+        self,
+        job: JobId,
+        me: NodeId,
+        incarnation: int,
+        parameters: Parameters,
+        room: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._job, self._me, self._incarnation, self._p = job, me, incarnation, parameters
+        self._room = room
+        self.state = State.ASKING
+        self.schedule: Schedule = ()
+        self._ballot: Ballot = NO_BALLOT
+        self._learned: Ballot = NO_BALLOT  # of the master whose schedule this is
+        self._proven: Ballot = NO_BALLOT  # of the master that has committed a bundle which was cut for it
+        self._promises = Promises()
+        self._since_us: Micros = 0
+        self._left_out_us: Micros = 0  # of what is being read
+        self._places = ReadingPlaces(me)
+        self._lanes_told: tuple[Ballot, int] = (NO_BALLOT, 0)  # under which schedule a Welcome told them
+        self._lanes_wanted = False
+        self._kept = KeptBundles()
+        self._count = -1
+        self._request = 0
+        self._reading: int | None = None  # which lane
+        self._watermark: Micros = 0
+        self._leaving = False
+        self._read_all = False  # leaving, and the end has been cut
+        self.until_us: Micros = 0
+        self._clock = 0
+        self._cut_at: int | None = None
+        self._ask_at: int | None = None
+        self._asks = 0
+        self._forgot_at = 0
+        self._gap_until: Micros = 0  # lines are lost of which none is later
+        self._promised: Micros = 0  # watermark of the last live cut since anything was forgotten
+        self._heard_at = 0  # when the last Commit came, or the first bundle after all was committed was cut
+
+    # What goes in.
+
+    def start(self, now: int) -> list[Effect]:
+        """Begin: ask where to read on."""
+        self._clock = now
+        self._promises.note(NO_BALLOT, now)  # a former life may have promised so much
+        return self._ask(now)
+
+    def step(self, message: Down, now: int) -> list[Effect]:
+        """A word of the master."""
+        self._set_clock(now)
+        if self.state is State.ENDED:
+            return []
+        match message:
+            case Commit():
+                self._hear(message.ballot)
+                return self._committed(message.ids, now, message.ballot)
+            case Split():
+                return self._split(message, now)
+            case Resend():
+                self._kept.resend(message.ids)
+            case Control():
+                return self._control(message, now)
+            case Welcome():
+                return self._welcome(message, now)
+            case Farewell() if message.worker == self._me and self.state is State.PARTING:
+                self._end()  # otherwise it is for a former life
+            case Stop() if message.ballot >= self._ballot:
+                self._end()
+        return []
+
+    def cut(self, cut: Cut, now: int) -> list[Effect]:
+        """The source's answer to a Read becomes a bundle. O(files of this worker)."""
+        self._set_clock(now)
+        if cut.request != self._request or self._reading is None:
+            return []
+        lane, self._reading = self._reading, None
+        effects: list[Effect] = []
+        if cut.gaps:
+            files = f"{len(cut.gaps)} file{'' if len(cut.gaps) == 1 else 's'}"
+            text = f"lines of {files} are lost; the windows that lack them count this agent as missing"
+            effects.append(Notice("gap", text, self._me))
+        self._places.move(cut.spans, now)
+        if lane == 0:
+            self._watermark = cut.watermark_us
+            if self._places.tell_lost(cut.watermark_us, now, self._p.lagging_us + self._p.idle_grace_us):
+                self._watermark = min(cut.watermark_us, self._promised)
+        self._keep(cut, lane, now)
+        if self._kept.nbytes > self._p.kept_bytes_max and len(self._kept) > 1:
+            return effects + self._forget_sent(now)
+        if lane == 0:
+            self._after_live(cut, now)
+            return effects + self._read(self._places.next_lane(), now)
+        self._cut_at = min(self._next_flush(now), now + self._p.combine_us_max)
+        return effects
+
+    def _forget_sent(self, now: int) -> list[Effect]:
+        """Too much is kept. What was cut goes out all the same: one cut as large as the bound would else never do."""
+        out = self._kept.take()
+        effects = self._ask(now)
+        self._kept.out = out
+        return effects
+
+    def leave(self, now: int) -> list[Effect]:
+        """Say goodbye once all that is logged now has been read and committed; `state` is ENDED after that."""
+        self._set_clock(now)
+        self._leaving = True
+        return []
+
+    def go_on(self, former: DeltaWorker) -> None:
+        """This life had a worker of the job before: its numbers are not used again."""
+        self._count, self._request = former._count, former._request
+        self._promises = former._promises
+
+    def end(self) -> None:
+        """The job has ended."""
+        self._end()
+
+    def take_bundles(self) -> list[Bundle]:
+        """What the reducer of this node is to get, in order."""
+        return self._kept.take()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of bundles that are not committed."""
+        return self._kept.nbytes
+
+    # Time.
+
+    def tick(self, now: int) -> list[Effect]:
+        """Cut, ask again, or notice that a Commit is overdue."""
+        self._set_clock(now)
+        effects: list[Effect] = []
+        if self._overdue_at is not None and now >= self._overdue_at:
+            self._heard_at = now
+            if self.state is State.FOLLOWING:
+                effects += self._ask(now, forget=False)
+        if self._ask_at is not None and now >= self._ask_at:
+            effects += self._say(now)
+        if self._cut_at is not None and now >= self._cut_at:
+            effects += self._flush(now)
+        return effects
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has work next."""
+        due = self._cut_at
+        if self._ask_at is not None and (due is None or self._ask_at < due):
+            due = self._ask_at
+        if self._kept:
+            overdue = self._overdue_at
+            if overdue is not None and (due is None or overdue < due):
+                due = overdue
+        return due
+
+    @property
+    def _overdue_at(self) -> int | None:
+        if not self._kept or self.state is not State.FOLLOWING:
+            return None
+        return self._heard_at + OVERDUE_PARKS * self._p.park_us
+
+    # Reading.
+
+    def _flush(self, now: int) -> list[Effect]:
+        self._cut_at = self._next_flush(now)
+        if not self._room() or self._read_all:
+            return []
+        return self._read(0, now)
+
+    def _next_flush(self, now: int) -> int:
+        """Multiples of the interval, so that bundles meet at the reducers."""
+        return (now // self._p.flush_us + 1) * self._p.flush_us
+
+    def _after_live(self, cut: Cut, now: int) -> None:
+        self._cut_at = self._next_flush(now) if cut.caught_up else now + self._p.combine_us_max
+        has_lanes = self._lanes_wanted or self._places.next_lane() is not None
+        if self._leaving and cut.caught_up and not has_lanes and not self._places.untold:
+            self._read_all = True
+            self.until_us = max(now, cut.watermark_us) + 1
+
+    def _read(self, lane: int | None, now: int) -> list[Effect]:
+        """Ask the source; an earlier request is void."""
+        if lane is None or not self._room():
+            return []
+        self._request += 1
+        self._reading = lane
+        self._left_out_us = self._since_us
+        self._cut_at = None
+        positions = {slot: position for slot, position in self._places.at.items() if slot[2] == lane}
+        number = _number(self.schedule)
+        if lane == 0:
+            return [Read(self._job, self._request, number, positions, self._since_us)]
+        stretch = self._places.lanes[lane]
+        since = max(stretch.from_us, self._since_us)
+        return [Read(self._job, self._request, number, positions, since, lane, stretch.ends)]
+
+    def _wait(self, now: int) -> list[Effect]:
+        """Nothing is being read until the next flush."""
+        self._request += 1
+        self._reading = None
+        self._cut_at = self._next_flush(now)
+        return []
+
+    def _keep(self, cut: Cut, lane: int, now: int) -> None:
+        self._count += 2
+        # Who has lost lines is told apart too: how far its gap reaches is its own watermark, not the lowest of a merged bundle.
+        covered = self._places.covered(cut.spans)
+        if not lane:
+            self._mark_gap(cut, covered, now)
+        has_gap = any(span[2] & GAP for span in covered.values())
+        lagging = has_gap or now - self._watermark > self._p.lagging_us
+        if not lane:
+            self._promises.note(self._ballot, self._watermark)
+        bundle = Bundle(
+            self._job,
+            (self._me, self._incarnation, self._count),
+            cut.schedule,
+            covered,
+            NO_WATERMARK if lagging else self._watermark,
+            {self._me: self._watermark} if lagging else {},
+            cut.parts,
+            ballot=self._ballot,
+            since_us=self._left_out_us,
+            untimed={self._me: cut.untimed} if cut.untimed else {},
+            elsewhere=() if self._proven == self._ballot else self._promises.but_to(self._ballot),
+        )
+        if not self._kept:
+            self._heard_at = now
+        self._kept.add(bundle)
+
+    def _mark_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> None:
+        """Where lost lines are told before the watermark has passed them, all is a gap until it has. What was promised while no
+        line could be read is one, too."""
+        is_open = any(not self._places.at[slot].closed for slot in cut.gaps)
+        lost_until = max(self._places.lost_until(covered), now if is_open else 0)
+        if lost_until > self._watermark:
+            self._gap_until = max(self._gap_until, lost_until)
+        if self._promised < self._gap_until or cut.is_blind:
+            opened = (slot for slot, span in covered.items() if not (slot[2] or span[2] & CLOSED))
+            live = next(opened, (self._me, 0, 0))  # of a file that is known to be closed it is said once
+            start, end, flags = covered.get(live, (0, 0, FIRST))
+            covered[live] = start, end, flags | GAP
+        self._promised = self._watermark
+
+    # Answers.
+
+    def _committed(self, ids: Iterable[BundleId], now: int, ballot: Ballot) -> list[Effect]:
+        for id in ids:
+            bundle = self._kept.pop(id)
+            if bundle is None:
+                continue
+            self._heard_at = now
+            if self._gap_until and bundle.lagging.get(self._me, bundle.watermark) >= self._gap_until:
+                self._gap_until = 0
+            if bundle.ballot == ballot:
+                self._proven = ballot
+            if self._places.closing and ballot == self._ballot:
+                self._places.ends_committed(bundle.contributions)
+            if self.state is State.ASKING:
+                self._follow(now)
+        return self._part(now)
+
+    def _split(self, split: Split, now: int) -> list[Effect]:
+        bundle = self._kept.bundles.get(split.id)
+        if bundle is None:
+            return self._told_places(split, now) if not split.id[2] else []
+        if split.ballot < self._ballot:
+            return self._ask(now)
+        self._learn(split.ballot, split.schedule)
+        positions = {slot: position for slot, position in split.positions if slot[0] == self._me}
+        effects = self._moved(split)
+        # Its log may retain more than the one for which was read so far.
+        self._since_us = min(self._since_us, split.since_us)
+        if in_log(bundle.contributions, positions) and not wrongly_cut(bundle, split):
+            return effects + self._committed((split.id,), now, split.ballot)
+        if not positions and bundle.schedule == _number(self.schedule):
+            return effects + self._ask(now)
+        return effects + self._rewind(bundle, positions, now)
+
+    def _told_places(self, split: Split, now: int) -> list[Effect]:
+        """What the master has of files, without any bundle of them: from there on is read, if it is past what was read."""
+        past = [slot for slot, told in split.positions if self._places.is_past(slot, told)]
+        if not past or self.state is not State.FOLLOWING or split.ballot < self._ballot:
+            return []
+        return self._moved(split) + self._ask(now)
+
+    def _moved(self, split: Split) -> list[Effect]:
+        """Only this worker's bundles move its places. But a former life may have read further, and so may this one have before it
+        began to read again: nothing is said soon after that."""
+        moved = [
+            slot
+            for slot, told in split.positions
+            if self._places.is_past(slot, told) or self._kept.is_within(slot, told)
+        ]
+        if not moved or self._clock - self._forgot_at <= OVERDUE_PARKS * self._p.park_us:
+            return []
+        text = (
+            f"{len(moved)} of this agent's files are counted further than this run of it has reported. An earlier run may have "
+            "reported them, as before its state folder was lost or restored: then all is well. If there was none, somebody else "
+            "reports in its name: see which agents run that should not, and revoke their keys (`elf keys revoke`)"
+        )
+        return [Notice("place", text, self._me)]
+
+    def _rewind(self, bundle: Bundle, positions: dict[Slot, Position], now: int) -> list[Effect]:
+        """Rule 4*: places go back as far as is not committed, and all since is cut again."""
+        self._places.rewind((bundle, *self._kept.bundles.values()), positions)
+        self._forget()
+        self._follow(now)
+        return self._read(0, now)
+
+    def _forget(self) -> None:
+        """What is kept, and what is being read, is void."""
+        self._kept.clear()
+        self._request += 1
+        self._reading = None
+        self._read_all = False
+        self._promised = 0
+        self._forgot_at = self._clock
+
+    # The master, directly.
+
+    def _ask(self, now: int, forget: bool = True) -> list[Effect]:
+        """Positions are not known. Hello until a Welcome comes."""
+        if forget:
+            self._forget()
+        self.state = State.ASKING
+        self._request += 1
+        self._reading = None
+        self._cut_at = None
+        self._asks = 0
+        return self._say(now)
+
+    def _say(self, now: int) -> list[Effect]:
+        """Hello or Goodbye, and when to say it again."""
+        self._ask_at = now + (self._p.ask_us << self._asks)
+        self._asks = min(self._asks + 1, ASK_DOUBLINGS)
+        if self.state is State.PARTING:
+            return [
+                Route(self._job, Goodbye(self._job, self._me, self.until_us, self._incarnation, self._proven))
+            ]
+        return [Route(self._job, Hello(self._job, self._me, self._incarnation))]
+
+    def _welcome(self, welcome: Welcome, now: int) -> list[Effect]:
+        if welcome.incarnation != self._incarnation or not self._learn(welcome.ballot, welcome.schedule):
+            return []
+        if self.state in (State.ASKING, State.PARTING):
+            self._forget()
+            self._places.begin(welcome)
+            self._since_us = welcome.since_us
+            self._lanes_are_told(welcome)
+            self._follow(now)
+            return self._read(0, now)
+        if self._lanes_wanted:
+            self._places.take_lanes(welcome)
+            self._lanes_are_told(welcome)
+            self._ask_at = None
+            if self._reading and self._reading not in self._places.lanes:
+                return self._read(0, now) or self._wait(now)
+        return []
+
+    def _lanes_are_told(self, welcome: Welcome) -> None:
+        """They are not asked for again under this schedule."""
+        self._lanes_wanted = False
+        self._lanes_told = (welcome.ballot, _number(welcome.schedule))
+
+    def _control(self, control: Control, now: int) -> list[Effect]:
+        """It is repeated while the lane is open; a Split may have brought the schedule before it."""
+        before = _number(self.schedule)
+        if not self._learn(control.ballot, control.schedule) or self.state is not State.FOLLOWING:
+            return []
+        effects: list[Effect] = []
+        if _number(self.schedule) != before:
+            effects += self._read(self._reading, now)
+        told = self._lanes_told >= (control.ballot, _number(control.schedule))
+        if control.lane_us and self._places.lanes and self._lanes_told[0] < control.ballot:
+            return self._ask(now)  # what of the lane one master has committed another one may lack
+        if control.lane_us and not told and not self._lanes_wanted:
+            self._lanes_wanted = True
+            self._read_all = False
+            self._asks = 0
+            effects += self._say(now)
+        return effects
+
+    def _learn(self, ballot: Ballot, schedule: Schedule) -> bool:
+        """Take on a schedule, unless it is older than the one known, or its master is (then False).
+
+        Numbers are in order under one master only: the log of a new one may have an older schedule.
+        """
+        is_older = ballot == self._learned and _number(schedule) < _number(self.schedule)
+        if ballot < self._ballot or is_older:
+            return False
+        self._hear(ballot)
+        self._learned = ballot
+        self.schedule = schedule
+        return True
+
+    def _hear(self, ballot: Ballot) -> None:
+        """Another master may not know the end of a file that its predecessor committed, so all ends are named again."""
+        if ballot > self._ballot:
+            self._ballot = ballot
+            self._places.name_ends_again()
+            if self._places.untold:
+                self._watermark = self._promised = 0
+
+    def _follow(self, now: int) -> None:
+        self.state = State.FOLLOWING
+        self._ask_at = now if self._lanes_wanted else None
+        self._heard_at = now
+        if self._cut_at is None and self._reading is None:
+            self._cut_at = self._next_flush(now)
+
+    def _part(self, now: int) -> list[Effect]:
+        """Leaving, and all is committed: say so."""
+        if not self._read_all or self._kept or self.state is not State.FOLLOWING:
+            return []
+        if self._proven != self._ballot:
+            self._read_all = False  # that master must see all ends once more
+            return []
+        self.state = State.PARTING
+        self._cut_at = None
+        self._asks = 0
+        return self._say(now)
+
+    def _end(self) -> None:
+        self._forget()
+        self.state = State.ENDED
+        self._cut_at = self._ask_at = None
+
+    # The clock.
+
+    def _set_clock(self, now: int) -> None:
+        """A clock that steps back takes the timers along."""
+        behind = self._clock - now
+        if behind > 0:
+            if self._ask_at is not None:
+                self._ask_at -= behind
+            if self._cut_at is not None:
+                self._cut_at = min(self._cut_at, self._next_flush(now))
+            self._heard_at -= behind
+            self._forgot_at -= behind
+        self._clock = now
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold. O(contributions kept)."""
+        self._kept.check(self._me)
+        assert self._reading is None or self.state is State.FOLLOWING
+        if self.state is State.FOLLOWING and self._reading is None:
+            assert self._cut_at is not None, "nothing will ever be cut again"
+        if self.state in (State.ASKING, State.PARTING):
+            assert self._ask_at is not None, "asked, and never again"
+        self._places.check()
+
+
+def _number(schedule: Schedule) -> int:
+    return schedule[-1].number if schedule else 0

@@ -1,0 +1,22 @@
+"""The last moments of a node that leaves for good: time for its word to spread, before it goes."""
+
+from __future__ import annotations
+
+from elf.srt.messages.effects import Effect
+
+
+class Departure:
+    """Begun when all of the node's lines are committed; `is_over` after `span_us`. A core like others: it has a deadline."""
+
+    def __init__(self, span_us: int) -> None:
+        self._span_us = span_us
+        self.deadline: int | None = None
+        self.is_over = False
+
+    def begin(self, now: int) -> None:
+        self.deadline = now + self._span_us
+
+    def tick(self, now: int) -> list[Effect]:
+        """The time is up."""
+        self.is_over, self.deadline = True, None
+        return []

@@ -1,0 +1,538 @@
+"""One job on one node: its seat in the tree, its reducer, its worker, its part in the log, and its master while it serves.
+
+In one sentence: messages of the job go to the core they are for, and `settle` carries what one core changed to the others,
+until nothing changes any more.
+
+    tree -- parent, children --> reducer <-- bundles -- worker
+    reducer, while root -- bundles --> master -- entries --> succession -- committed --> master
+
+A job that was stopped keeps its seat, as a place that is empty: the worker has ended, nothing has a deadline, messages are
+dropped, and of the log the disk holds no more than the promised ballot. When the job is started again the node takes a new seat,
+which goes on with the numbers of the old one. So it does after a failure (`elf.agent.node.seats`), with what the disk holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+from elf.agent.node.delta_worker import DeltaWorker, State
+from elf.agent.node.timers import Timed
+from elf.cbt.budget import Budget
+from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_spec import (
+    AgentAdvert,
+    JobSpec,
+    ballot_item,
+    ballot_of,
+    decode_agent,
+    decode_job,
+)
+from elf.jobmaster.directory.known_schedule import ToldSchedule, decode_schedule, schedule_item
+from elf.jobmaster.log.entries import AnyEntry
+from elf.jobmaster.log.handover import Offering, Unshared
+from elf.jobmaster.log.job_log import Promise
+from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.phases import Role, Serve, StepDown
+from elf.jobmaster.log.schedule import AFTER_ALL
+from elf.jobmaster.log.succession import Succession
+from elf.jobmaster.master.master import Master
+from elf.srt.messages import messages as m
+from elf.srt.messages import results as r
+from elf.srt.messages.effects import Effect, Post, Send, Write
+from elf.srt.messages.events import Cut
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Ballot, Item, Message, Micros
+from elf.srt.messages.parameters import Parameters
+from elf.srt.tree.reduce import Reducer
+from elf.srt.tree.tree import TreeSeat
+
+if TYPE_CHECKING:
+    from random import Random
+
+SinkOf = Callable[[str], NodeId | None]
+"""A job's sink as the spec names it -> whom to send windows to, if it keeps a ledger."""
+
+Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering
+
+_TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
+OF_LOGS = frozenset(
+    {
+        m.Append,
+        m.Install,
+        m.PieceAsk,
+        m.StatePiece,
+        m.Held,
+        m.StateAsk,
+        m.StateTell,
+        m.Fetch,
+        m.Handover,
+    }
+)
+"""Whoever answers these promises something, and promises are on disk."""
+_LEDGER = {r.LedgerTell, r.PutTell, r.PartTell}
+_ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
+"""What goes through reducer and worker only, unless it tells a ballot that is news."""
+
+
+class JobSeat:
+    """One job on one node. `job` is its id. ended: neighbours whose processes are surely gone. Public cores are for reading."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        me: NodeId,
+        life: int,
+        parameters: Parameters,
+        rng: Random,
+        directory: Directory,
+        *,
+        instance: int = 0,
+        works: bool,
+        budget: Budget,
+        sink_of: SinkOf,
+        has_credit: Callable[[NodeId], bool],
+        stores_states: bool = False,
+        former: JobSeat | None = None,
+        revoked: Set[NodeId] = frozenset(),
+        ended: Set[NodeId] = frozenset(),
+    ) -> None:
+        self.job: JobId = spec.id
+        self.spec, self.me = spec, me
+        self.is_stopped = False
+        """The job has ended; see the module."""
+        self.takeovers = 0
+        """How often this node began to serve it."""
+        self.worker: DeltaWorker | None = None
+        if works:
+            self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
+        self._life, self._instance = life, instance
+        self._rng, self._has_credit = rng, has_credit
+        self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
+        self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and at which sink
+        self._went_on = False  # as master, with a log that gave way to another one: that one lacks what was told meanwhile
+        self.master: Master | None = None
+        self._make()
+        if former is not None:
+            self._go_on(former)
+        self.cores: tuple[Core, ...] = ()
+        """Those there are at present, in the order in which they are asked."""
+        self._flow: tuple[Core, ...] = ()  # those that bundles and answers go through where no master is
+        self._awake: tuple[Core, ...] = ()  # of these, whom the last call concerned
+        self.is_stirred = True
+        """More may have changed than what a bundle or a Commit goes through."""
+        self._gather()
+        self._directory, self._budget, self._revoked, self._ended = directory, budget, revoked, ended
+        self._items: list[Item] = []
+        self._now = 0
+
+    def _make(self) -> None:
+        """Cores as they are at the beginning, all but the worker."""
+        self.tree = TreeSeat(self.job, self.me, self._life, self._parameters, self._rng)
+        self.reducer = Reducer(self.job, self.me, self._life, self._parameters, self._has_credit)
+        self.succession = Succession(self.job, self.me, self._parameters, self._new_state, self._instance)
+        p = self._parameters
+        # Half of what a reducer keeps: bundles of workers pass beside it.
+        self.offering = Offering(self.job, self.me, self._life, p.kept_bytes_max // 2, p.offer_us_max)
+        self._unshared = Unshared.by(p)
+
+    def _go_on(self, former: JobSeat) -> None:
+        """In the same life: numbers go on, and promises are kept."""
+        self.tree.go_on(former.tree)
+        self.reducer.go_on(former.reducer)
+        self.offering.go_on(former.offering)
+        if self.worker is not None and former.worker is not None:
+            self.worker.go_on(former.worker)
+        self.succession.restore([Promise(former.succession.highest)])
+
+    def _gather(self) -> None:
+        cores = (self.tree, self.reducer, self.worker, self.succession, self.offering, self.master)
+        self.cores = tuple(core for core in cores if core is not None)
+        self._flow = (self.reducer,) if self.worker is None else (self.reducer, self.worker)
+        self.is_stirred = True
+
+    def _new_state(self, image: Any) -> JobState:
+        state = JobState(self.job, self.spec.name, self._budget)
+        if image is not None:
+            state.restore(image)
+        return state
+
+    # From the node.
+
+    def restore(self, records: Mapping[tuple[str, bytes], Sequence[Any]]) -> None:
+        """What the disk held of this job."""
+        for kind in ("ballot", "log"):
+            self.succession.restore(records.get((kind, self.job), ()))
+
+    def start(self, now: int) -> list[Effect]:
+        """Take the seat."""
+        effects = self.directory_changed(now)
+        if self.worker is not None and self.worker.state is not State.ENDED:
+            effects += self.tree.enter(now)
+            effects += self.worker.start(now)
+        return effects
+
+    def leave(self, now: int) -> list[Effect]:
+        """The worker reads what is logged by now, sees it committed, and says goodbye."""
+        self.is_stirred = True
+        return self.worker.leave(now) if self.worker is not None else []
+
+    def rest(self, now: int) -> list[Effect]:
+        """The node goes away for a while: its neighbours in the tree look for others."""
+        self.is_stirred = True
+        children = list(self.tree.children)
+        return self.tree.leave(now) or [Post(child, m.Refuse(self.job, 0, b"")) for child in children]
+
+    def resign(self, now: int) -> list[Effect]:
+        """Nothing can be written here: serve, follow and ask no more. The worker goes on, under another root."""
+        if self.is_stopped:
+            return []
+        self.is_stirred = True
+        return self.succession.resign() + self.tree.root_changed(False, now)
+
+    def write_anew(self) -> list[Effect]:
+        """What was not written down while nothing could be: the highest ballot heard, and that there is no log, if so."""
+        promise = Promise(self.succession.highest)
+        kinds = ("ballot",) if self.succession.state is not None else ("ballot", "log")
+        return [Write((kind, self.job), promise, replace=True) for kind in kinds]
+
+    @property
+    def until_us(self) -> Micros:
+        """No line of this node's worker is at or past it, once it has ended."""
+        return self.worker.until_us if self.worker is not None else 0
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it holds another master's log."""
+        return self.succession.role is Role.REPLICA
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this node's worker has nothing more to say, and nothing is on its way that only this node has."""
+        return self.offering.is_empty and (self.worker is None or self.worker.state is State.ENDED)
+
+    @property
+    def holds_alone(self) -> bool:
+        """Whether nobody else has what this node's master has accepted, though others are expected to report to it: most likely
+        it is alone on its side of a partition, and what goes with it is lost."""
+        if self.master is None:
+            return False
+        replication, roster = self.succession.replication, self.master.state.positions.roster
+        if replication is not None and any(peer.held >= 0 for peer in replication.peers.values()):
+            return False
+        return any(worker != self.me and member.until_us == AFTER_ALL for worker, member in roster.items())
+
+    def directory_changed(self, now: int) -> list[Effect]:
+        """The spec, the adverts or the highest ballot may be other ones now."""
+        self._now = now
+        effects: list[Effect] = []
+        if self.is_stopped:
+            return effects
+        self.is_stirred = True
+        item = self._directory.get("job", self.job)
+        is_new = item is not None and item.body != self.spec.encode()
+        if item is not None and is_new:
+            self.spec = decode_job(item)
+        if item is None or self.spec.stopped:  # None: whoever signed it may not any more
+            return self._stop(now)
+        if is_new and self.master is not None:
+            effects += self.master.spec_changed(self.spec, now)
+        if self.master is not None and (sinks := self._sinks()) != self._served:
+            fresh = {sink for name, sink in sinks if (name, sink) not in self._served}
+            self._served = sinks
+            effects += self.master.serve_sinks([sink for _, sink in sinks], now, fresh)
+        ballot = self._directory.get("ballot", self.job)
+        if ballot is not None:
+            effects += self._heard_ballot(ballot_of(ballot), now)
+        if self.master is not None:
+            effects += self.master.adverts(self._adverts(), now)
+            effects += self.master.forget(self._revoked, now)
+        return effects
+
+    def _stop(self, now: int) -> list[Effect]:
+        """The job has ended. Workers below hear it down the tree, so that they stop soon; the directory makes it certain."""
+        if self.worker is not None:
+            self.worker.end()
+        promise = Promise(self.succession.highest)
+        effects = self.tree.multicast(m.Stop(self.job, promise.ballot)) + self.tree.leave(now)
+        for kind in ("ballot", "log"):
+            effects.append(Write((kind, self.job), promise, replace=True))
+        self.empty()
+        return effects
+
+    def empty(self) -> None:
+        """Let go of all but the numbers that this life must not use again. Nothing here is woken or answers any more."""
+        tree, reducer, offering, worker = self.tree, self.reducer, self.offering, self.worker
+        state, promise = self.succession.state, Promise(self.succession.highest)
+        self._make()
+        self.tree.go_on(tree)
+        self.reducer.go_on(reducer)
+        self.offering.go_on(offering)
+        self.succession.restore([promise])
+        if worker is not None:
+            self.worker = DeltaWorker(self.job, self.me, self._life, self._parameters)
+            self.worker.go_on(worker)
+            self.worker.end()
+            self.worker.until_us = worker.until_us
+        self.is_stopped, self.master, self.cores, self._flow = True, None, (), ()
+        if isinstance(state, JobState):
+            state.close()
+
+    def _adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
+        """Agents that follow the job's source, or did until they left. O(agents): only a master asks."""
+        adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
+        return [(node, advert) for node, advert in adverts if self.spec.source in advert.sources]
+
+    def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
+        """Whether this node is the closest to the job's id, as far as the overlay knows."""
+        if self.is_stopped:
+            return []
+        self.is_stirred = True
+        effects = self.tree.root_changed(is_closest, now)
+        return effects + self.succession.closest(is_closest, neighbours, now)
+
+    def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
+        """What was on its way to or from that neighbour is lost; the neighbour itself too, for all that is known."""
+        self.is_stirred = True
+        return self.tree.lost(peer, now) + self.succession.link_reset(peer, now)
+
+    def passing(
+        self, join: m.TreeJoin, origin: NodeId, now: int, *, is_root: bool
+    ) -> tuple[bool, list[Effect]]:
+        """A join on its way to the root comes by."""
+        if self.is_stopped:
+            return False, []
+        self.is_stirred = True
+        return self.tree.passing(join, origin, now, is_root)
+
+    def cut(self, cut: Cut, now: int) -> list[Effect]:
+        """The source answered the worker."""
+        self._awake = self._flow
+        return self.worker.cut(cut, now) if self.worker is not None else []
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        """A message of this job."""
+        self._now = now
+        if self.is_stopped:
+            return []
+        kind = type(message)
+        if kind is m.Bundle:
+            self._awake = self._flow[:1]
+        elif kind in _ANSWERS:
+            self._awake = self._flow
+        else:
+            self.is_stirred = True
+        if kind in _TREE:
+            return self.tree.step(source, message, now)
+        if kind in OF_LOGS:
+            return self.succession.step(source, message, now)
+        if kind in _LEDGER:
+            return self.master.step(source, message, now) if self.master is not None else []
+        step = _STEPS.get(kind)
+        return step(self, source, message, now) if step is not None else []
+
+    def tick(self, core: Timed, now: int) -> list[Effect]:
+        """The deadline of a core has come; one that is this seat's no more is not asked."""
+        self._now = now
+        for own in self.cores:
+            if own is core:
+                self._awake = self._flow
+                self.is_stirred = self.is_stirred or own not in self._flow
+                effects = own.tick(now)
+                if own is self.offering and own.deadline is None and self.master is None:
+                    self._unshared.clear()
+                return effects
+        return []
+
+    def take_stirred(self) -> Sequence[Core]:
+        """Cores that may have an earlier deadline than at the last call."""
+        if not self.is_stirred:
+            return self._awake
+        self.is_stirred = self.master is not None
+        return self.cores
+
+    def take_items(self) -> list[Item]:
+        """What the directory should spread."""
+        if not self._items:
+            return []
+        taken, self._items = self._items, []
+        return taken
+
+    def check(self) -> None:
+        """Raise AssertionError unless every core's invariants hold."""
+        for core in self.cores:
+            core.check()
+
+    # Messages for more than one core.
+
+    def _on_bundle(self, source: NodeId, message: m.Bundle, now: int) -> list[Effect]:
+        if source not in self.tree.children:
+            return []  # it will send again to its next parent
+        self.tree.heard(source, now)
+        return self.reducer.offer(source, message, now)
+
+    def _on_commit(self, source: NodeId, message: m.Commit, now: int) -> list[Effect]:
+        return self._heard_ballot(message.ballot, now) + self.reducer.committed(
+            message.ids, message.ballot, now
+        )
+
+    def _on_split(self, source: NodeId, message: m.Split, now: int) -> list[Effect]:
+        return self._heard_ballot(message.ballot, now) + self.reducer.split(message, now)
+
+    def _on_resend(self, source: NodeId, message: m.Resend, now: int) -> list[Effect]:
+        return self.reducer.resend(message, now) if source == self.tree.parent else []
+
+    def _on_hold(self, source: NodeId, message: m.Hold, now: int) -> list[Effect]:
+        return self.reducer.hold(message, now) if source == self.tree.parent else []
+
+    def _on_control(self, source: NodeId, message: m.Control | m.Stop, now: int) -> list[Effect]:
+        if source not in (self.tree.parent, self.me):
+            return []  # a change comes down the tree; whoever missed it hears of it in the answer to its next bundle
+        effects = self._heard_ballot(message.ballot, now) + self.tree.multicast(message)
+        return effects + (self.worker.step(message, now) if self.worker is not None else [])
+
+    def _on_worker(self, source: NodeId, message: m.Welcome | m.Farewell, now: int) -> list[Effect]:
+        return self.worker.step(message, now) if self.worker is not None else []
+
+    def _on_hello(self, source: NodeId, message: m.Hello, now: int) -> list[Effect]:
+        return self.master.hello(message, now) if self.master is not None else []
+
+    def _on_watch(self, source: NodeId, message: r.Watch, now: int) -> list[Effect]:
+        return self.master.watch(message, now) if self.master is not None else []
+
+    def _on_tree_ask(self, source: NodeId, message: m.TreeAsk, now: int) -> list[Effect]:
+        tree = self.tree
+        is_master = self.master is not None
+        tell = m.TreeTell(self.job, message.number, is_master, tree.parent or b"", tuple(tree.children))
+        return [Send(source, tell)]
+
+    def _on_goodbye(self, source: NodeId, message: m.Goodbye, now: int) -> list[Effect]:
+        return self.master.goodbye(message, now) if self.master is not None else []
+
+    def _heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
+        if ballot <= self.succession.highest:
+            return []
+        self.is_stirred = True
+        return self.succession.heard_ballot(ballot, now) + self.tree.raise_ballot(ballot, now)
+
+    # What one core changed, to the others.
+
+    def settle(self, now: int) -> list[Effect]:
+        """Carry changes from core to core; empty when there are none. Called after every message: cheap when nothing changed."""
+        self._now = now
+        effects: list[Effect] = []
+        if self.is_stopped:
+            return effects
+        if self.is_stirred:
+            self._settle_place(now, effects)
+        worker, reducer, master = self.worker, self.reducer, self.master
+        offering = None if self.offering.is_empty else self.offering
+        if offering is not None:
+            for bundle in offering.take_bundles():  # before anything that this node's worker adds
+                effects += reducer.offer(self.me, bundle, now)
+        if worker is not None:
+            for bundle in worker.take_bundles():
+                effects += reducer.offer(self.me, bundle, now)
+        for answer in reducer.take_for_worker():
+            if worker is not None:
+                effects += worker.step(answer, now)
+            if offering is not None:
+                effects += offering.step(answer, now)
+        if master is not None:
+            for child, bundle in reducer.take_for_master():
+                effects += master.bundle(child, bundle, now)
+            for word in master.take_multicast():
+                effects += self._on_control(self.me, word, now)
+        return effects
+
+    def _settle_place(self, now: int, effects: list[Effect]) -> None:
+        """Who serves, and where in the tree this node is."""
+        if self.master is not None and self.master.fence is not None:
+            effects += self._heard_ballot(self.master.fence, now)  # a sink serves another master
+        if self.succession.has_news:
+            self._from_succession(now, effects)
+        changes = self.tree.take_changes()
+        self.reducer.levels = self.tree.height - 1
+        if changes is not None:
+            effects += self.reducer.children_changed(self.tree.children)
+            if changes.parent and self.master is None:
+                effects += self.reducer.parent_changed(self.tree.parent, False, now)
+
+    def _from_succession(self, now: int, effects: list[Effect]) -> None:
+        committed = self.succession.take_committed()
+        if committed and self.master is not None:
+            effects += self.master.committed(committed, now)
+        for change in self.succession.take_changes():
+            if isinstance(change, Serve):
+                effects += self._serve(change, now)
+            else:
+                effects += self._step_down(change, now)
+        if self.master is not None and (schedule := self.master.take_schedule()):
+            state, ballot = self.master.state, self.master.ballot
+            self._items.append(schedule_item(self.job, ballot, state.spec, schedule))
+
+    def _sinks(self) -> list[tuple[str, NodeId]]:
+        """The job's lakes that somebody serves. One node may have several."""
+        return [(name, sink) for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
+
+    def _serve(self, serve: Serve, now: int) -> list[Effect]:
+        assert isinstance(serve.state, JobState)
+        self.takeovers += 1
+        self._served = self._sinks()
+        self.master = Master(
+            self.spec,
+            serve.state,
+            serve.ballot,
+            self._parameters,
+            self._propose,
+            self._budget,
+            [sink for _, sink in self._served],
+            room=lambda: self.succession.room,
+            stores_states=self._stores_states,
+            told=self._told_schedule(),
+            losses=lambda: self.succession.losses,
+            unshared=self._unshared,
+            handed_on=not self._went_on and (serve.handed_on or serve.former in self._ended),
+        )
+        self._went_on = False
+        self._gather()
+        self._items.append(ballot_item(self.job, serve.ballot))
+        effects = self.tree.raise_ballot(serve.ballot, now)
+        effects += self.reducer.parent_changed(None, True, now)
+        effects += self.master.begin(now)
+        effects += self.master.adverts(self._adverts(), now)
+        return effects + self.master.forget(self._revoked, now)
+
+    def _told_schedule(self) -> ToldSchedule | None:
+        """What a master of this job said last of its log's schedule."""
+        item = self._directory.get("schedule", self.job)
+        return None if item is None else decode_schedule(item)
+
+    def _propose(self, entry: AnyEntry) -> int:
+        return self.succession.propose(entry, self._now)
+
+    def _step_down(self, change: StepDown, now: int) -> list[Effect]:
+        """Rule 9*: what only this master's log has is offered to the one that won."""
+        if self.master is not None and not change.handed_on:
+            self._went_on = True
+            self.offering.offer(self._unshared.entries, now)
+        self.master = None
+        self._gather()
+        return self.reducer.parent_changed(self.tree.parent, False, now)
+
+
+_STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]] = {
+    m.Bundle: JobSeat._on_bundle,
+    m.Commit: JobSeat._on_commit,
+    m.Split: JobSeat._on_split,
+    m.Resend: JobSeat._on_resend,
+    m.Hold: JobSeat._on_hold,
+    m.Control: JobSeat._on_control,
+    m.Stop: JobSeat._on_control,
+    m.Welcome: JobSeat._on_worker,
+    m.Farewell: JobSeat._on_worker,
+    m.Hello: JobSeat._on_hello,
+    m.Goodbye: JobSeat._on_goodbye,
+    r.Watch: JobSeat._on_watch,
+    m.TreeAsk: JobSeat._on_tree_ask,
+}

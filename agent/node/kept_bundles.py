@@ -1,0 +1,72 @@
+"""The bundles of one worker that are not committed yet, and those of them that its node's reducer is to get."""
+
+from __future__ import annotations
+
+from elf.srt.messages.bundles import again
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Bundle, BundleId, Position, Slot
+from elf.srt.messages.sizes import bundle_bytes
+
+
+class KeptBundles:
+    """In the order in which they were cut. nbytes: of all of them."""
+
+    __slots__ = ("bundles", "nbytes", "out")
+
+    def __init__(self) -> None:
+        self.bundles: dict[BundleId, Bundle] = {}
+        self.nbytes = 0
+        self.out: list[Bundle] = []
+
+    def __len__(self) -> int:
+        return len(self.bundles)
+
+    def add(self, bundle: Bundle) -> None:
+        """It is sent, and kept until it is committed."""
+        self.bundles[bundle.id] = bundle
+        self.nbytes += bundle_bytes(bundle)
+        self.out.append(bundle)
+
+    def pop(self, id: BundleId) -> Bundle | None:
+        """It is kept no longer; None if it was not."""
+        bundle = self.bundles.pop(id, None)
+        if bundle is not None:
+            self.nbytes -= bundle_bytes(bundle)
+        return bundle
+
+    def resend(self, ids: tuple[BundleId, ...]) -> None:
+        """Send those that are kept again; without ids all of them."""
+        for id in ids or tuple(self.bundles):
+            bundle = self.bundles.get(id)
+            if bundle is not None:
+                self.out.append(again(bundle, id))
+
+    def take(self) -> list[Bundle]:
+        """What is to be sent, in order."""
+        if not self.out:
+            return []
+        taken, self.out = self.out, []
+        return taken
+
+    def clear(self) -> None:
+        """All is void."""
+        self.bundles.clear()
+        self.nbytes = 0
+        self.out.clear()
+
+    def is_within(self, slot: Slot, told: Position) -> bool:
+        """Inside one bundle's span: a bundle is in the log as a whole or not at all."""
+        spans = (each.contributions[slot] for each in self.bundles.values() if slot in each.contributions)
+        return any(start < told.offset < end for start, end, _ in spans)
+
+    def check(self, me: NodeId) -> None:
+        """Raise AssertionError unless the spans of each file follow one another. O(contributions)."""
+        assert self.nbytes == sum(bundle_bytes(bundle) for bundle in self.bundles.values())
+        ends: dict[Slot, int] = {}
+        for bundle in self.bundles.values():
+            assert bundle.contributions, "a bundle without any file"
+            for slot, (start, end, _) in bundle.contributions.items():
+                assert slot[0] == me
+                assert start <= end
+                assert ends.get(slot, start) <= start, f"read twice without forgetting at {slot}"
+                ends[slot] = end

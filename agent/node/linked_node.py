@@ -1,0 +1,162 @@
+"""The lower half of a node: its links, its timers, and what stands behind its writes.
+
+In one sentence: what a core asks for becomes datagrams, frames of links, writes and reads to perform, in the core's order.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from elf.agent.node.timers import Timers
+from elf.agent.node.write_barrier import HeldBack
+from elf.errors import PeerError
+from elf.jobmaster.directory.directory import Directory
+from elf.srt.codec.wire import LogForm
+from elf.srt.link.coded_links import CodedLinks
+from elf.srt.link.link import Link
+from elf.srt.messages.effects import Effect, Notice, Post, Read, Recall, Route, Send, Write
+from elf.srt.messages.ids import JobId, NodeId, short
+from elf.srt.messages.messages import Contact, Held, Message, StateTell
+from elf.srt.messages.parameters import Parameters
+
+Outer = Send | Write | Read | Recall | Notice
+"""What is left for the surroundings to perform."""
+
+
+class Standing(Enum):
+    """Whether the node has a part in the ring; see the module."""
+
+    IN = "in"
+    OUT = "out"
+    BACK = "back"
+
+
+def is_for_disk(effect: Effect) -> bool:
+    """Whether it is a write, or says what only somebody may say who has written it down."""
+    return type(effect) is Write or (
+        isinstance(effect, Send | Post) and type(effect.message) in (Held, StateTell)
+    )
+
+
+class LinkedNode:
+    """What `elf.agent.node.mesh_node.MeshNode` stands on; see there for the arguments."""
+
+    def __init__(
+        self, me: Contact, parameters: Parameters, coded: LogForm | None, has_room: Callable[[NodeId], bool]
+    ) -> None:
+        self.id, self.life, self.instance = me.id, me.incarnation, me.instance
+        self.parameters = parameters
+        self.links: dict[NodeId, Link] = {}
+        self._stand(Standing.IN)
+        self._coded = None if coded is None else CodedLinks(parameters.frame_bytes_max, coded)
+        self._has_room = has_room
+        self._timers = Timers()
+        self._held = HeldBack(parameters.disk_us_max)
+        self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
+        self._unsent: dict[JobId, Exception] = {}  # jobs of which a message could not be encoded in this call
+
+    def _stand(self, standing: Standing) -> None:
+        self.standing = standing
+        self.is_aside = standing is not Standing.IN
+        """Whether others serve in this node's place, because it cannot write."""
+
+    @abstractmethod
+    def _route(
+        self, key: bytes, origin: NodeId, message: Message, hops: int, now: int, out: list[Outer]
+    ) -> None:
+        """One hop towards the node closest to `key`."""
+
+    # Links.
+
+    def _link(self, peer: NodeId, now: int) -> Link:
+        link = self.links.get(peer)
+        if link is None:
+            link = self.links[peer] = Link(peer, self.life, 0, self.parameters)
+        return link
+
+    def _hang_up(self, peer: NodeId, now: int, out: list[Outer]) -> None:
+        """The link begins anew, if there is one."""
+        link = self.links.get(peer)
+        if link is not None:
+            link.hang_up()
+        self._link_lost(peer, now, out)
+
+    def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
+        """What was on its way to and from that neighbour is gone."""
+        if self._coded is not None:
+            self._coded.forget(peer)
+
+    def _has_credit(self, peer: NodeId) -> bool:
+        link = self.links.get(peer)
+        return (link is None or link.has_credit) and self._has_room(peer)
+
+    def _decoded(
+        self, coded: CodedLinks, link: Link, pieces: Sequence[Message], now: int, out: list[Outer]
+    ) -> list[Message]:
+        """What the pieces hold. If that is nothing, the link begins anew: what the neighbour keeps comes again."""
+        try:
+            return [message for piece in pieces for message in coded.take(link.peer, piece)]
+        except PeerError as error:
+            text = f"{short(link.peer)}: {error}; the link begins anew"
+            out.append(Notice("undecodable", text, link.peer))
+            self._hang_up(link.peer, now, out)
+            return []
+
+    # Effects.
+
+    def _do(self, effects: Sequence[Effect], now: int, out: list[Outer], owner: object = None) -> None:
+        """Turn a core's effects into what the surroundings perform.
+
+        Writes go out in order. What stands behind one in its list waits for it, and so does everything that the same `owner`
+        (a job, by its id; the directory) asks for later: a core may count on its own order.
+        """
+        if not effects:
+            return
+        held = self._held
+        waiting = held.last.get(owner) if held.last and owner is not None else None
+        if self.standing is Standing.OUT and isinstance(owner, bytes | Directory):
+            effects = [effect for effect in effects if not is_for_disk(effect)]
+        for effect in effects:
+            kind = type(effect)
+            if kind is Write:
+                out.append(effect)  # type: ignore[arg-type]
+                waiting = held.begin(owner, now)
+                if held.begun - held.done == 1:
+                    self._timers.watch(held)
+            elif waiting is not None:
+                waiting.append(effect)
+                held.count += 1
+            elif kind is Send:
+                self._send(effect, out)  # type: ignore[arg-type]
+            elif kind is Post:
+                self._post(effect, now, out)  # type: ignore[arg-type]
+            elif kind is Route:
+                self._route(effect.key, self.id, effect.message, 0, now, out)  # type: ignore[union-attr, arg-type]
+            else:
+                out.append(effect)  # type: ignore[arg-type]
+
+    def _send(self, send: Send, out: list[Outer]) -> None:
+        if send.to == self.id:
+            self._here.append((self.id, send.message))
+        else:
+            out.append(send)
+
+    def _post(self, post: Post, now: int, out: list[Outer]) -> None:
+        if post.to == self.id:
+            self._here.append((self.id, post.message))
+            return
+        link = self._link(post.to, now)
+        for message in (post.message,) if self._coded is None else self._pieces(self._coded, post):
+            self._do(link.post(message, now), now, out)
+        self._timers.watch(link)
+
+    def _pieces(self, coded: CodedLinks, post: Post) -> Sequence[Message]:
+        """None where encoding raises: that is the job's failure, once all that was asked for beside it is done."""
+        try:
+            return coded.pieces(post.to, post.message)
+        except Exception as error:
+            self._unsent.setdefault(post.message.job, error)  # type: ignore[attr-defined]
+            return ()

@@ -1,0 +1,599 @@
+"""A node of the mesh without its IO: one overlay, one directory, a link to each neighbour, and for each job a seat.
+
+In one sentence: a message, a cut of the logs, a durable write or a passing moment goes in; datagrams, writes and reads to perform
+come out. What a core wants posted, routed or written is turned into that here, so cores know neither links nor routes.
+
+What stands behind a `Write` in a core's list is kept here until `durable` reports that write: a datagram that depends on the
+disk does not exist before, so neither a retransmission nor an overtaking message can tell it early.
+
+A node whose disk takes nothing steps aside, lest jobs wait for it:
+
+    standing | the disk                                | the node
+    ---------+-----------------------------------------+------------------------------------------------------------------
+    IN       | works                                   | as ever
+    OUT      | a write is `disk_us_max` old, or too    | says that it leaves, so that others serve its jobs from their logs, and
+             | much waits behind writes                | is silent as a neighbour, master, replica and sink; links begin anew.
+             |                                         | Its workers read on, and send through the tree: that takes no disk.
+             |                                         | Writes are left out, and noted for later
+    BACK     | all that was given to it is durable     | as OUT, and writes down what was left out
+    IN       | that too                                | joins anew, in the same life, as a newer version of itself
+
+While it is OUT nothing waits, so nothing grows. It routes through any node that it knew, which routes on.
+
+    datagram -> overlay | directory | link -> message -> seat of its job (tree, reducer, worker, succession, master)
+
+A seat that raises is dropped, and begins anew (`elf.agent.node.seats`); any other exception ends the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from elf.agent.node.departure import Departure
+from elf.agent.node.job_seat import OF_LOGS, JobSeat, SinkOf
+from elf.agent.node.linked_node import Outer, Standing
+from elf.agent.node.revoked import OWN, REVOKED, heed
+from elf.agent.node.rivals import Rivals
+from elf.agent.node.roles import roles_of
+from elf.agent.node.seats import Records, SeatedNode, message_job
+from elf.agent.node.timers import Timed
+from elf.agent.node.vacancy import Vacancy
+from elf.cbt.budget import Budget
+from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, SourceColumns, decode_job, is_readable
+from elf.jobmaster.log.record_codec import RecordEncoder
+from elf.srt.codec.wire import LogForm
+from elf.srt.link.link import Link
+from elf.srt.messages import messages as m
+from elf.srt.messages import results as r
+from elf.srt.messages.effects import Effect, Notice, Read, Send
+from elf.srt.messages.events import Cut
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Contact, Item, Message, Routed
+from elf.srt.messages.parameters import Parameters
+from elf.srt.overlay.overlay import Overlay
+
+if TYPE_CHECKING:
+    from random import Random
+
+__all__ = ["MeshNode", "Outer"]
+
+EARLY_MAX = 1_000
+"""Messages of links that wait for the directory to name their job: a second of a busy one's. Then the link begins anew."""
+
+ASKED_MAX = 3
+"""Seeds that are asked at a start what the mesh knows of this node."""
+
+_OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
+_GOSSIP = (m.GossipDigest, m.GossipItems)
+_FOR_SINKS = (r.Put, r.PutPart, r.LedgerAsk)
+_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchTell, m.TreeTell, m.StatusTell)
+"""What somebody at this host asked for."""
+
+
+class MeshNode(SeatedNode):
+    """One agent's part in the mesh.
+
+    `sources`: names of the sources it reads, `columns`: what only they have. `sinks`: of those it serves. `now` is always this
+    node's own clock, in microseconds. coded: links carry bytes, with a log's entries and states in this form; without it,
+    messages as they are, among nodes of one process. encoder: makes bytes of what seats write; without it, the surroundings do.
+    `has_room`: what is sent to a node now travels soon. `sign` puts this
+    node's name to what it tells the directory, `verify` decides whether to believe others there, `is_revoked` whether to go on
+    believing them (`elf.srt.security.items.Notary`); without these all are believed.
+    """
+
+    def __init__(
+        self,
+        me: Contact,
+        name: str,
+        parameters: Parameters,
+        rng: Random,
+        sources: Sequence[str],
+        *,
+        budget: Budget,
+        sink_of: SinkOf,
+        stores_states: bool = False,
+        sinks: Sequence[str] = (),
+        columns: Sequence[SourceColumns] = (),
+        sign: Callable[[Item], Item] = lambda item: item,
+        verify: Callable[[Item], bool] = lambda item: True,
+        is_revoked: Callable[[Item], bool] = lambda item: False,
+        coded: LogForm | None = None,
+        has_room: Callable[[NodeId], bool] = lambda peer: True,
+        encoder: RecordEncoder | None = None,
+    ) -> None:
+        super().__init__(
+            me,
+            parameters,
+            rng,
+            budget=budget,
+            sink_of=sink_of,
+            stores_states=stores_states,
+            coded=coded,
+            has_room=has_room,
+            encoder=encoder,
+            sign=sign,
+        )
+        self.name = name
+        self.sources, self.sinks = tuple(sources), tuple(sinks)
+        self.columns = tuple(columns)
+        self.overlay = Overlay(me, parameters, rng)
+        self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
+        self._is_revoked = is_revoked
+        self.rivals = Rivals(me, verify)
+        """Other processes with this node's key, for the surroundings to look at."""
+        self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
+        """Takes what is for an operator at this host; it must not call back."""
+        self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
+        """Takes what is for a sink that this agent serves; it must not call back."""
+        self.describe: Callable[[m.StatusTell], m.StatusTell] = lambda tell: tell
+        """Adds what only the surroundings know: memory, lag, version, problems."""
+        self.has_left = False
+        """The mesh knows that this node leaves: the process may end."""
+        self.is_revoked = False
+        """The own certificate was taken back."""
+        self._departure: Departure | None = None
+        self._back_at = 0  # BACK: when so many writes are durable, the node is
+        self._early: list[tuple[NodeId, Message]] = []  # from links, of jobs that are not known yet
+        self._stepping = dict.fromkeys(_OVERLAY, self.overlay) | dict.fromkeys(_GOSSIP, self.directory)
+
+    # What the surroundings call.
+
+    def start(
+        self,
+        now: int,
+        records: Records,
+        seeds: Sequence[Contact],
+        warm: Sequence[Contact] = (),
+        known: Directory | None = None,
+    ) -> list[Outer]:
+        """Begin, or begin again with what the disk held. `warm`: members that are known already, with what is `known`."""
+        out: list[Outer] = []
+        self.rivals.last = records.get(("node", b""), (0,))[-1]
+        if known is not None:
+            self.directory.share(known)
+        else:
+            self.directory.restore(records.get(("directory", b""), ()))
+            self._heed_revocations(out)
+            self.directory.put(self.advert(now), now)
+        if warm:
+            self.overlay.warm(warm, now)
+        else:
+            ask = self.directory.ask(
+                "agent", self.id
+            )  # before the own advert takes the place of others there
+            self._do([Send(seed.id, ask) for seed in seeds[:ASKED_MAX]], now, out)
+            self._do(self.overlay.join(seeds, now), now, out)
+        self._joined = self.overlay.joined
+        self._open_seats(now, out, records)
+        self.directory.take_changes()
+        self._timers.watch(self.overlay)
+        self._timers.watch(self.directory)
+        return self._end(now, out)
+
+    def advert(self, now: int) -> Item:
+        """What this node tells everybody of itself."""
+        return self._sign(self._advert(now, 0).item(self.id))
+
+    def _advert(self, now: int, until_us: int) -> AgentAdvert:
+        address = self.overlay.me.address
+        return AgentAdvert(
+            self.name,
+            self.sources,
+            self.life,
+            now,
+            until_us,
+            self.sinks,
+            address,
+            self.columns,
+            self.instance,
+        )
+
+    def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
+        """A datagram came."""
+        out: list[Outer] = []
+        self._take(source, message, now, out)
+        return self._end(now, out)
+
+    def process_gone(self, peer: NodeId, life: m.Life, now: int) -> list[Outer]:
+        """The connection that this node had opened to that life of a neighbour was lost, and nobody listens in its place."""
+        out: list[Outer] = []
+        link = self.links.get(peer)
+        if not self.is_aside and self.overlay.is_member(peer):
+            self._do(self.overlay.process_gone(peer, life, now), now, out, self.overlay)
+            if not self.overlay.is_member(peer):
+                self._note_ended(peer, now)
+            self._overlay_changed(now, out)
+        elif link is not None and link.peer_life == life:
+            self._hang_up(peer, now, out)  # no member, yet maybe a child in a tree
+        return self._end(now, out)
+
+    def restarted(self, contact: Contact, now: int) -> list[Outer]:
+        """A neighbour whose connection was lost answers in a later life."""
+        out: list[Outer] = []
+        if not self.is_aside:
+            self._do(self.overlay.restarted(contact, now), now, out, self.overlay)
+            self._overlay_changed(now, out)
+        return self._end(now, out)
+
+    def cut(self, cut: Cut, now: int) -> list[Outer]:
+        """The answer to a `Read`."""
+        out: list[Outer] = []
+        seat = self.seats.get(cut.job)
+        if seat is not None:
+            self._ask(seat, now, out, seat.cut, cut, now)
+        self._refresh(now, out)  # links whose messages were acknowledged since the last cut
+        return self._end(now, out)
+
+    def read_failed(self, job: JobId, error: Exception, now: int) -> list[Outer]:
+        """A `Read` of the job raised: what makes rows of its lines is a part of its worker."""
+        out: list[Outer] = []
+        if job in self.seats:
+            self._failed(self.seats[job].spec, error, now, out)
+        return self._end(now, out)
+
+    def durable(self, now: int) -> list[Outer]:
+        """The oldest `Write` that was not durable is now."""
+        out: list[Outer] = []
+        self._do(self._held.durable(), now, out)
+        if self.standing is Standing.OUT and not self._held:
+            self._write_anew(now, out)
+        elif self.standing is Standing.BACK and self._held.done >= self._back_at:
+            self._come_back(now, out)
+        return self._end(now, out)
+
+    def tick(self, now: int) -> list[Outer]:
+        """Time has passed."""
+        out: list[Outer] = []
+        due = self._due(now, out)
+        if not due and not out:
+            return out
+        for core, owner in due:
+            if isinstance(owner, JobSeat):
+                self._ask(owner, now, out, owner.tick, core, now)
+                continue
+            if isinstance(core, Vacancy):
+                self._vacancy_due(core, now, out)
+                continue
+            if isinstance(core, Overlay) and (core is not self.overlay or self.is_aside):
+                continue
+            if core is self.directory:
+                self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, core)
+            else:
+                self._do(core.tick(now), now, out, core)  # type: ignore[attr-defined]
+            if isinstance(core, Link):
+                self._link_ticked(core, now, out)
+            self._timers.watch(core)
+        self._overlay_changed(now, out)
+        return self._end(now, out)
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has work next."""
+        return self._timers.next_us
+
+    def submit(self, spec: JobSpec, now: int) -> list[Outer]:
+        """A job, or a new number of one, from an operator at this agent."""
+        return self.put(spec.item(), now)
+
+    def put(self, item: Item, now: int) -> list[Outer]:
+        """An item of the directory that was made, and signed, by somebody at this host."""
+        out: list[Outer] = []
+        self.directory.put(item, now)
+        self._directory_changed(now, out)
+        return self._end(now, out)
+
+    def join(self, seeds: Sequence[Contact], now: int) -> list[Outer]:
+        """More is known of whom to ask for the mesh."""
+        out: list[Outer] = []
+        self._do(self.overlay.join(seeds, now), now, out)
+        self._overlay_changed(now, out)
+        return self._end(now, out)
+
+    def clock_stepped(self, now: int) -> list[Outer]:
+        """The clock was set back: every core takes its timers along."""
+        out: list[Outer] = []
+        self._held.clock_stepped(now)
+        if not self.is_aside:
+            self._do(self.overlay.tick(now), now, out, self.overlay)
+        self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
+        for link in self.links.values():
+            self._do(link.tick(now), now, out, link)
+        for seat in self._each_seat():
+            for core in seat.cores:
+                self._ask(seat, now, out, seat.tick, core, now)
+        for vacancy in self.vacancies.values():
+            vacancy.clock_stepped(now)
+        for each in self._unseated():
+            self._timers.watch(each)
+        return self._end(now, out)
+
+    def _unseated(self) -> list[Timed]:
+        others: list[Timed] = [self._held, self.overlay, self.directory, *self.links.values()]
+        others += self.vacancies.values()
+        return others if self._departure is None else [*others, self._departure]
+
+    def rest(self, now: int) -> list[Outer]:
+        """The process ends, and will begin again: neighbours hear it, and need not find out. Workers keep their places."""
+        out: list[Outer] = []
+        self._do(self.overlay.left(now), now, out)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.rest, now)
+        return out
+
+    def carry(self, effects: Sequence[Effect], now: int, owner: object = None) -> list[Outer]:
+        """What somebody at this host wants sent, routed or written; an `owner` counts on its own order, as cores do."""
+        out: list[Outer] = []
+        self._do(effects, now, out, owner)
+        return self._end(now, out)
+
+    def leave(self, now: int) -> list[Outer]:
+        """Leave the mesh for good: workers say goodbye once their last line is committed; `has_left` tells when all is done."""
+        out: list[Outer] = []
+        if self._departure is None:
+            self._departure = Departure(self.parameters.gossip_us * 2)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.leave, now)
+        return self._end(now, out)
+
+    # Messages.
+
+    def _take(self, source: NodeId, message: Message, now: int, out: list[Outer]) -> None:
+        kind = type(message)
+        if kind is m.Frame:
+            self._frame(source, message, now, out)  # type: ignore[arg-type]
+        elif kind is Routed:
+            self._routed(message, now, out)  # type: ignore[arg-type]
+        elif kind is m.TreeJoin:
+            self._route(message.job, source, message, 0, now, out)  # type: ignore[attr-defined]
+        elif self.is_aside and (kind in _OVERLAY or kind in _FOR_SINKS):
+            gateway = self._gateway() if kind is m.JoinMesh else None
+            if gateway is not None:
+                out.append(Send(gateway, message))
+        elif kind in self._stepping:
+            if kind is m.GossipItems:
+                self.rivals.read(message.items)  # type: ignore[attr-defined]
+            core = self._stepping[kind]
+            self._do(core.step(source, message, now), now, out, core)
+            self._timers.watch(core)
+            if core is self.overlay:
+                self._overlay_changed(now, out)
+            else:
+                self._directory_changed(now, out)
+        elif kind in _FOR_SINKS:
+            self.sink(source, message)
+        elif kind in _FOR_OPERATORS:
+            self.listener(source, message)
+        elif kind is m.StatusAsk:
+            self._do([Send(source, self.status(message.number, now))], now, out)  # type: ignore[attr-defined]
+        else:
+            self._to_seat(source, message, now, out)
+
+    def status(self, number: int, now: int) -> m.StatusTell:
+        """How this node is. O(jobs)."""
+        return self.describe(roles_of(self.seats.values(), number, now, self.failing(now), self._ended))
+
+    def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
+        link = self.links.get(source) or self._link(source, now)
+        restarts = link.restarts
+        messages, effects = link.step(frame, now)
+        if effects:
+            self._do(effects, now, out)
+        self._timers.watch(link)
+        if link.restarts != restarts:
+            self._link_lost(source, now, out)
+        if self._coded is not None:
+            messages = self._decoded(self._coded, link, messages, now, out)
+        for message in messages:
+            job = message_job(message)
+            seat = self.seats.get(job)
+            if seat is None and job not in self.vacancies:
+                self._early.append((source, message))  # a link delivers once: it waits for the directory
+                continue
+            if seat is not None and seat.is_stopped and not (self.is_aside and type(message) in OF_LOGS):
+                self._dropped.setdefault(job, set()).add(source)
+            self._to_seat(source, message, now, out)
+        if len(self._early) > EARLY_MAX:
+            self._hang_up(source, now, out)
+
+    def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
+        """What was on its way to and from that neighbour is gone."""
+        self._early = [each for each in self._early if each[0] != peer]
+        super()._link_lost(peer, now, out)
+
+    def _take_early(self, now: int, out: list[Outer]) -> None:
+        early, self._early = self._early, []
+        for source, message in early:
+            if message_job(message) in self.seats:
+                self._to_seat(source, message, now, out)
+            else:
+                self._early.append((source, message))
+
+    def _link_ticked(self, link: Link, now: int, out: list[Outer]) -> None:
+        silent = link.silent_since
+        if silent is None or now - silent <= self.parameters.link_dead_us or self.is_aside:
+            return
+        if self.overlay.is_member(link.peer):
+            self._do(self.overlay.doubt(link.peer, now), now, out)
+        else:  # a child in a tree that the overlay has no place for: nobody would ever call it dead
+            self._hang_up(link.peer, now, out)
+
+    def _routed(self, routed: Routed, now: int, out: list[Outer]) -> None:
+        if routed.hops > self.parameters.hops_max:
+            return
+        self._route(routed.key, routed.origin, routed.message, routed.hops, now, out)
+
+    def _route(
+        self, key: bytes, origin: NodeId, message: Message, hops: int, now: int, out: list[Outer]
+    ) -> None:
+        """One hop towards the node closest to `key`, or the end of the way. A tree may take a TreeJoin at any hop."""
+        hop = self.overlay.next_hop(key) if not self.is_aside else self._gateway()
+        is_join = type(message) is m.TreeJoin and message.child != self.id
+        if is_join and self._passing(message, origin, hop is None and not self.is_aside, now, out):  # type: ignore[arg-type]
+            return
+        if hop is not None:
+            out.append(Send(hop, Routed(key, origin, message, hops + 1)))
+        elif type(message) is not m.TreeJoin:
+            self._to_seat(origin, message, now, out)
+
+    def _gateway(self) -> NodeId | None:
+        """Somebody who has a part in the ring, most likely: other ones at other times."""
+        known = self.overlay.acquaintances()
+        return self._rng.choice(known) if known else None
+
+    def _end(self, now: int, out: list[Outer]) -> list[Outer]:
+        """Deliver what this node sent to itself, until it is quiet."""
+        while self._here:
+            source, message = self._here.popleft()
+            self._take(source, message, now, out)
+        held = self._held
+        if held.begun != held.done and held.is_over and self.standing is not Standing.OUT:
+            self._step_aside(now, out)
+        if self._departure is not None and not self.has_left:
+            self._depart(self._departure, now, out)
+        if self._unsent:
+            self._fail_unsent(now, out)
+        return out
+
+    def _depart(self, departure: Departure, now: int, out: list[Outer]) -> None:
+        """When the last worker is done, and no log is here alone: withdraw the advert, give it time to spread, and say goodbye to
+        the neighbours."""
+        is_done = all(seat.has_ended and not seat.holds_alone for seat in self.seats.values())
+        is_done = is_done and not any(vacancy.is_vacant for vacancy in self.vacancies.values())
+        if departure.deadline is None and is_done:
+            departure.begin(now)
+            self._timers.watch(departure)
+            until = max((now, *(seat.until_us for seat in self.seats.values())))
+            self.directory.put(self._sign(self._advert(now, until).item(self.id)), now)
+            self._timers.watch(self.directory)
+        if departure.is_over:
+            self.has_left = True
+            self._do(self.overlay.left(now), now, out)
+
+    # A disk that takes nothing.
+
+    def _step_aside(self, now: int, out: list[Outer]) -> None:
+        """Nothing is durable for too long: others take this node's places, and its workers go on under them."""
+        freed = self._held.let_go()
+        self._do(self.overlay.left(now), now, out)
+        self._stand(Standing.OUT)
+        self._do([effect for effect in freed if isinstance(effect, Read | Notice)], now, out)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.resign, now)
+        for peer in list(self.links):
+            self._hang_up(peer, now, out)
+        text = (
+            f"nothing could be written for {self.parameters.disk_us_max / 1e6:.0f} s: others serve jobs in its place; its "
+            "logs are still read. Make room in its state_dir, or mend the disk; then it comes back by itself"
+        )
+        out.append(Notice("disk", text))
+
+    def _write_anew(self, now: int, out: list[Outer]) -> None:
+        """The disk works: what was left out meanwhile goes there first."""
+        self._stand(Standing.BACK)
+        self.directory.write_anew()
+        self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
+        self._timers.watch(self.directory)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.write_anew)
+        self._back_at = self._held.begun
+
+    def _come_back(self, now: int, out: list[Outer]) -> None:
+        """Into the ring again."""
+        self._stand(Standing.IN)
+        self._joined = False
+        self.overlay, seeds = self.overlay.anew(self.parameters, self._rng)
+        self._stepping |= dict.fromkeys(_OVERLAY, self.overlay)
+        for parent in self._watched.values():
+            self.overlay.watch(parent)
+        self._do(self.overlay.join(seeds, now), now, out)
+        self._timers.watch(self.overlay)
+        self._overlay_changed(now, out)
+        out.append(Notice("disk", "the disk takes everything again: this agent is back in its places"))
+
+    # What follows from a change.
+
+    def _overlay_changed(self, now: int, out: list[Outer]) -> None:
+        outlived = self.overlay.take_outlived()
+        if outlived is not None:
+            self.rivals.hear(outlived)
+        if self.is_aside:
+            return
+        changes = self.overlay.take_changes()
+        if not changes and self._joined == self.overlay.joined:
+            return
+        self._joined = self.overlay.joined
+        for what, contact in changes:
+            if what == "left":
+                self._note_ended(contact.id, now)
+            elif what != "dead":
+                self._ended.pop(contact.id, None)
+            if what in ("dead", "left"):
+                self._hang_up(contact.id, now, out)
+        for seat in self._each_seat():
+            self._closest(seat, now, out)
+        self._timers.watch(self.overlay)
+
+    def _note_ended(self, peer: NodeId, now: int) -> None:
+        """Of those before, jobs have another master by now."""
+        self._ended.pop(peer, None)
+        while len(self._ended) >= m.ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        self._ended[peer] = now
+
+    def _directory_changed(self, now: int, out: list[Outer]) -> None:
+        changed = {item.kind for item in self.directory.take_changes()}
+        if "revoked" in changed:
+            changed |= self._heed_revocations(out)
+        if "job" in changed:
+            self._open_seats(now, out, {})
+        if changed & {"job", "agent", "ballot"}:
+            for seat in self._each_seat():
+                self._ask(seat, now, out, seat.directory_changed, now)
+        self._timers.watch(self.directory)
+
+    def _heed_revocations(self, out: list[Outer]) -> set[str]:
+        """The kinds of items that were dropped."""
+        dropped = heed(self.directory, self._is_revoked, self._revoked)
+        if self.id in self._revoked and not self.is_revoked:
+            self.is_revoked = True
+            out.append(Notice(REVOKED, OWN))
+        return dropped
+
+    def _open_seats(self, now: int, out: list[Outer], records: Records) -> None:
+        for item in list(self.directory.items("job")):
+            former = self.seats.get(item.name)
+            if item.name in self.vacancies or (former is not None and not former.is_stopped):
+                continue
+            spec = decode_job(item)
+            if former is None or not spec.stopped:
+                self._open(spec, records, now, out)
+        self._vacant_changed(now, out)
+        if self._early:
+            self._take_early(now, out)
+
+    def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
+        # A link delivers once: who has started the job again before this node did must say so again.
+        for peer in sorted(self._dropped.pop(seat.job, ())):
+            self._hang_up(peer, now, out)
+        if self._departure is not None:
+            self._ask(seat, now, out, seat.leave, now)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every core's invariants hold."""
+        self.overlay.check()
+        self.directory.check()
+        for link in self.links.values():
+            link.check()
+            assert self._timers.is_watched(link)
+        for seat in self.seats.values():
+            seat.check()
+            assert all(map(self._timers.is_watched, seat.cores)), "nobody would wake it"
+        for job, vacancy in self.vacancies.items():
+            assert vacancy.is_vacant == (job not in self.seats)
+            assert self._timers.is_watched(vacancy)
+        assert self.is_aside or self._timers.is_watched(self.overlay)
+        assert self._timers.is_watched(self._held)
+        self._held.check()
+        assert self._timers.is_watched(self.directory)

@@ -1,0 +1,184 @@
+"""Up to where a worker has read each of its files, in which lanes, and which files it has still to name to the master.
+
+moved by          at                                      closing (closed, and the master has not committed that)
+----------------  --------------------------------------  ------------------------------------------------------------
+begin             what the Welcome tells                  none
+move              where the cut ends                      and the files that it closes
+rewind            as told, or where what is kept began    those that are still closed, and whose place was not told
+take_lanes        lanes that are over: gone; new: as told without those of lanes that are over
+ends_committed                                            without the files that this bundle closed
+name_ends_again                                           all that are closed: another master may not have heard
+tell_lost         of those whose end is lost, which may be named yet
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import CLOSED, FIRST, GAP, Bundle, Micros, Position, Slot, Span, Welcome
+
+CLOSED_FILES_MAX = 10_000
+"""Closed files whose end is remembered, so that a source which still has them does not begin anew: a year of hourly rotation."""
+
+
+class Lane(msgspec.Struct):
+    """A stretch to be read again: rows at or past `from_us`, of each file up to its end."""
+
+    from_us: Micros
+    ends: dict[Slot, int]
+
+
+class ReadingPlaces:
+    """at: where reading of each file goes on. lanes: those that are open, by number. closing: closed files whose end is not
+    committed. lost: those that were closed before their end, and when that was seen: whoever is told of them hears that too.
+    untold: of these, live files that nobody is to hear of yet."""
+
+    __slots__ = ("_me", "at", "closing", "lanes", "lost", "untold")
+
+    def __init__(self, me: NodeId) -> None:
+        self._me = me
+        self.at: dict[Slot, Position] = {}
+        self.lanes: dict[int, Lane] = {}
+        self.closing: set[Slot] = set()
+        self.lost: dict[Slot, Micros] = {}
+        self.untold: set[Slot] = set()
+
+    # What moves them.
+
+    def begin(self, welcome: Welcome) -> None:
+        """All that was known is forgotten: these are the places."""
+        self.closing.clear()
+        self.untold.clear()
+        self.at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
+        self.lanes = {}
+        self.take_lanes(welcome)
+
+    def take_lanes(self, welcome: Welcome) -> None:
+        """Lanes that are new begin as told; those under way go on; those that are over are forgotten."""
+        ends: dict[int, dict[Slot, int]] = {}
+        for slot, end in welcome.ends:
+            ends.setdefault(slot[2], {})[slot] = end
+        known = self.lanes
+        self.lanes = {number: Lane(from_us, ends.get(number, {})) for number, from_us in welcome.lanes}
+        over = [slot for slot in self.at if slot[2] and slot[2] not in self.lanes]
+        for slot in over:
+            del self.at[slot]
+        self.closing.difference_update(over)
+        for slot, position in welcome.positions:
+            if slot[0] == self._me and slot[2] in self.lanes and slot[2] not in known:
+                self.at[slot] = position
+
+    def move(self, spans: Mapping[Slot, Span], now: Micros) -> None:
+        """Reading goes on where this cut ends."""
+        for slot, (_, end, flags) in spans.items():
+            closed = bool(flags & CLOSED)
+            self.at[slot] = Position(end, closed)
+            if slot in self.closing or slot in self.lost:  # it was closed, and goes on
+                self.closing.discard(slot)
+                self.lost.pop(slot, None)
+                self.untold.discard(slot)
+            if closed:
+                self.closing.add(slot)
+            if closed and flags & GAP:
+                self.lost = {each: seen for each, seen in self.lost.items() if each in self.at}
+                self.lost[slot] = now
+                if not slot[2]:
+                    self.untold.add(slot)
+        if len(self.at) > CLOSED_FILES_MAX:
+            over = [slot for slot, at in self.at.items() if at.closed and slot not in self.closing]
+            for slot in over[: len(self.at) - CLOSED_FILES_MAX]:
+                del self.at[slot]
+
+    def rewind(self, bundles: Iterable[Bundle], positions: Mapping[Slot, Position]) -> None:
+        """Rule 4*: read again from what is committed: as told, or else where the first of these bundles began, for that fits."""
+        known = dict(positions)
+        for each in bundles:
+            for slot, span in each.contributions.items():
+                if slot in known:
+                    continue
+                known[slot] = Position(span[0])
+                self.at.pop(slot, None)
+                if not span[2] & FIRST:
+                    self.at[slot] = known[slot]
+        self.at.update(positions)
+        self.closing = {
+            slot for slot in self.closing if slot in self.at and self.at[slot].closed
+        } - positions.keys()
+        self.untold &= self.closing
+
+    def ends_committed(self, spans: Mapping[Slot, Span]) -> None:
+        """Files that these spans closed are over."""
+        self.closing -= {
+            slot
+            for slot, (_, end, flags) in spans.items()
+            if flags & CLOSED and slot in self.closing and self.at[slot].offset == end
+        }
+        self.untold &= self.closing
+
+    def name_ends_again(self) -> None:
+        """Another master may not know the end of a file that its predecessor committed."""
+        self.closing.update(slot for slot, at in self.at.items() if at.closed)
+        self.untold.update(slot for slot in self.closing & self.lost.keys() if not slot[2])
+
+    def tell_lost(self, watermark: Micros, now: Micros, patience_us: Micros) -> bool:
+        """Lost lines may be as late as the clock when that was seen. So their file's end is told with a watermark that has passed
+        this, all of the gap at once: were it told in two, and this host crashed between them, nobody would know the rest. Who
+        logs times of long ago is waited for no longer than `patience_us`. Whether there is still something to tell."""
+        self.untold = {
+            slot
+            for slot in self.untold
+            if watermark < self.lost[slot] and 0 <= now - self.lost[slot] < patience_us
+        }
+        return bool(self.untold)
+
+    # What they say.
+
+    def covered(self, spans: Mapping[Slot, Span]) -> dict[Slot, Span]:
+        """Rule 2*: a watermark counts only if every file is at the committed place, so each is named, if only by an empty span.
+
+        In a lane's bundle too; a source without any file stands at offset 0 of file 0. O(files).
+        """
+        covered = dict(spans)
+        for slot in self.untold & spans.keys():
+            start, end, flags = spans[slot]
+            covered[slot] = start, end, flags & ~(CLOSED | GAP)
+        for slot, position in self.at.items():
+            if slot in covered or slot in self.untold or (position.closed and slot not in self.closing):
+                continue
+            if position.closed:
+                flags = CLOSED | GAP if slot in self.lost else CLOSED
+                covered[slot] = (position.offset, position.offset, flags)
+            elif slot[2] == 0:
+                covered[slot] = (position.offset, position.offset, 0)
+        if not covered:
+            covered[self._me, 0, 0] = (0, 0, FIRST)
+        return covered
+
+    def lost_until(self, covered: Mapping[Slot, Span]) -> Micros:
+        """No lost line of these files is later; 0 where none is lost."""
+        gone = (self.lost[slot] for slot, span in covered.items() if span[2] & GAP and slot in self.lost)
+        return max(gone, default=0)
+
+    def next_lane(self) -> int | None:
+        """One that is not read to its ends."""
+        for number, lane in self.lanes.items():
+            if any(self._short_of(slot, end) for slot, end in lane.ends.items()):
+                return number
+        return None
+
+    def _short_of(self, slot: Slot, end: int) -> bool:
+        position = self.at.get(slot)
+        return position is None or not (position.closed or position.offset >= end)
+
+    def is_past(self, slot: Slot, told: Position) -> bool:
+        """Whether that is past what was read here. Closed at its place or before it, the file goes on."""
+        at = self.at.get(slot)
+        return at is not None and not at.closed and told.offset > at.offset
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold. O(files)."""
+        assert all(self.at[slot].closed for slot in self.closing)
+        assert self.untold <= self.closing & self.lost.keys()

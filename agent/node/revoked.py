@@ -1,0 +1,29 @@
+"""What follows in a node's directory from certificates that were taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elf.jobmaster.directory.directory import Directory
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Item
+from elf.srt.messages.revocation import revoked_agent
+
+REVOKED = "revoked"
+"""Kind of the notice that says `OWN`."""
+OWN = (
+    "the certificate of this agent was revoked: nobody in the mesh talks to it any more, and its lines are not counted; "
+    "give it new keys (elf keys issue) and a new state_dir, or leave it stopped"
+)
+
+
+def heed(directory: Directory, is_revoked: Callable[[Item], bool], agents: set[NodeId]) -> set[str]:
+    """Forget what was said under such certificates; the kinds of it. Jobs among it end. O(items).
+
+    `agents` gets those that will not come back: who was told here, and whom revocations name, which stay in the directory and on
+    its disk for good.
+    """
+    dropped = directory.drop(is_revoked)
+    agents.update(item.name for item in dropped if item.kind == "agent")
+    agents.update(agent for item in directory.items("revoked") if (agent := revoked_agent(item)))
+    return {item.kind for item in dropped}

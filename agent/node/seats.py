@@ -1,0 +1,516 @@
+"""The seats of a node, each behind a guard: one job's failure is that job's alone, at this node.
+
+In one sentence: every call of a seat goes through `_ask`, and where it raises, the seat is gone as in a crash of that job at this
+node: a vacancy takes its place, until a new seat begins with what the disk holds.
+
+    what happens                          | what follows
+    --------------------------------------+----------------------------------------------------------------------------------
+    a call of a seat raises               | its effects vanish; what earlier calls asked for stands, also what waits behind a
+                                          | write. Neighbours hear `Away`, on the links, which stand; the seat is emptied
+    a message of it cannot be encoded     | the same, at the end of the node's call; on that link nothing of the job goes before
+                                          | `Away`, and nothing of other jobs is lost. A datagram is like that, too
+    a message for a vacant job            | dropped; whoever does not know it hears `Away`, once
+    a vacancy's time has come             | once all that was written of the job is durable, it is read back, and a new seat
+                                          | begins with it, in the same life: with higher numbers. `Away` no more
+    the job has changed meanwhile         | it is tried at once
+    it was stopped                        | an empty seat takes the place, and what the disk holds of the log goes
+    `Away` comes from a neighbour         | to the seat that is a reset link; as a replica or child nobody counts on it
+
+The node stays the job's place meanwhile, and nobody takes over: a bug would only be carried from agent to agent. So of nodes
+closer to the job `Away` changes nothing.
+
+A record is encoded here, within the guard. Exceptions of overlay, directory, links, or of the node itself are not caught: they
+end the process.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from elf.agent.node.job_seat import OF_LOGS, JobSeat, SinkOf
+from elf.agent.node.linked_node import LinkedNode, Outer, Standing, is_for_disk
+from elf.agent.node.timers import Timed
+from elf.agent.node.vacancy import Phase, Vacancy, is_fault
+from elf.cbt.budget import Budget
+from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.log.job_log import Base, More, Promise
+from elf.jobmaster.log.record_codec import RecordEncoder
+from elf.srt.codec.wire import LogForm
+from elf.srt.messages import messages as m
+from elf.srt.messages.effects import Effect, Notice, Post, Recall, Write
+from elf.srt.messages.ids import JobId, NodeId, closeness, short
+from elf.srt.messages.messages import Contact, Item, Message
+from elf.srt.messages.parameters import Parameters
+from elf.srt.overlay.overlay import Overlay
+
+if TYPE_CHECKING:
+    from random import Random
+
+Records = Mapping[tuple[str, bytes], Sequence[Any]]
+
+FAILING = "failing"
+"""Kind of the notice of a job that fails here."""
+TOLD_MAX = 100
+"""Failing jobs that one status tells of."""
+
+
+class SeatedNode(LinkedNode):
+    """What `elf.agent.node.mesh_node.MeshNode` stands on, besides its links; see there for the arguments."""
+
+    overlay: Overlay
+    directory: Directory
+    sources: tuple[str, ...]
+
+    def __init__(
+        self,
+        me: Contact,
+        parameters: Parameters,
+        rng: Random,
+        *,
+        budget: Budget,
+        sink_of: SinkOf,
+        stores_states: bool,
+        coded: LogForm | None,
+        has_room: Callable[[NodeId], bool],
+        encoder: RecordEncoder | None,
+        sign: Callable[[Item], Item],
+    ) -> None:
+        super().__init__(me, parameters, coded, has_room)
+        self.seats: dict[JobId, JobSeat] = {}
+        self.vacancies: dict[JobId, Vacancy] = {}
+        """Of jobs that failed here lately; beside a seat, or in place of one."""
+        self.failures: Counter[str] = Counter()
+        """In this life, by name of job."""
+        self.make_seat: Callable[..., JobSeat] = JobSeat
+        self.seat_failed: Callable[[Exception, bool], None] = lambda error, is_news: None
+        """Told of each exception under a seat, and whether it is another than the last one of that job."""
+        self.served_anew: Callable[[JobId], None] = lambda job: None
+        """Told that another master serves the job, as soon as this node hears of it; it must not call back."""
+        self._rng, self._sign = rng, sign
+        self._budget, self._sink_of = budget, sink_of
+        self._stores_states = stores_states  # sinks of this mesh take the states of panes
+        self._encoder = encoder
+        self._joined = False
+        self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
+        self._ballots: dict[JobId, m.Ballot] = {}  # under which each job is served, as the tree says
+        self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
+        self._ended: dict[NodeId, m.Micros] = {}
+        """Neighbours that said goodbye, or whose processes are gone, as their hosts say, and when."""
+        self._away: dict[JobId, set[NodeId]] = {}  # neighbours whose seat failed; links, at most
+        self._dropped: dict[JobId, set[NodeId]] = {}  # whose messages a stopped job's seat did not take
+
+    @abstractmethod
+    def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
+        """A job has a seat that it had not."""
+
+    # The guard.
+
+    def _ask(
+        self,
+        seat: JobSeat,
+        now: int,
+        out: list[Outer],
+        do: Callable[..., list[Effect]],
+        *about: Any,
+        source: NodeId | None = None,
+    ) -> None:
+        """Call a seat, perform what it wants, and carry on what has changed. source: whose message it is."""
+        if self.seats.get(seat.job) is not seat:
+            return
+        try:
+            effects = self._ready(seat.job, do(*about))
+        except Exception as error:
+            self._failed(seat.spec, error, now, out, source)
+            return
+        self._do(effects, now, out, seat.job)
+        self._seat_changed(seat, now, out, source)
+
+    def _ready(self, job: JobId, effects: list[Effect]) -> list[Effect]:
+        """Rule Seats*: a call's effects are whole, its records as bytes, before any of them is performed."""
+        if not effects:
+            return effects
+        if self.standing is Standing.OUT:
+            effects = [effect for effect in effects if not is_for_disk(effect)]
+        if self._encoder is None:
+            return effects
+        return [self._encoded(self._encoder, each) if type(each) is Write else each for each in effects]
+
+    @staticmethod
+    def _encoded(encoder: RecordEncoder, write: Write) -> Write:
+        return replace(write, encoded=encoder.encode(write))
+
+    def _seat_changed(self, seat: JobSeat, now: int, out: list[Outer], source: NodeId | None = None) -> None:
+        """What one of its cores changed, to the others, and to the node."""
+        while self.seats.get(seat.job) is seat:
+            try:
+                settled = seat.settle(now)
+                effects = self._ready(seat.job, settled)
+                if not settled:
+                    items, tree = seat.take_items() if seat.is_stirred else [], seat.tree
+                    for core in seat.take_stirred():
+                        self._timers.watch(core, seat)
+                    break
+            except Exception as error:
+                self._failed(seat.spec, error, now, out, source)
+                return
+            self._do(effects, now, out, seat.job)
+        else:
+            return
+        for item in items:
+            self.directory.put(self._sign(item), now)
+            self._timers.watch(self.directory)
+        if tree.ballot != self._ballots.get(seat.job, m.NO_BALLOT):
+            self._ballots[seat.job] = tree.ballot
+            self.served_anew(seat.job)
+        if tree.parent != self._watched.get(seat.job):
+            self._watch(seat.job, tree.parent)
+
+    def _each_seat(self) -> Iterator[JobSeat]:
+        """Those there are now, less those that fail meanwhile."""
+        for seat in list(self.seats.values()):
+            if self.seats.get(seat.job) is seat:
+                yield seat
+
+    def _due(self, now: int, out: list[Outer]) -> list[tuple[Timed, object]]:
+        """Cores whose deadline has come. Where that of a seat cannot be told, the seat fails, and all are looked at again."""
+        try:
+            return self._timers.due(now)
+        except Exception:
+            if not self._blame_deadlines(now, out):
+                raise
+        for core in self._unseated():
+            self._timers.watch(core)
+        return self._timers.due(now)
+
+    def _refresh(self, now: int, out: list[Outer]) -> None:
+        """Put off what moved away."""
+        try:
+            self._timers.refresh()
+        except Exception:
+            if not self._blame_deadlines(now, out):
+                raise
+
+    @abstractmethod
+    def _unseated(self) -> list[Timed]:
+        """Cores that are of no seat."""
+
+    def _blame_deadlines(self, now: int, out: list[Outer]) -> bool:
+        """Whether it was a seat's."""
+        found = False
+        for seat in self._each_seat():
+            try:
+                for core in seat.cores:
+                    self._timers.watch(core, seat)
+            except Exception as error:
+                found = True
+                self._failed(seat.spec, error, now, out)
+        return found
+
+    # Failures.
+
+    def _failed(
+        self, spec: JobSpec, error: Exception, now: int, out: list[Outer], source: NodeId | None = None
+    ) -> None:
+        """Its seat is as good as crashed: what it holds may be half changed, so nothing of it is asked any more."""
+        job, seat = spec.id, self.seats.pop(spec.id, None)
+        vacancy = self.vacancies.get(job)
+        if vacancy is None:
+            p = self.parameters
+            vacancy = self.vacancies[job] = Vacancy(spec, p.seat_retry_us, p.seat_retry_us_max)
+        vacancy.spec = spec
+        self.failures[spec.name] += 1
+        is_news = vacancy.failed(error, now, source if source != self.id else None)
+        if seat is not None:
+            self._let_go(seat)
+            vacancy.former = seat
+        if self._encoder is not None:
+            self._encoder.lost(("log", job))
+        self._watch(job, None)
+        self._timers.watch(vacancy)
+        self._tell_away(vacancy, now, out)
+        if is_news:
+            out.append(Notice(FAILING, self._failure(vacancy, error, now)))
+        self.seat_failed(error, is_news)
+
+    def _fail_unsent(self, now: int, out: list[Outer]) -> None:
+        """Seats whose messages could not become bytes: what they asked for besides stands, before `Away`."""
+        while self._unsent:
+            job, error = self._unsent.popitem()
+            seat, vacancy = self.seats.get(job), self.vacancies.get(job)
+            if seat is None and vacancy is None:
+                raise error
+            self._failed(seat.spec if seat is not None else vacancy.spec, error, now, out)  # type: ignore[union-attr]
+
+    def _failure(self, vacancy: Vacancy, error: Exception, now: int) -> str:
+        blame = (
+            "a bug of elf: please report it with the traceback" if is_fault(error) else "no fault of the job"
+        )
+        refused = ", ".join(short(node) for node in sorted(vacancy.refused))
+        text = (
+            f"job {vacancy.spec.name} failed here ({vacancy.reason}), {blame}; other jobs go on, and this one begins again in "
+            f"{vacancy.again_us(now) / 1e6:.0f} s, here, from what is on disk"
+        )
+        return f"{text}; nothing of it is taken any more from {refused}" if refused else text
+
+    def _let_go(self, seat: JobSeat) -> None:
+        for core in seat.cores:
+            self._timers.forget(core)
+        try:
+            seat.empty()
+        except Exception as error:  # it may be broken in any way
+            self.seat_failed(error, True)
+
+    def _tell_away(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
+        """Behind what earlier calls of the seat asked for."""
+        peers = [peer for peer in self.links if peer not in vacancy.knows]
+        vacancy.tell_to(peers)
+        job = vacancy.spec.id
+        self._do([Post(peer, m.Away(job, True)) for peer in peers], now, out, job)
+
+    def _for_vacancy(self, vacancy: Vacancy, source: NodeId, now: int, out: list[Outer]) -> None:
+        """A message that nobody takes: whoever sent it need not wait."""
+        if source in self.links and source not in vacancy.knows:
+            vacancy.tell_to([source])
+            self._do([Post(source, m.Away(vacancy.spec.id, True))], now, out, vacancy.spec.id)
+
+    # Coming back.
+
+    def _vacancy_due(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
+        job = vacancy.spec.id
+        if self.vacancies.get(job) is not vacancy or vacancy.deadline is None:
+            return
+        if vacancy.phase is Phase.SEATED:
+            self._recovered(vacancy, now, out)
+            return
+        if self.standing is Standing.IN and self._is_written(job):
+            vacancy.read()
+            out.append(Recall(job))
+        else:
+            vacancy.put_off(now, self.parameters.ask_us)
+            self._timers.watch(vacancy)
+
+    def _is_written(self, job: JobId) -> bool:
+        """Rule Seats*: a new seat begins with all that the former one wrote."""
+        return job not in self._held.last
+
+    def _recovered(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
+        """It has not failed for long."""
+        del self.vacancies[vacancy.spec.id]
+        self._forgive(vacancy, now, out)
+        span_s = self.parameters.seat_retry_us_max / 1e6
+        out.append(Notice(FAILING, f"job {vacancy.spec.name} has run for {span_s:.0f} s without a failure"))
+
+    def _forgive(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
+        """Who was refused is not any more."""
+        peers, job = vacancy.forgive(), vacancy.spec.id
+        self._do([Post(peer, m.Away(job, False)) for peer in peers], now, out, job)
+        seat = self.seats.get(job)
+        if peers and seat is not None:
+            for peer in peers:
+                self._ask(seat, now, out, seat.link_reset, peer, now)
+            self._closest(seat, now, out)
+
+    def not_encoded(self, job: JobId, error: Exception, now: int) -> list[Outer]:
+        """A datagram of the job could not become bytes."""
+        self._unsent.setdefault(job, error)
+        return self._end(now, [])
+
+    def recalled(self, job: JobId, records: Records | Exception, now: int) -> list[Outer]:
+        """The answer to a `Recall`: what the disk holds of the job, or why that cannot be read."""
+        out: list[Outer] = []
+        vacancy = self.vacancies.get(job)
+        if vacancy is not None and vacancy.phase is Phase.READING:
+            item = self.directory.get("job", job)
+            spec = decode_job(item) if item is not None else vacancy.spec
+            if isinstance(records, Exception):
+                self._failed(spec, records, now, out)
+            else:
+                self._open(spec, records, now, out)
+        return self._end(now, out)
+
+    @abstractmethod
+    def _end(self, now: int, out: list[Outer]) -> list[Outer]:
+        """A call of the node ends."""
+
+    def _open(self, spec: JobSpec, records: Records, now: int, out: list[Outer]) -> None:
+        """A seat for that job, with what the disk held of it."""
+        vacancy = self.vacancies.get(spec.id)
+        former = vacancy.former if vacancy is not None else self.seats.get(spec.id)
+        seat: JobSeat | None = None
+        try:
+            seat = self.make_seat(
+                spec,
+                self.id,
+                self.life,
+                self.parameters,
+                self._rng,
+                self.directory,
+                instance=self.instance,
+                works=spec.source in self.sources,
+                budget=self._budget,
+                sink_of=self._sink_of,
+                stores_states=self._stores_states,
+                has_credit=self._has_credit,
+                former=former,
+                revoked=self._revoked,
+                ended=self._ended.keys(),
+            )
+            if vacancy is not None:
+                seat.succession.restore([Promise(vacancy.promise)])
+            seat.restore(records)
+            effects = self._ready(spec.id, seat.start(now))
+        except Exception as error:
+            if seat is not None:
+                self._let_go(seat)
+            self._failed(spec, error, now, out)
+            self.vacancies[spec.id].promise = promised(spec.id, records)
+            return
+        self.seats[spec.id] = seat
+        if vacancy is not None:
+            self._here_again(vacancy, now, out)
+        self._do(effects, now, out, spec.id)
+        self._seat_changed(seat, now, out)
+        self._closest(seat, now, out)
+        self._seat_opened(seat, now, out)
+
+    def _here_again(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
+        """First of all on each link: what follows is for the new seat."""
+        job = vacancy.spec.id
+        peers = vacancy.seated(now)
+        self._timers.watch(vacancy)
+        known = {*self.links, *self.overlay.acquaintances()}
+        self._do([Post(peer, m.Away(job, False)) for peer in peers if peer in known], now, out, job)
+
+    def _vacant_changed(self, now: int, out: list[Outer]) -> None:
+        """Jobs without a seat may have changed, or ended."""
+        for vacancy in list(self.vacancies.values()):
+            item = self.directory.get("job", vacancy.spec.id)
+            spec = decode_job(item) if item is not None else vacancy.spec
+            if item is None or spec.stopped:
+                if vacancy.is_vacant:
+                    self._open(spec, {}, now, out)
+                if not vacancy.is_vacant:
+                    self._forgive(vacancy, now, out)
+                    del self.vacancies[spec.id]
+            elif spec.encode() != vacancy.spec.encode():
+                self._forgive(vacancy, now, out)
+                vacancy.hurry(spec, now)
+                self._timers.watch(vacancy)
+
+    # Neighbours.
+
+    def _heard_away(self, source: NodeId, message: m.Away, now: int, out: list[Outer]) -> None:
+        """A neighbour's seat of that job is gone, or begins anew: as if the link had been reset, for this job."""
+        away = self._away.setdefault(message.job, set())
+        (away.add if message.away else away.discard)(source)
+        if not away:
+            del self._away[message.job]
+        seat = self.seats.get(message.job)
+        if seat is not None and not seat.is_stopped:
+            self._ask(seat, now, out, seat.link_reset, source, now)
+            self._closest(seat, now, out)
+
+    def _is_here(self, job: JobId, node: NodeId) -> bool:
+        """Whether a neighbour may hold the job's log. A closer one that is away stays the job's place all the same."""
+        vacancy = self.vacancies.get(job)
+        is_away = node in self._away.get(job, ()) or (vacancy is not None and node in vacancy.refused)
+        return not is_away or closeness(job, node) < closeness(job, self.id)
+
+    def _closest(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
+        """Who has not found the mesh yet is closest to nothing: it would begin jobs anew that others serve."""
+        if not self._joined or self.is_aside or self.seats.get(seat.job) is not seat:
+            return
+        neighbours = [
+            node for node in self.overlay.closest(seat.job, self.parameters.leaves + 1) if node != self.id
+        ]
+        if seat.job in self._away or seat.job in self.vacancies:
+            neighbours = [node for node in neighbours if self._is_here(seat.job, node)]
+        is_closest = self.overlay.next_hop(seat.job) is None
+        self._ask(seat, now, out, seat.closest, is_closest, neighbours, now)
+
+    def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
+        """What was on its way to and from that neighbour is gone; also what it said of its jobs."""
+        super()._link_lost(peer, now, out)
+        were_away = [job for job, away in self._away.items() if peer in away]
+        for job in were_away:
+            self._away[job].discard(peer)
+            if not self._away[job]:
+                del self._away[job]
+        for vacancy in self.vacancies.values():
+            vacancy.knows.discard(peer)
+        for seat in self._each_seat():
+            self._ask(seat, now, out, seat.link_reset, peer, now)
+        for job in were_away:
+            if job in self.seats:
+                self._closest(self.seats[job], now, out)
+
+    # Messages.
+
+    def _to_seat(self, source: NodeId, message: Any, now: int, out: list[Outer]) -> None:
+        """A message of a job, by whichever way; nobody's if the job is not known."""
+        job: JobId = message.job
+        if type(message) is m.Away:
+            self._heard_away(source, message, now, out)
+            return
+        vacancy = self.vacancies.get(job)
+        if vacancy is not None and (vacancy.is_vacant or source in vacancy.refused):
+            self._for_vacancy(vacancy, source, now, out)
+            return
+        seat = self.seats.get(job)
+        if seat is None or (self.is_aside and type(message) in OF_LOGS):
+            return
+        self._ask(seat, now, out, seat.step, source, message, now, source=source)
+
+    def _passing(self, join: m.TreeJoin, origin: NodeId, is_root: bool, now: int, out: list[Outer]) -> bool:
+        """A join comes by; whether this node has dealt with it. A vacant seat is in no tree."""
+        seat, vacancy = self.seats.get(join.job), self.vacancies.get(join.job)
+        if seat is None or (vacancy is not None and not vacancy.refused.isdisjoint((origin, join.child))):
+            return False
+        taken: list[bool] = []
+
+        def passing(at: JobSeat) -> list[Effect]:
+            is_taken, effects = at.passing(join, origin, now, is_root=is_root)
+            taken.append(is_taken)
+            return effects
+
+        self._ask(seat, now, out, passing, seat, source=origin)
+        return taken == [True]
+
+    def _watch(self, job: JobId, parent: NodeId | None) -> None:
+        """A parent's death is found as fast as a neighbour's on the ring."""
+        former = self._watched.pop(job, None)
+        if former is not None:
+            self.overlay.unwatch(former)
+        if parent is not None:
+            self._watched[job] = parent
+            self.overlay.watch(parent)
+            self._timers.watch(self.overlay)
+
+    def known_jobs(self) -> list[JobSpec]:
+        """Jobs that have a seat here, or a vacancy."""
+        seats = [seat.spec for seat in self.seats.values()]
+        return [*seats, *(vacancy.spec for vacancy in self.vacancies.values() if vacancy.is_vacant)]
+
+    def failing(self, now: int) -> tuple[m.Failing, ...]:
+        """Jobs that fail here, those that are vacant first."""
+        told = sorted(self.vacancies.values(), key=lambda each: (not each.is_vacant, each.spec.name))
+        return tuple(each.tell(now) for each in told[:TOLD_MAX])
+
+
+def promised(job: JobId, records: Records) -> m.Ballot:
+    """The highest ballot that a job's records name. O(records)."""
+    all_of_it = (record for kind in ("ballot", "log") for record in records.get((kind, job), ()))
+    named = (record.ballot for record in all_of_it if isinstance(record, Base | More | Promise))
+    return max(named, default=m.NO_BALLOT)
+
+
+def message_job(message: Message) -> JobId:
+    """The job that a link's message is of."""
+    job: JobId = message.job  # type: ignore[attr-defined]
+    return job

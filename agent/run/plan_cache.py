@@ -1,0 +1,65 @@
+"""Compiled queries, kept: the same question asked again need not load the SQL compiler, which is half of the start-up.
+
+One small file per query in the user's cache folder, named by everything that it depends on. What is read is validated like a
+plan from the network, and anything wrong with the folder only means that the query is compiled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from elf.errors import PeerError
+from elf.jobmaster.plan import codec as plans
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.values.sql_types import SqlType
+
+PLANS_MAX = 256
+"""Files kept, of a few kilobytes each; the oldest go first."""
+_ROOMS = ("values", "plan", "compile")
+"""Of the jobmaster: what makes plans."""
+
+
+def compiled(query: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
+    """`jobmaster.query.compile`, or its result from before. Raises QueryError."""
+    path = _folder() / _name(query, sources)
+    with suppress(OSError, PeerError):
+        return plans.decode(path.read_bytes())
+    from elf.jobmaster.compile.query import compile as compile_query
+
+    plan = compile_query(query, sources)
+    with suppress(OSError):
+        _keep(path, plans.encode(plan))
+    return plan
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elf" / "plans"
+
+
+def _name(query: str, sources: Mapping[str, Mapping[str, SqlType]]) -> str:
+    """The query, its columns, and the compiler: another version's files have other sizes or times."""
+    code = sorted(
+        (entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
+        for room in _ROOMS
+        for entry in os.scandir(Path(plans.__file__).parent.parent / room)
+        if entry.name.endswith(".py")
+    )
+    columns = [(name, sorted((c, str(t)) for c, t in schema.items())) for name, schema in sources.items()]
+    return hashlib.blake2b(repr((query, columns, code)).encode(), digest_size=16).hexdigest()
+
+
+def _keep(path: Path, encoded: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    known = sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime)
+    for one in known[: max(0, len(known) - PLANS_MAX + 1)]:
+        one.unlink()
+    import tempfile
+
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(encoded)
+    os.replace(name, path)

@@ -1,0 +1,171 @@
+"""What must hold at any moment, in all nodes: each core's own invariants, and those that only a bird sees.
+
+- Under one ballot one node serves a job, and its id is in the ballot.
+- Logs of one ballot are prefixes of one another: entry i of a ballot is the same one on every node that holds it.
+- Nobody has more children than the cap.
+
+At rest: one master for each job, on the node closest to its id; the tree is one tree, without cycles, with the master as its
+root; workers know the master's schedule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from elf.agent.node.job_seat import JobSeat
+from elf.agent.simulator.checks.oracle import Violation
+from elf.agent.simulator.world.places import Actor
+from elf.agent.simulator.world.world import World
+from elf.jobmaster.log.log_codec import LOG
+from elf.jobmaster.log.schedule import number_of
+from elf.srt.codec.rosters import RosterEncoder
+from elf.srt.messages.ids import JobId, NodeId, closeness, short
+from elf.srt.messages.messages import Ballot, Micros, Schedule, node_of
+
+
+class Invariants:
+    """Looks at each node that was touched; all its cores are checked at every `every`-th event."""
+
+    def __init__(self, world: World, every: int) -> None:
+        self._world, self._every = world, every
+        self._events = 0
+        self._entries: dict[tuple[JobId, Ballot, int], Any] = {}
+        self._alike: dict[tuple[JobId, Ballot, int, NodeId], Any] = {}  # what was found to be the same as it
+
+    def touched(self, actor: Actor) -> None:
+        self._events += 1
+        if self._events % self._every == 0:
+            self.check(actor)
+
+    def check(self, actor: Actor) -> None:
+        """Raises Violation."""
+        node = actor.node
+        if node is None:
+            return
+        try:
+            node.check()
+        except AssertionError as error:
+            raise Violation(f"{actor.name}: {where(error)}") from error
+        for seat in node.seats.values():
+            self._check_seat(actor, seat)
+
+    def _check_seat(self, actor: Actor, seat: JobSeat) -> None:
+        if len(seat.tree.children) > self._world.parameters.children_max:
+            raise Violation(f"{actor.name}: {len(seat.tree.children)} children")
+        succession = seat.succession
+        if seat.master is not None and node_of(seat.master.ballot) != actor.id:
+            raise Violation(f"{actor.name} serves under the ballot of {short(node_of(seat.master.ballot))}")
+        log = succession.replica.log
+        for index, entry in enumerate(log.tail, log.applied + 1):
+            known = self._entries.setdefault((seat.job, log.held, index), entry)
+            if known is not entry and not self._is_alike((seat.job, log.held, index, actor.id), known, entry):
+                raise Violation(
+                    f"{actor.name}: entry {index} of ballot {log.held[0]}.{short(node_of(log.held))} is another one elsewhere"
+                )
+
+    def _is_alike(self, place: tuple[JobId, Ballot, int, NodeId], known: Any, entry: Any) -> bool:
+        """Entries that travelled as bytes are other objects everywhere."""
+        if self._alike.get(place) is not entry:
+            if _ordered(known) != _ordered(entry):
+                return False
+            self._alike[place] = entry
+        return True
+
+    # At rest.
+
+    def masters(self, job: JobId) -> list[Actor]:
+        """Nodes that serve the job, the one with the highest ballot first."""
+        found: list[tuple[Ballot, Actor]] = []
+        for actor in self._world.actors.values():
+            seat = actor.node.seats.get(job) if actor.node is not None else None
+            if seat is not None and seat.master is not None:
+                found.append((seat.master.ballot, actor))
+        return [actor for _, actor in sorted(found, key=lambda each: each[0], reverse=True)]
+
+    def unrest(self, job: JobId) -> str:
+        """What is not at rest yet about a job; "" if nothing."""
+        masters = self.masters(job)
+        if len(masters) != 1:
+            return f"job {short(job)} has {len(masters)} masters: {', '.join(each.name for each in masters)}"
+        closest = min(self._alive(), key=lambda node: closeness(job, node))
+        if masters[0].id != closest:
+            return f"job {short(job)}: {masters[0].name} serves, which is not the closest"
+        assert masters[0].node is not None
+        return (
+            self._directory_unrest(job)
+            or self._tree_unrest(job, masters[0].id)
+            or self._schedule_unrest(job, masters[0].node.seats[job])
+        )
+
+    def _alive(self) -> list[NodeId]:
+        return [actor.id for actor in self._world.actors.values() if actor.node is not None]
+
+    def _directory_unrest(self, job: JobId) -> str:
+        nodes = [actor.node for actor in self._world.actors.values() if actor.node is not None]
+        items = [node.directory.get("job", job) for node in nodes]
+        if any(item is None or item.body != items[0].body for item in items if items[0] is not None):
+            return f"job {short(job)}: the directories hold different specs"
+        return ""
+
+    def _tree_unrest(self, job: JobId, root: NodeId) -> str:
+        parents: dict[NodeId, NodeId | None] = {}
+        for actor in self._world.actors.values():
+            if actor.node is None:
+                continue
+            seat = actor.node.seats.get(job)
+            if seat is None:
+                return f"{actor.name} has not heard of job {short(job)}"
+            parents[actor.id] = seat.tree.parent
+        for node in parents:
+            at, steps = node, 0
+            while at != root:
+                parent = parents.get(at)
+                name = self._world.actors[at].name
+                if parent is None or parent not in parents:
+                    return f"job {short(job)}: {name} has no parent that is alive"
+                parent_node = self._world.actors[parent].node
+                assert parent_node is not None
+                if at not in parent_node.seats[job].tree.children:
+                    return f"job {short(job)}: {name} is no child of its parent {self._world.actors[parent].name}"
+                at, steps = parent, steps + 1
+                if steps > len(parents):
+                    return f"job {short(job)}: {name} is in a cycle"
+        return ""
+
+    def _schedule_unrest(self, job: JobId, master: JobSeat) -> str:
+        assert master.master is not None
+        schedule = master.master.state.schedule  # of which versions may be left out that retention has passed
+        for actor in self._world.actors.values():
+            if actor.node is None:
+                continue
+            worker = actor.node.seats[job].worker
+            if (
+                worker is not None
+                and not actor.node.seats[job].has_ended
+                and _content(worker.schedule)[-len(schedule) :] != _content(schedule)
+            ):
+                return f"job {short(job)}: {actor.name} cuts by schedule {number_of(worker.schedule)}, not {number_of(schedule)}"
+        return ""
+
+
+def _content(schedule: Schedule) -> list[tuple[str, Micros]]:
+    """Without numbers: who has no lines to give may keep the ones of a log that was given up."""
+    return [(line.version, line.from_us) for line in schedule]
+
+
+def where(error: BaseException) -> str:
+    """The error and the place where it was raised, on one line."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    place = f"{at.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{at.tb_lineno}" if at is not None else "?"
+    return f"{type(error).__name__} at {place} {error}".strip()
+
+
+def _ordered(entry: Any) -> bytes:
+    """An entry as bytes, whatever the order in which its contributions were told."""
+    maps = {name: value for name, value in asdict(entry).items() if isinstance(value, dict)}
+    ordered = replace(entry, **{name: dict(sorted(value.items())) for name, value in maps.items()})
+    return LOG.pack_entry(ordered, RosterEncoder())

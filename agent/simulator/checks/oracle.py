@@ -1,0 +1,445 @@
+"""The oracle: what every window must hold, from the lines themselves and nothing else, beside what the sinks were told.
+
+It shares no code with workers, reducers or the master: one table of all lines that any web server ever logs, and masks over it.
+
+For every publication that a sink accepted:
+1. *never more*: no group holds a line twice, one that was not written yet, or one outside the times it speaks for;
+2. *in order*: revisions of a window only grow, and its line counters agree with its rows;
+3. *whole means whole*: a final or revised window in which all expected agents have reported holds every line that agents known to
+   the mesh wrote in time.
+And when all is healed and quiet, in every sink:
+4. the last revision of every window of the job's schedule holds every line, is not open, and nobody is missing. Only agents that
+   left for good may be, where a log had to begin anew, or a change of the job to read again, what only they had: then the window
+   must say so by its coverage, and hold all lines of the others; or be one that was published before the log began anew, and is
+   not published again since nobody could replay it whole.
+5. *lost lines are told*: of files that were deleted, lines may be missing, and exactly those past the place where the log closed
+   the file, unless the job was changed and had to read them again; every window that lacks one says by its coverage that
+   somebody is missing. Silently missing may be what no disk knows: files whose agent never saw them, or lost its notes of them.
+6. *late lines are counted*: a window that retention has passed stays as it was; no more lines are counted as late than are
+   missing in such windows. Not of a job that was changed: a line that comes late for a version which gave way is told in a window
+   of the next one, and when retention has passed that version too, the log knows nothing of the windows that lack it.
+
+Of lines that an agent cannot read:
+7. *counters stay what was read*: in a window they are counted as rejected, by the time of the line before in their file; never
+   more than there are, and in the end all of them;
+8. *who cannot read is missing*: no window that is final counts an agent of which it has no line, while ten and more of its times
+   were rejected.
+
+Where two processes have one key, what both log is that agent's lines, and of the one that dies those that the log has by then.
+
+In time is a line that was written before its server's clock could show the window's end plus the lateness: no promise of that
+agent can have passed it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.agent.simulator.world.sources import LINE_BYTES, UNREAD_MIN, VirtualFile, VirtualSource
+from elf.srt.messages.ids import JobId, NodeId, short
+from elf.srt.messages.messages import Ballot, Micros, Position, Slot
+from elf.srt.messages.results import Put
+
+Ints = NDArray[np.int64]
+Groups = dict[str, tuple[int, int]]
+"""Key -> (lines, sum of bytes)."""
+ALWAYS = 1 << 62
+Window = tuple[NodeId, JobId, str, Micros]
+"""(sink, job, version, start)."""
+Ends = Mapping[Slot, Position]
+
+
+class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the program)
+    """Something that must never be."""
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A web server as the oracle knows it.
+
+    known_us: event time from which its agent was surely known to the mesh; `ALWAYS` for one that may not be before the end, or
+    in whose name another process may promise.
+    ahead_us: the most by which its clock, or its lines, ever show a later time than the virtual epoch plus the world's.
+    """
+
+    number: int
+    source: VirtualSource
+    known_us: Micros
+    ahead_us: Micros
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A version of a job and the event times [from_us, to_us) at which it is in force."""
+
+    version: str
+    size_us: Micros
+    slide_us: Micros
+    from_us: Micros
+    to_us: Micros
+
+
+class Log(msgspec.Struct, frozen=True):
+    """What the serving master's log says of a job. began: ballot under which it began. schedule: not empty, from the job's first
+    line on; windows that began before it are not told. ends: where the files stand; None if the job was changed, for which they
+    had to be read again. is_past: whether retention has passed a window."""
+
+    job: JobId
+    began: Ballot
+    schedule: Sequence[Stretch]
+    ends: Ends | None = None
+    is_past: Callable[[str, Micros], bool] = lambda version, start: False
+
+
+class Oracle:
+    """Holds publications against all lines. O(lines of the window) for each."""
+
+    def __init__(self, servers: Iterable[Server], keys: Sequence[str]) -> None:
+        self._keys = keys
+        files = [(server, file) for server in servers for file in server.source.files]
+        event = np.concatenate([file.event_us for _, file in files])
+        written = np.concatenate([file.written_us for _, file in files])
+        shown = np.concatenate([file.written_us + server.ahead_us for server, file in files])
+        known = np.concatenate([np.full(len(file.key), server.known_us) for server, file in files])
+        hosts = np.concatenate([np.full(len(file.key), server.number) for server, file in files])
+        key = np.concatenate([file.key for _, file in files])
+        sizes = np.concatenate([file.bytes for _, file in files])
+        self._unread = _Unread([(server, file) for server, file in files if file.rejected is not None])
+        read = np.concatenate([_read(file) for _, file in files])
+        order = np.argsort(event, kind="stable")
+        order = order[read[order]]
+        self._event, self._written, self._shown = event[order], written[order], shown[order]
+        self._known, self._key, self._size = known[order], key[order], sizes[order]
+        self._host = hosts[order]
+        lengths = [len(file.key) for _, file in files]
+        self._file = np.concatenate([np.full(n, number) for number, n in enumerate(lengths)])[order]
+        self._line = np.concatenate([np.arange(n) for n in lengths])[order]
+        self._lossy = {n: each for n, each in enumerate(files) if each[1].gone_us is not None}
+        """Files that are deleted, by their numbers."""
+        self.gone: set[int] = set()
+        """Numbers of servers whose agents have left for good."""
+        self.returned: set[int] = set()
+        """Of those whose agents were asked to leave, died over it, and came back: what changed in between was not read again
+        there, and windows say so."""
+        self.doubled: set[int] = set()
+        """Of those whose key was used twice: the other process may have said that what it has not is lost."""
+        self.last: dict[Window, Put] = {}
+        self.were_away: set[NodeId] = set()
+        """Sinks that may have been away for longer than windows are retained."""
+        self.forgotten: set[Window] = set()
+        """What a sink held that came back with nothing."""
+        self.lateness_us: dict[JobId, Micros] = {}
+        self.finals = self.revisions = self.opens = 0
+
+    @property
+    def lines(self) -> int:
+        return len(self._event)
+
+    # ---- the truth ----
+
+    def written(self, low: Micros, high: Micros, now_us: int) -> Groups:
+        """All lines with an event time in [low, high) that were written by then."""
+        at = self._range(low, high)
+        return self._groups(at, self._written[at] <= now_us)
+
+    def certain(self, low: Micros, high: Micros) -> Groups:
+        """All lines in [low, high) of servers whose agents have not left, nor had a twin, in files that were not deleted."""
+        at = self._range(low, high)
+        lost = np.isin(self._file[at], list(self._lossy))
+        return self._groups(
+            at, ~np.isin(self._host[at], list(self.gone | self.returned | self.doubled)) & ~lost
+        )
+
+    def told(self, low: Micros, high: Micros, ends: Ends | None, due_us: Micros = ALWAYS) -> Groups:
+        """All lines in [low, high) but those that no disk knows, and those of deleted files past `ends`, where they are closed
+        (without `ends`: that came so late to these that their agent's promise may have passed `due_us`)."""
+        at = self._range(low, high)
+        mask = ~self._unknown(at)
+        if self._lossy and ends is None:
+            mask &= ~np.isin(self._file[at], list(self._lossy)) | (self._shown[at] < due_us)
+        for number, (server, file) in (self._lossy if ends is not None else {}).items():
+            end = ends.get((server.source.worker, file.identity, 0)) if ends is not None else None
+            lines = end.offset // LINE_BYTES if end is not None else 0
+            mask &= (self._file[at] != number) | (self._line[at] < lines)
+        return self._groups(at, mask)
+
+    def _unknown(self, at: slice) -> NDArray[np.bool_]:
+        """Lines of deleted files of which nobody has a note."""
+        unknown = [n for n, (server, file) in self._lossy.items() if not server.source.is_noted(file)]
+        return np.isin(self._file[at], unknown)
+
+    def in_time(self, low: Micros, high: Micros, since_us: Micros, until_us: Micros, now_us: int) -> Groups:
+        """Lines in [low, high) of agents known by `since_us` that were written before their clocks could show `until_us`."""
+        at = self._range(low, high)
+        mask = (self._known[at] <= since_us) & (self._shown[at] < until_us) & (self._written[at] <= now_us)
+        return self._groups(at, mask & ~self._unknown(at) if self._lossy else mask)
+
+    def _range(self, low: Micros, high: Micros) -> slice:
+        first, last = np.searchsorted(self._event, (low, high))
+        return slice(int(first), int(last))
+
+    def _groups(self, at: slice, mask: NDArray[np.bool_]) -> Groups:
+        key, size = self._key[at][mask], self._size[at][mask]
+        hits = np.bincount(key, minlength=0)
+        totals = np.bincount(key, weights=size)  # exact in float64: below 2^53
+        return {self._keys[k]: (int(hits[k]), int(totals[k])) for k in np.flatnonzero(hits).tolist()}
+
+    def double(self, number: int) -> None:
+        """Another process with that server's key was let in somewhere."""
+        if number not in self.doubled:
+            self.doubled.add(number)
+            self._known[self._host == number] = ALWAYS
+
+    # ---- publications ----
+
+    def accepted(self, put: Put, now_us: int, sink: NodeId = b"") -> None:
+        """A sink took this publication. Raises Violation."""
+        key = (sink, put.job, put.version, put.start)
+        before = self.last.get(key)
+        self.last[key] = put
+        if before is not None and put.revision <= before.revision and not _is_first_final(before, put):
+            raise Violation(
+                f"{_name(put)}: accepted after revision {before.revision[0]}.{before.revision[2]}"
+            )
+        told = groups_of(put)
+        self._check_form(put, told)
+        self._check_most(put, told, now_us)
+        if put.status == "open":
+            self.opens += 1
+            return
+        if put.status == "final":
+            self.finals += 1
+        else:
+            self.revisions += 1
+        if put.agents_reporting == put.agents_expected:
+            self._check_least(put, told, now_us)
+
+    def _check_form(self, put: Put, told: Groups) -> None:
+        low, high = put.covers
+        if not put.start <= low <= high <= put.end:
+            raise Violation(f"{_name(put)}: speaks for [{low}, {high}) outside of [{put.start}, {put.end})")
+        if len(told) != len(put.rows):
+            raise Violation(f"{_name(put)}: a group occurs twice")
+        if put.agents_reporting > put.agents_expected:
+            raise Violation(f"{_name(put)}: {put.agents_reporting} agents of {put.agents_expected}")
+        hits = sum(hits for hits, _ in told.values())
+        rejected, late = put.lines[2:]
+        if put.lines != (hits + late + rejected, hits + late, rejected, late):
+            raise Violation(f"{_name(put)}: {hits} lines in rows, counted {put.lines}")
+
+    def _check_most(self, put: Put, told: Groups, now_us: int) -> None:
+        written = self.written(*put.covers, now_us)
+        for key, (hits, total) in told.items():
+            most = written.get(key, (0, 0))
+            if hits > most[0] or total > most[1]:
+                raise Violation(f"{_name(put)}: {key} has {hits} lines, {most[0]} were written by then")
+        rejected = self._unread.counted(*put.covers, now_us)
+        if put.lines[2] > rejected:
+            raise Violation(
+                f"{_name(put)}: {put.lines[2]} lines are counted as rejected, {rejected} were written by then"
+            )
+
+    def _check_least(self, put: Put, told: Groups, now_us: int) -> None:
+        low, high = put.covers
+        least = self.in_time(low, high, low, high + self.lateness_us[put.job], now_us)
+        for key, (hits, _) in least.items():
+            if told.get(key, (0, 0))[0] < hits:
+                raise Violation(
+                    f"{_name(put)}: {put.status} with {put.agents_reporting} of {put.agents_expected} agents has "
+                    f"{told.get(key, (0, 0))[0]} lines of {key}, {hits} were written in time"
+                )
+        for number in self._unread.blind(low, high):
+            if not len(self._event[self._range(low, high)][self._host[self._range(low, high)] == number]):
+                raise Violation(
+                    f"{_name(put)}: {put.status} with {put.agents_reporting} of {put.agents_expected} agents, and all lines "
+                    f"of web{number} in it were rejected"
+                )
+
+    def emptied(self, sink: NodeId) -> None:
+        """A sink came back with nothing: of what it held nobody knows any more."""
+        for key in [key for key in self.last if key[0] == sink]:
+            del self.last[key]
+            self.forgotten.add(key)
+
+    # ---- at the end ----
+
+    def unfinished(self, log: Log, now_us: int, sink: NodeId = b"") -> str:
+        """What is still wrong with the last revisions of a job's windows in a sink; "" when all is exact and whole."""
+        first_us = log.schedule[0].from_us
+        late = missing = 0
+        is_plain = log.ends is not None and log.schedule[0].size_us == log.schedule[0].slide_us
+        for stretch in log.schedule:
+            for start in self._starts(stretch):
+                if start < first_us:
+                    continue
+                wrong = self._wrong(log, stretch, start, now_us, sink)
+                if wrong:
+                    return wrong
+                if is_plain:
+                    counts = self._late(log, stretch, start, now_us, sink)
+                    late, missing = late + counts[0], missing + counts[1]
+        if late > missing:
+            return f"job {short(log.job)}: {late} lines are counted as late, {missing} are missing"
+        return self._not_withdrawn(log, sink)
+
+    def _not_withdrawn(self, log: Log, sink: NodeId) -> str:
+        """Exactly one version per result: what the sink shows of a version that is in force at no time of the window."""
+        for (at, job, version, start), put in self.last.items():
+            is_result = (at, job) == (sink, log.job) and put.status in ("final", "revised")
+            if (
+                is_result
+                and start >= log.schedule[0].from_us
+                and not _speaks(log.schedule, version, start, put.end)
+            ):
+                return f"{_name(put)}: is none of the schedule's, and was not withdrawn"
+        return ""
+
+    def _late(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> tuple[int, int]:
+        """(lines that the window calls late, those that it lacks since retention has passed)."""
+        put = self.last.get((sink, log.job, stretch.version, start))
+        written = sum(hits for hits, _ in self.written(start, start + stretch.size_us, now_us).values())
+        has = put.lines[1] - put.lines[3] if put is not None else 0
+        return put.lines[3] if put is not None else 0, written - has if log.is_past(
+            stretch.version, start
+        ) else 0
+
+    def _starts(self, stretch: Stretch) -> Iterable[Micros]:
+        """Starts of all windows that meet the stretch and the lines."""
+        if not len(self._event):
+            return ()
+        low = max(stretch.from_us, int(self._event[0])) - stretch.size_us
+        high = min(stretch.to_us, int(self._event[-1]) + 1)
+        return range(low - low % stretch.slide_us, high, stretch.slide_us)
+
+    def _wrong(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> str:
+        low, high = max(start, stretch.from_us), min(start + stretch.size_us, stretch.to_us)
+        if low >= high:
+            return ""
+        key = (sink, log.job, stretch.version, start)
+        truth, put = self.written(low, high, now_us), self.last.get(key)
+        is_past = log.is_past(stretch.version, start)
+        if put is None or (put.status == "withdrawn" and not truth):
+            may_lack = not truth or is_past or key in self.forgotten or not self.told(low, high, log.ends)
+            name = f"job {short(log.job)} version {stretch.version[:6]} window {start}"
+            return "" if may_lack else f"{name}: never published, {len(truth)} groups"
+        if is_past:
+            is_stale = put.status == "open" and sink not in self.were_away
+            return f"{_name(put)}: in the end open, and past retention" if is_stale else ""
+        if not truth and put.revision[:2] < log.began:
+            return ""  # a known gap: only a lost log knew that a change left this window without lines
+        if not truth and put.status == "open" and put.lines[0] == 0:
+            return ""  # likewise, where an older copy of the log went on: it never had lines of this window, and speaks of none
+        may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
+        if (self.gone or self._lossy or self.doubled) and may_be_worse and put.revision[:2] < log.began:
+            return ""
+        if put.covers != (low, high):
+            return f"{_name(put)}: speaks for {put.covers}, the schedule says {(low, high)}"
+        return self._wrong_rows(log, put, truth)
+
+    def _wrong_rows(self, log: Log, put: Put, truth: Groups) -> str:
+        told, whole = groups_of(put), put.agents_reporting == put.agents_expected
+        if put.status == "open":
+            return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"
+        if not whole and not self._may_be_missing(put):
+            return f"{_name(put)}: in the end {put.agents_reporting} of {put.agents_expected} agents"
+        is_exact = not self.gone and log.ends is not None
+        if whole or is_exact:
+            due_us = put.covers[1] + self.lateness_us[log.job]
+            least = self.told(*put.covers, None if whole else log.ends, due_us)
+        else:
+            least = self.certain(*put.covers)
+        most = self._most(put, log, truth) if is_exact and not whole else truth
+        for key in sorted({**told, **truth}):
+            low, has, high = (each.get(key, (0, 0)) for each in (least, told, most))
+            if not (low[0] <= has[0] <= high[0] and low[1] <= has[1] <= high[1]):
+                span = f"{high}" if low == high else f"{low} to {high}"
+                return f"{_name(put)}: in the end {key} has {has} (lines, bytes), the logs have {span}"
+        return self._wrong_rejects(put) if is_exact else ""
+
+    def _wrong_rejects(self, put: Put) -> str:
+        """Where nothing was lost, nor counted late."""
+        rejected = self._unread.counted(*put.covers, ALWAYS)
+        if put.lines[2] == rejected or put.lines[3] or self._lossy or self.doubled or self.returned:
+            return ""
+        return (
+            f"{_name(put)}: in the end {put.lines[2]} lines are counted as rejected, the logs have {rejected}"
+        )
+
+    def _most(self, put: Put, log: Log, truth: Groups) -> Groups:
+        """Files that nobody has a note of may have been read before."""
+        return truth if self._unknown(self._range(*put.covers)).any() else self.told(*put.covers, log.ends)
+
+    def _may_be_missing(self, put: Put) -> bool:
+        """Whether so many agents have left for good, or lost lines."""
+        lossy = {server.number for server, _ in self._lossy.values()}
+        return put.agents_expected - put.agents_reporting <= len(
+            self.gone | self.returned | lossy | self.doubled | self._unread.numbers
+        )
+
+
+class _Unread:
+    """Lines that cannot be read: with the time by which they are counted, 0 if by none, and with the one that they would have."""
+
+    def __init__(self, files: Sequence[tuple[Server, VirtualFile]]) -> None:
+        columns = [
+            (
+                file.event_us[file.rejected],
+                file.true_us[file.rejected],
+                file.written_us[file.rejected],
+                server.number,
+            )
+            for server, file in files
+            if file.rejected is not None and file.true_us is not None
+        ]
+        empty = np.empty(0, dtype=np.int64)
+        self._counted = np.concatenate([empty, *(column[0] for column in columns)])
+        self._true = np.concatenate([empty, *(column[1] for column in columns)])
+        self._written = np.concatenate([empty, *(column[2] for column in columns)])
+        self._host = np.concatenate([empty, *(np.full(len(column[0]), column[3]) for column in columns)])
+        self.numbers = {server.number for server, _ in files}
+
+    def counted(self, low: Micros, high: Micros, now_us: int) -> int:
+        at = (self._counted >= low) & (self._counted < high) & (self._written <= now_us)
+        return int(np.count_nonzero(at))
+
+    def blind(self, low: Micros, high: Micros) -> list[int]:
+        """Servers of which so many lines in [low, high) cannot be read that their agents know."""
+        if not self.numbers:
+            return []
+        hosts = self._host[(self._true >= low) & (self._true < high)]
+        return [number for number in self.numbers if np.count_nonzero(hosts == number) >= UNREAD_MIN]
+
+
+def _read(file: VirtualFile) -> NDArray[np.bool_]:
+    return np.ones(len(file.key), dtype=bool) if file.rejected is None else ~file.rejected
+
+
+def _is_first_final(before: Put, put: Put) -> bool:
+    """What a master whose log has the window as final tells counts over what one without that log told as open."""
+    return before.status == "open" and put.status != "open" and put.ballot > before.revision[:2]
+
+
+def _speaks(schedule: Sequence[Stretch], version: str, start: Micros, end: Micros) -> bool:
+    return any(each.version == version and each.from_us < end and start < each.to_us for each in schedule)
+
+
+def check_schedule(stretches: Sequence[Stretch]) -> None:
+    """No event time belongs to two versions. Raises Violation."""
+    for one, other in pairwise(stretches):
+        if one.to_us > other.from_us:
+            raise Violation(f"versions {one.version[:6]} and {other.version[:6]} overlap at {other.from_us}")
+
+
+def groups_of(put: Put) -> Groups:
+    """The published rows (window, key, lines, bytes) by key."""
+    return {row[1]: (row[2], row[3] or 0) for row in put.rows}
+
+
+def _name(put: Put) -> str:
+    return (
+        f"job {short(put.job)} version {put.version[:6]} window {put.start} "
+        f"revision {put.revision[0]}.{short(put.revision[1])}.{put.revision[2]}"
+    )

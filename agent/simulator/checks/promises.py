@@ -1,0 +1,302 @@
+"""What somebody is told of a job's log must be in it: held against the log itself, at the moment when it is said.
+
+| who hears | what | must hold |
+|---|---|---|
+| a child | `Commit` of a bundle | all that the bundle covers is committed, where that master still serves |
+| a worker | `Control`, a schedule | the schedule is in the log of that master |
+| a sink | a final window | FINAL of that revision is in the log; its master is the highest that the sink knows; and what was
+final before the log began anew is told by nobody less than all |
+| a replica | FINAL with less than all | more than half of the roster is in the log under that ballot, before it |
+| a replica | `Append`: so much is committed | every present replica has acknowledged it |
+| a master | `Held`: a replica's acknowledgement | the replica holds the log up to there |
+| anybody | a ballot that was promised | never forgotten, unless with the disk |
+| anybody | a higher ballot of a job | so few in so much time (`BALLOTS_MAX`): each takeover raises it once |
+
+Most of what goes wrong without these rules mends itself, for the access logs can be read again; that a sink was told what no
+log knows would be seen only by chance. So it is not left to chance.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from elf.agent.simulator.checks.oracle import Violation
+from elf.jobmaster.log.entries import (
+    Accept,
+    Add,
+    AnyEntry,
+    Begin,
+    ControlEntry,
+    Final,
+    Forget,
+    Gone,
+    Left,
+    Serve,
+)
+from elf.jobmaster.log.positions import Place
+from elf.jobmaster.log.schedule import AFTER_ALL, number_of, speaks_for
+from elf.jobmaster.master.master import Master
+from elf.srt.messages.ids import JobId, NodeId, short
+from elf.srt.messages.messages import (
+    CLOSED,
+    GAP,
+    Append,
+    Ballot,
+    Commit,
+    Control,
+    Fetch,
+    Frame,
+    Held,
+    Install,
+    Micros,
+    Schedule,
+    StateAsk,
+    StateTell,
+    node_of,
+)
+from elf.srt.messages.results import WITHDRAWN, Put
+
+if TYPE_CHECKING:
+    from elf.agent.node.job_seat import JobSeat
+    from elf.agent.simulator.world.places import Actor
+    from elf.agent.simulator.world.world import World
+
+DONE = (Place.BEHIND, Place.IDLE)
+BALLOTS_MAX, BALLOTS_US = 12, 6_000_000
+"""A job's ballot rises less often than that in that time: takeovers take seconds, where faults crowd too, and each raises it
+once.
+Two that outbid each other, or one that outbids itself, do so several times a second."""
+
+
+class Told:
+    """The log of one ballot as its replicas are told it, in its order: an entry that comes early waits for those that were lost
+    before it. What they get in a state only they are never told, nor what follows that."""
+
+    def __init__(self, ballot: Ballot) -> None:
+        self._ballot = ballot
+        self.heard: dict[NodeId, int] = {}
+        """Workers whose word counts, and in which entry first."""
+        self.added: dict[NodeId, int] = {}
+        self.gone: dict[NodeId, int] = {}
+        self._next: int | None = None
+        self._early: dict[int, AnyEntry] = {}
+
+    def take(self, first: int, entries: Sequence[AnyEntry]) -> Iterator[tuple[int, AnyEntry]]:
+        """Each entry once, from Begin or Serve on: what is before it was logged under other ballots."""
+        for index, entry in enumerate(entries, first):
+            if self._next is None and isinstance(entry, Begin | Serve) and entry.ballot == self._ballot:
+                self._next = index
+            if self._next is None or index >= self._next:
+                self._early[index] = entry
+        while self._next is not None and self._next in self._early:
+            yield self._next, self._early.pop(self._next)
+            self._next += 1
+
+    def note(self, index: int, entry: AnyEntry) -> None:
+        if isinstance(entry, Accept) and entry.promises:
+            for worker, _, _ in entry.contributions:
+                self.heard.setdefault(worker, index)
+        elif isinstance(entry, Add):
+            self.added.update((worker, index) for worker in entry.workers)
+        elif isinstance(entry, Left | Gone | Forget):
+            self.gone.setdefault(entry.worker, index)
+
+
+class Promises:
+    """An observer of a world. O(contributions) for each Commit, O(1) for other messages."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._promised: dict[tuple[NodeId, JobId], Ballot] = {}
+        self._finals: dict[
+            tuple[NodeId, JobId, str, Micros], Ballot
+        ] = {}  # under which ballot a window was told last, to each sink
+        self._logs: dict[tuple[JobId, Ballot], Told] = {}
+        self._schedules: dict[JobId, set[Schedule]] = {}  # that a change put an end to
+        self._epochs: dict[JobId, int] = {}
+        self._raised: dict[JobId, deque[int]] = {}  # when ballots rose
+
+    def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
+        """Raises Violation. Of those whose key was used twice nothing is known to be theirs."""
+        if what == "deliver":
+            source, message = about
+            if source in self._world.twinned or (who is not None and who.id in self._world.twinned):
+                return
+            if type(message) is Frame:
+                message = message.message
+            check = _CHECKS.get(type(message))
+            if check is not None and who is not None:
+                check(self, who, source, message)
+        elif what == "put":
+            self._published(about)
+        elif what == "sink" and about.keeps != "all":
+            for told in [told for told in self._finals if told[0] == self._world.sink_at(about.sink)]:
+                del self._finals[told]
+        elif who is not None and (what == "restore" or (what == "crash" and about)):
+            for key in [key for key in self._promised if key[0] == who.id]:
+                del self._promised[key]
+
+    def _seat(self, node: NodeId, job: JobId) -> JobSeat | None:
+        actor = self._world.actors.get(node) if node not in self._world.twinned else None
+        return actor.node.seats.get(job) if actor is not None and actor.node is not None else None
+
+    def _master(self, job: JobId, ballot: Ballot) -> Master | None:
+        """Whoever serves under that ballot, if it still does."""
+        seat = self._seat(node_of(ballot), job)
+        master = seat.master if seat is not None else None
+        return master if master is not None and master.ballot == ballot else None
+
+    def _committed(self, who: Actor, source: NodeId, message: Commit) -> None:
+        master, seat = self._master(message.job, message.ballot), self._seat(who.id, message.job)
+        if master is None or seat is None:
+            return
+        positions = master.state.positions
+        for bundle in filter(None, map(seat.reducer.kept, message.ids)):
+            for slot, span in bundle.contributions.items():
+                says_nothing = span[0] == span[1] and not span[2] & (CLOSED | GAP)
+                is_retired = positions.position(slot) is None and positions.retained_us > positions.since_us
+                if not says_nothing and not is_retired and positions.place(slot, span) not in DONE:
+                    raise Violation(
+                        f"{who.name} was told that {bundle.id[2]} of {short(bundle.id[0])} is committed: it is not"
+                    )
+
+    def _announced(self, who: Actor, source: NodeId, message: Control) -> None:
+        master = self._master(message.job, message.ballot)
+        if master is not None and number_of(master.state.schedule) < number_of(message.schedule):
+            raise Violation(
+                f"{who.name} was told a schedule that the log of {short(node_of(message.ballot))} does not have"
+            )
+
+    def _published(self, put: Put) -> None:
+        sink = self._world.taking
+        fence = self._world.sinks[sink][put.job].fence
+        if put.ballot < fence:
+            raise Violation(
+                f"a sink that serves {fence[0]}.{short(node_of(fence))} took a window of {put.ballot[0]}"
+            )
+        master, key = self._master(put.job, put.ballot), (put.version, put.start)
+        if put.status == "open":
+            return
+        if put.status == WITHDRAWN:
+            if master is not None and not self._was_withdrawn(master, *key):
+                raise Violation(f"window {put.start} was withdrawn: the log's schedule has it")
+            return
+        told = (sink, put.job, *key)
+        final_under, self._finals[told] = self._finals.get(told), put.ballot
+        if master is None:
+            return
+        known, begun = master.state.finals.get(key), master.state.ballot
+        is_known = known is not None and known.revision >= put.revision
+        # It may have been on its way when the log withdrew it, or forgot it: the withdrawal follows.
+        if not (is_known or master.state.is_withdrawn(*key) or master.state.is_past(*key)):
+            raise Violation(f"window {put.start} was published as {put.status}: the log does not say so")
+        if final_under is not None and final_under < begun and put.agents_reporting < put.agents_expected:
+            raise Violation(
+                f"window {put.start} was final before the log began anew, and is told with less than all"
+            )
+
+    def _was_withdrawn(self, master: Master, version: str, start: Micros) -> bool:
+        """It may have been on its way when another change brought the version back, or when the log forgot what was before."""
+        state = master.state
+        if start < max(state.schedule[0].from_us, state.positions.since_us):
+            return True
+        shape = state.positions.shapes.get(version)
+        return state.is_withdrawn(version, start) or any(
+            shape is not None and not speaks_for(schedule, version, start, start + shape.size_us)
+            for schedule in self._schedules.get(state.job, ())
+        )
+
+    def _appended(self, who: Actor, source: NodeId, message: Append) -> None:
+        self._remembered(who, source, message)
+        seat = self._seat(source, message.job)
+        if seat is None or seat.master is None or seat.master.ballot != message.ballot:
+            return
+        self._check_entries(message, seat.master)
+        replication = seat.succession.replication
+        peers = replication.peers.items() if replication is not None else ()
+        for node, peer in peers:
+            if 0 <= peer.held < message.committed:
+                raise Violation(
+                    f"entry {message.committed} is called committed: replica {short(node)} acknowledged {peer.held}"
+                )
+
+    def _check_entries(self, message: Append, master: Master) -> None:
+        """What a master may log depends on whom it has heard."""
+        if any(isinstance(entry, ControlEntry) for entry in message.entries):
+            self._schedules.setdefault(message.job, set()).add(master.state.schedule)
+        told = self._logs.setdefault((message.job, message.ballot), Told(message.ballot))
+        for index, entry in told.take(message.first, message.entries):
+            if isinstance(entry, Final) and entry.revision[:2] == message.ballot:
+                self._check_majority(entry, master, told)
+            else:
+                told.note(index, entry)
+
+    def _check_majority(self, final: Final, master: Master, told: Told) -> None:
+        """By what the log held when the window was read; one that was final before may be told again by anybody."""
+        state, key = master.state, (final.version, final.start)
+        if final.passed == final.expected or key in state.finals or state.is_past(*key):
+            return
+        members = [
+            worker
+            for worker, member in state.positions.roster.items()
+            if (member.until_us == AFTER_ALL or told.gone.get(worker, 0) > final.at)
+            and told.added.get(worker, 0) <= final.at
+        ]
+        reported = sum(told.heard.get(worker, final.at + 1) <= final.at for worker in members)
+        if 2 * reported <= len(members):
+            raise Violation(
+                f"window {final.start} is final with {final.passed} of {final.expected} agents, by a master to which "
+                f"{reported} of {len(members)} have reported"
+            )
+
+    def _held(self, who: Actor, source: NodeId, message: Held) -> None:
+        self._promise(source, message.job, message.ballot)
+        seat = self._seat(source, message.job)
+        if seat is None or message.refused:
+            return
+        log = seat.succession.replica.log
+        if log.held == message.ballot and log.index < message.index:
+            raise Violation(f"{short(source)} acknowledged entry {message.index}: it holds {log.index}")
+
+    def _told(self, who: Actor, source: NodeId, message: StateTell) -> None:
+        self._promise(source, message.job, message.highest)
+
+    def _promise(self, node: NodeId, job: JobId, ballot: Ballot) -> None:
+        """What comes from before the disk was lost is no promise any more."""
+        seat, key = self._seat(node, job), (node, job)
+        if seat is not None and seat.succession.highest >= ballot:
+            self._promised[key] = max(ballot, self._promised.get(key, ballot))
+
+    def _remembered(self, who: Actor, source: NodeId, message: Append | Fetch | Install | StateAsk) -> None:
+        self._note_raised(message.job, message.ballot[0])
+        seat, promised = self._seat(who.id, message.job), self._promised.get((who.id, message.job))
+        if seat is not None and promised is not None and seat.succession.highest < promised:
+            raise Violation(
+                f"{who.name} has forgotten its promise of ballot {promised[0]}.{short(promised[1])}"
+            )
+
+    def _note_raised(self, job: JobId, epoch: int) -> None:
+        if epoch <= self._epochs.get(job, 0):
+            return
+        self._epochs[job], now_us = epoch, self._world.now_us
+        raised = self._raised.setdefault(job, deque(maxlen=BALLOTS_MAX))
+        raised.append(now_us)
+        if len(raised) == BALLOTS_MAX and now_us - raised[0] < BALLOTS_US:
+            span_s = (now_us - raised[0]) / 1e6
+            raise Violation(
+                f"ballots of job {short(job)} rose to {epoch}, {BALLOTS_MAX} times in {span_s:.1f} s"
+            )
+
+
+_CHECKS: dict[type, Any] = {
+    Append: Promises._appended,
+    Commit: Promises._committed,
+    Control: Promises._announced,
+    Fetch: Promises._remembered,
+    Held: Promises._held,
+    Install: Promises._remembered,
+    StateAsk: Promises._remembered,
+    StateTell: Promises._told,
+}

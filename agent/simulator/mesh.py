@@ -1,0 +1,145 @@
+"""The mesh that a scenario describes, before anything happens to it: hosts with their logs, jobs, sinks, and the oracle."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from elf.agent.simulator.checks.invariants import Invariants
+from elf.agent.simulator.checks.oracle import ALWAYS, Oracle, Server
+from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.places import EPOCH_US, Actor
+from elf.agent.simulator.world.sources import Loss, VirtualSource
+from elf.agent.simulator.world.world import PATHS, World
+from elf.jobmaster.directory.job_spec import JobSpec, Version
+from elf.jobmaster.plan import codec as plans
+from elf.srt.messages.ids import NodeId, node_id
+from elf.srt.messages.messages import Contact
+
+SEEDS = 3
+"""Hosts that everybody knows from the beginning."""
+SINK_NAME = "lake"
+EVERY = 100
+"""All cores of a node are checked at every so manyth event: a tenth of the time of a run. After each event is seven times as
+slow; that is done for some seeds. Publications, promises and ballots are held against the lines and logs at each event."""
+
+
+@lru_cache
+def version_of(window: str, number: int) -> Version:
+    """A job's version `number`: lines and bytes by path, for windows like "2 seconds/1 second"."""
+    from elf.jobmaster.compile.query import compile as compile_query
+    from elf.jobmaster.values.vector import BIGINT, STRING, TIMESTAMP
+
+    span = ", ".join(f"'{part}'" for part in window.split("/"))
+    text = (
+        f"SELECT window, path, count(*) AS hits_{number}, sum(bytes) AS bytes FROM access "
+        f"GROUP BY window(time, {span}), path"
+    )
+    plan = compile_query(text, {"access": {"time": TIMESTAMP, "path": STRING, "bytes": BIGINT}})
+    return Version(plans.digest(plan), plans.encode(plan), text)
+
+
+class Mesh:
+    """`world` and `oracle` are for observers; `started`: when each host's agent was last, in the world's time; `down`: hosts that
+    crashed and wait for their restart."""
+
+    oracle: Oracle
+    sinks: list[NodeId]
+
+    def __init__(self, scenario: s.Scenario, every: int = EVERY, *, coded: bool = False) -> None:
+        self.scenario = scenario
+        self.world = World(scenario.seed, scenario.parameters, scenario.weather, coded=coded)
+        self.invariants = Invariants(self.world, every)
+        self.world.inspect = self.invariants.touched
+        self.hosts: list[Actor] = []
+        self.specs: list[JobSpec] = []
+        self.started: dict[NodeId, int] = {}
+        self.down: set[NodeId] = set()
+        self._make_hosts()
+
+    def _make_hosts(self) -> None:
+        scenario = self.scenario
+        joins = {fault.host: fault for fault in scenario.faults if isinstance(fault, s.Join)}
+        parts = {fault.host: fault.at_us for fault in scenario.faults if isinstance(fault, s.Part)}
+        ahead: dict[int, int] = {}
+        steps: dict[int, list[tuple[int, int]]] = {}
+        losses: dict[int, list[tuple[int, Loss]]] = {}
+        rejects: dict[int, list[tuple[int, int, float]]] = {}
+        for fault in scenario.faults:
+            if isinstance(fault, s.Reject):
+                rejects.setdefault(fault.host, []).append((fault.at_us, fault.until_us, fault.share))
+            elif isinstance(fault, s.Step):
+                ahead[fault.host] = ahead.get(fault.host, 0) + max(0, fault.by_us)
+                if fault.logs:
+                    steps.setdefault(fault.host, []).append((fault.at_us, fault.by_us))
+            elif isinstance(fault, s.Lose):
+                losses.setdefault(fault.host, []).append((fault.at_us, fault.loss))
+        self.servers: list[Server] = []
+        for host in range(max((scenario.hosts - 1, *joins)) + 1):
+            if host >= scenario.hosts and host not in joins:
+                continue
+            name = f"web{host}"
+            begin = max(0, joins[host].at_us - joins[host].backlog_us) if host in joins else 0
+            stop = parts.get(host, scenario.trouble_us + scenario.after_us)
+            skew = scenario.skews[host % len(scenario.skews)]
+            source = VirtualSource(
+                node_id(name.encode()),
+                scenario.seed,
+                scenario.traffic,
+                begin,
+                stop,
+                EPOCH_US + skew,
+                steps=steps.get(host, ()),
+                losses=losses.get(host, ()),
+                rejects=rejects.get(host, ()),
+            )
+            known = ALWAYS if host in joins else EPOCH_US + s.CALM_US
+            self.servers.append(
+                Server(len(self.hosts), source, known, EPOCH_US + max(0, skew) + ahead.get(host, 0))
+            )
+            actor = self.world.add_host(name, source)
+            actor.clock_us = EPOCH_US + skew
+            self.hosts.append(actor)
+
+    def make_jobs(self) -> None:
+        """When all servers are there: the oracle, which knows their lines, the sinks, and the jobs."""
+        self.oracle = Oracle(self.servers, PATHS.paths)
+        self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(self.scenario.sinks)]
+        for number, job in enumerate(self.scenario.jobs):
+            spec = JobSpec(
+                f"job{number}",
+                1,
+                "access",
+                (version_of(job.windows[0], 0),),
+                "split",
+                EPOCH_US + job.line_us,
+                lateness_us=job.lateness_us,
+                keep_us=job.keep_us,
+                sinks=tuple(f"{SINK_NAME}{n or ''}" for n in range(self.scenario.sinks)),
+                since_us=EPOCH_US + job.line_us,
+            )
+            self.specs.append(spec)
+            self.oracle.lateness_us[spec.id] = job.lateness_us
+
+    def number_of(self, actor: Actor) -> int:
+        """Of the host whose key that process has."""
+        return next(number for number, host in enumerate(self.hosts) if host.id == actor.id)
+
+    @property
+    def seeds(self) -> list[Contact]:
+        return [Contact(host.id, 0) for host in self.hosts[:SEEDS]]
+
+    def start(self, actor: Actor) -> None:
+        self.down.discard(actor.id)
+        self.started[actor.id] = self.world.now_us
+        self.world.start(actor, self.seeds)
+
+    def take_down(self, actor: Actor, back_us: int, *, wipe: bool = False, process: bool = False) -> None:
+        """An agent that runs is gone, until then (0, or too late: until all is healed)."""
+        self.world.crash(actor, wipe=wipe, process=process)
+        self.down.add(actor.id)
+        if back_us and back_us < self.scenario.trouble_us:
+            self.world.at(back_us, partial(self.revive, actor))
+
+    def revive(self, actor: Actor) -> None:
+        if actor.node is None and actor.id in self.down:
+            self.start(actor)

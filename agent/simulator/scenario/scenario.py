@@ -1,0 +1,258 @@
+"""What happens to a simulated mesh: hosts, jobs, traffic, and faults at their times, as one value made from a seed.
+
+Trouble lasts until `trouble_us`; then everything is healed at once, the logs go on for `after_us`, and the mesh has to come to
+rest.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from elf.agent.simulator.world.network import Weather
+from elf.agent.simulator.world.sources import Loss, Traffic
+from elf.srt.messages.parameters import Parameters
+
+MS = 1_000
+SECOND = 1_000_000
+SINK = -1
+"""Among the hosts of a `Cut`: the first sink; the second one is -2, and so on."""
+
+CALM_US = 5 * SECOND
+"""Trouble begins when the mesh has found itself and the jobs run."""
+KEEP_US = 600 * SECOND
+
+Target = Literal["host", "master", "circle", "mesh"]
+"""Who crashes: that host; the job's master; the master and all its replicas at once; everybody."""
+Mode = Literal["split", "restate", "next"]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Something that begins at `at_us` and, where it lasts, ends at `until_us`. World time. Hosts are numbers."""
+
+    at_us: int
+    until_us: int = 0
+
+
+class Storm(Fault, frozen=True, kw_only=True, tag=True):
+    """Another weather."""
+
+    weather: Weather
+
+
+class Cut(Fault, frozen=True, kw_only=True, tag=True):
+    """Between `hosts` and all others nothing passes; or only one way."""
+
+    hosts: tuple[int, ...]
+    outward: bool = True
+    inward: bool = True
+
+
+class Slow(Fault, frozen=True, kw_only=True, tag=True):
+    """Datagrams from and to the host take longer."""
+
+    host: int
+    extra_us: int
+
+
+class Pause(Fault, frozen=True, kw_only=True, tag=True):
+    """The process is stopped and goes on later."""
+
+    host: int
+
+
+class FullDisk(Fault, frozen=True, kw_only=True, tag=True):
+    """Writes wait for room."""
+
+    host: int
+
+
+class Step(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's clock jumps; with `logs` the times in its web server's lines do, too."""
+
+    host: int
+    by_us: int
+    logs: bool = False
+
+
+class Lose(Fault, frozen=True, kw_only=True, tag=True):
+    """Log files of the host are deleted, read or not."""
+
+    host: int
+    loss: Loss
+
+
+class SinkCrash(Fault, frozen=True, kw_only=True, tag=True):
+    """A sink is away, and comes back with what it held; or without its ledger, of which its lake tells the highest revision; or
+    with nothing at all."""
+
+    sink: int
+    keeps: Literal["all", "lake", "nothing"] = "all"
+
+
+class Crash(Fault, frozen=True, kw_only=True, tag=True):
+    """Agents are gone, and start again at `until_us`; with `wipe` their disks are empty then (the web servers' logs stay).
+    process: only their processes have ended, and neighbours see it by their closed sockets; else their hosts are gone."""
+
+    target: Target
+    host: int = 0
+    job: int = 0
+    wipe: bool = False
+    process: bool = False
+
+
+class Join(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's agent starts for the first time. Its web server has been logging for `backlog_us`."""
+
+    host: int
+    backlog_us: int
+
+
+class Part(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's web server is shut down, and its agent asked to leave."""
+
+    host: int
+
+
+class Change(Fault, frozen=True, kw_only=True, tag=True):
+    """The job's next version, submitted at that host; with a `rival`, another one under the same number at the next host."""
+
+    host: int
+    job: int
+    mode: Mode
+    rival: bool = False
+
+
+Door = Literal["message", "tick", "cut", "settle", "restore", "entry", "encode"]
+"""Where a job's seat is entered: what raises then. Of entries it is one, and the same wherever it is applied. encode: a Bundle or
+Append that raises while it becomes bytes, where messages travel as such."""
+
+
+class Bug(Fault, frozen=True, kw_only=True, tag=True):
+    """The job fails: at that host, or at all (-1); at that `kind` of message, core or entry, or at any ("")."""
+
+    job: int
+    on: Door
+    kind: str = ""
+    host: int = -1
+    once: bool = False
+
+
+class Twin(Fault, frozen=True, kw_only=True, tag=True):
+    """Another process runs with the host's key on another machine, until `until_us`: with an empty state folder, or a clone of
+    the host's. It has none of the host's logs; with `logs` it has one of its own. The host's agent is gone meanwhile, and starts
+    again at `back_us` (0: when all is healed); or runs on `beside` it: then it waits at the door where the host is reached."""
+
+    host: int
+    keeps: Literal["nothing", "clone"] = "nothing"
+    logs: bool = False
+    beside: bool = False
+    back_us: int = 0
+
+
+class Restore(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's agent is gone, and starts again at `until_us` with the state folder as it was at `from_us`."""
+
+    host: int
+    from_us: int
+
+
+class Share(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's agent reads the logs of another host, from the beginning, so their lines count twice."""
+
+    host: int
+    other: int
+
+
+class Reject(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's web server logs a share of its lines in a format that its agent cannot read."""
+
+    host: int
+    share: float = 1.0
+
+
+AnyFault = (
+    Storm
+    | Cut
+    | Slow
+    | Pause
+    | FullDisk
+    | Step
+    | Crash
+    | Join
+    | Part
+    | Change
+    | Lose
+    | SinkCrash
+    | Twin
+    | Restore
+    | Share
+    | Reject
+    | Bug
+)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch. keep_us: no
+    simulation outlasts it, unless it is told otherwise."""
+
+    start_us: int
+    windows: tuple[str, ...]
+    lateness_us: int
+    line_us: int = 0
+    keep_us: int = KEEP_US
+
+
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who watches a job from `from_us` on, at that host first; and connects anew, to another one, at `again_us`."""
+
+    host: int
+    job: int
+    from_us: int
+    again_us: tuple[int, ...] = ()
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a simulation depends on. hosts: those that begin; others join by a fault. skews: of the hosts' clocks, in turn."""
+
+    seed: int
+    hosts: int
+    jobs: tuple[Job, ...]
+    faults: tuple[AnyFault, ...] = ()
+    skews: tuple[int, ...] = (0,)
+    traffic: Traffic = Traffic()
+    weather: Weather = Weather()
+    parameters: Parameters = Parameters()
+    trouble_us: int = 20 * SECOND
+    after_us: int = 3 * SECOND
+    rest_us: int = 60 * SECOND
+    sinks: int = 1
+    readers: tuple[Reader, ...] = ()
+
+    def encode(self) -> bytes:
+        """As JSON, for keeping."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+
+def decode(data: bytes) -> Scenario:
+    """A scenario as `encode` gave it. Raises msgspec.ValidationError."""
+    return msgspec.json.decode(data, type=Scenario)
+
+
+QUICK = Parameters(
+    flush_us=300 * MS,
+    emit_us=400 * MS,
+    park_us=1_700 * MS,
+    hold_us_max=4 * SECOND,
+    link_dead_us=2 * SECOND,
+    suspect_us=1 * SECOND,
+    parent_silence_us=2_500 * MS,
+    dead_us=15 * SECOND,
+    transfer_us_max=3 * SECOND,
+    disk_us_max=6 * SECOND,
+    snapshot_entries=200,
+    seat_retry_us=200 * MS,
+    seat_retry_us_max=3 * SECOND,
+)
+"""Timings that twenty virtual seconds are enough to see run out."""

@@ -1,0 +1,185 @@
+"""The doors of simulated processes and sinks: of two processes with one key, which one is let in (`elf.srt.transport.admission`
+decides).
+
+Looked at only for keys that were ever used twice. What a connection is in a real mesh is here each letter: of its sender and of
+its receiver the other one's door has to think that it speaks for its key. Letters of who waits at a door wait with it; those of
+who is refused are lost, and it hears of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from elf.agent.simulator.world.places import Actor, Places
+from elf.jobmaster.directory.job_spec import decode_agent
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Contact
+from elf.srt.transport.admission import CHALLENGE_S, Admission
+from elf.srt.transport.handshake import Proof, TwinError
+
+Then = Callable[[], None]
+
+
+class Doors:
+    """admitted: told of twins that are let in. take: what has come through goes there. refused: told of a process that a door
+    refused, by its number, and for whom."""
+
+    def __init__(
+        self,
+        places: Places,
+        take: Callable[[bytes, Any], None],
+        refused: Callable[[Actor, int, Contact], None],
+    ) -> None:
+        self._places, self._take, self._refused = places, take, refused
+        self._doors: dict[tuple[bytes, int], Admission] = {}  # by place and instance
+        self._waiting: dict[tuple[bytes, NodeId], list[Then]] = {}
+        self.admitted: list[Callable[[Actor], None]] = []
+
+    def door(self, place: bytes) -> Admission:
+        """Of a sink, or of the process that runs at a place; a new process knows nobody."""
+        actor = self._places.process_at(place)
+        instance = 0 if actor is None or actor.node is None else actor.node.instance
+        door = self._doors.get((place, instance))
+        if door is None:
+            door = self._doors[place, instance] = Admission(partial(self._told, actor))
+        return door
+
+    def _told(self, actor: Actor | None, node: NodeId) -> Contact | None:
+        """As a host answers: which process of that node the overlay believes in, or else its own advert tells."""
+        if actor is None or actor.node is None:
+            return None
+        contact = actor.node.overlay.member(node)
+        if contact is None or not contact.instance:
+            item = actor.node.directory.get("agent", node)
+            if item is None:
+                return None
+            advert = decode_agent(item)
+            contact = Contact(node, advert.incarnation, advert.address, 0, advert.instance)
+        address = contact.address or self._places.actors[node].name
+        return Contact(node, contact.incarnation, address, 0, contact.instance)
+
+    def introduce(self, actor: Actor) -> None:
+        """All sinks know the process that has run so far."""
+        if actor.node is not None:
+            for sink in self._places.sinks:
+                self.door(sink).ask(actor.id, proof_of(actor), "", self._now_s)
+
+    @property
+    def _now_s(self) -> float:
+        return self._places.now_us / 1e6
+
+    def arrive(self, to: bytes, sent: tuple[Actor | None, Proof | None, Any]) -> None:
+        """A letter of that process, which had that proof when it sent it; None: of a sink, which answers whom it knows."""
+        places, (sender, proof, letter) = self._places, sent
+        receiver = places.process_at(to)
+        take = partial(self._take, to, letter)
+        if receiver is not None and receiver.node is None:
+            return
+        if sender is not None and receiver is not None and receiver.id in places.twinned:
+            take = partial(self._pass, sender.place, receiver, proof_of(receiver), address_of(receiver), take)
+        if sender is not None and proof is not None and sender.id in places.twinned:
+            self._pass(to, sender, proof, "", take)
+        else:
+            take()
+
+    def _pass(self, place: bytes, who: Actor, proof: Proof, dialed: str, then: Then) -> None:
+        """`then` happens once that process is let in."""
+        waiting = self._waiting.get((place, who.id))
+        if waiting is not None:
+            waiting.append(partial(self._pass, place, who, proof, dialed, then))
+            return
+        door = self.door(place)
+        try:
+            addresses = door.ask(who.id, proof, dialed, self._now_s)
+        except TwinError as error:
+            self._refuse(who, proof, error)
+            return
+        if addresses:
+            self._challenge(place, who, proof, addresses, then)
+            return
+        self._admitted(who)
+        then()
+
+    def _challenge(self, place: bytes, who: Actor, proof: Proof, addresses: list[str], then: Then) -> None:
+        self._waiting[place, who.id] = []
+        seen = [self._reached(place, who.id, address) for address in addresses]
+        taken = [self._places.network.end_is_seen(who.id, place) if each else None for each in seen]
+        delay = max(round(CHALLENGE_S * 1e6) if each is None else each for each in taken)
+        asked = [address for address, each in zip(addresses, seen, strict=True) if each]
+        self._places.after(delay, partial(self._decide, place, who, proof, asked, then))
+
+    def _decide(self, place: bytes, who: Actor, proof: Proof, asked: list[str], then: Then) -> None:
+        waiting = self._waiting.pop((place, who.id))
+        found = [(address, self._reached(place, who.id, address)) for address in asked]
+        answers = [(address, proof_of(actor)) for address, actor in found if actor is not None]
+        try:
+            self.door(place).decide(who.id, proof, answers, self._now_s)
+        except TwinError as error:
+            self._refuse(who, proof, error)
+        else:
+            self._admitted(who)
+            then()
+        for each in waiting:
+            each()
+
+    def _admitted(self, who: Actor) -> None:
+        if who is self._places.twins.get(who.id):
+            for told in self.admitted:
+                told(who)
+
+    def _refuse(self, who: Actor, proof: Proof, error: TwinError) -> None:
+        """It hears of it, if it still runs."""
+        if who.node is not None and who.node.instance == proof.instance:
+            rival = Contact(who.id, 0, error.at, 0, error.instance)
+            delay = self._places.network.end_is_seen(who.id, who.place)
+            self._places.after(delay or 0, partial(self._refused, who, proof.instance, rival))
+
+    # Who lives, and who is in.
+
+    def _reached(self, place: bytes, node: NodeId, address: str) -> Actor | None:
+        """The process that answers from there."""
+        for actor in (self._places.actors[node], self._places.twins.get(node)):
+            if actor is not None and address_of(actor) == address and actor.node is not None:
+                network = self._places.network
+                is_apart = network.separates(place, actor.place) or network.separates(actor.place, place)
+                return None if actor.is_paused or is_apart else actor
+        return None
+
+    def lives(self, rival: Contact, asker: Actor) -> bool:
+        found = self._reached(asker.place, asker.id, rival.address or self._places.actors[asker.id].name)
+        return found is not None and found.node is not None and found.node.instance == rival.instance
+
+    def is_in(self, actor: Actor) -> bool:
+        """Whether somebody it reaches has let that process in."""
+        proof, network = proof_of(actor), self._places.network
+        for other in self._places.actors.values():
+            if other.node is None or other.id == actor.id or network.separates(actor.place, other.place):
+                continue
+            door, told = self.door(other.place), self._told(other, actor.id)
+            if door.speaks(actor.id, NOBODY) is None:
+                if told is not None and told.instance == proof.instance:
+                    return True
+            elif door.speaks(actor.id, proof) is None:
+                return True
+        return False
+
+    def where(self, sink: NodeId, to: NodeId) -> bytes:
+        """Which process with that key a sink answers."""
+        known = self.door(sink).speaks(to, NOBODY)
+        twin = self._places.twins.get(to)
+        return twin.place if known is not None and twin is not None and known.address == twin.address else to
+
+
+NOBODY = Proof(0, 0, "", b"")
+
+
+def address_of(actor: Actor) -> str:
+    return actor.address or actor.name
+
+
+def proof_of(actor: Actor) -> Proof:
+    """Of the process that runs there."""
+    assert actor.node is not None
+    return Proof(actor.node.life, actor.node.instance, address_of(actor), actor.id)

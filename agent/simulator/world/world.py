@@ -1,0 +1,457 @@
+"""The event loop of a simulated mesh: one calendar, one seed, virtual microseconds.
+
+Same seed, same trace: events of one moment run in the order in which they were made, all randomness comes from generators of
+the seed, and nothing looks at a real clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+from elf.agent.node.mesh_node import MeshNode, Outer
+from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
+from elf.agent.simulator.world.disk import Disk, JournalDisk
+from elf.agent.simulator.world.doors import Doors, proof_of
+from elf.agent.simulator.world.network import Network, Weather
+from elf.agent.simulator.world.places import Actor, Places
+from elf.agent.simulator.world.rows import Paths, RowMaker
+from elf.agent.simulator.world.sources import VirtualSource
+from elf.cbt.budget import Budget
+from elf.jobmaster.delivery.ledger import Ledger, above_all
+from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.log.log_codec import LOG
+from elf.jobmaster.log.schedule import plan_of
+from elf.srt.codec.wire import decode, encode
+from elf.srt.link.rights import check_datagram
+from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
+from elf.srt.messages.ids import JobId, NodeId, node_id
+from elf.srt.messages.messages import Contact, Line, Message
+from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.results import Put
+from elf.srt.overlay.routing import warm_tables
+
+LIFE = ("node", b"")
+KNOCK_US = 1_000_000
+"""Who waits at the door looks so often whether the other one lives."""
+DISK_US = 300
+"""A write to a solid-state disk with a sync. Crashes seldom come within it: a world's `disk_us` may be longer."""
+PATHS = Paths([f"/p/{number}" for number in range(1_000)])
+MEMORY_BYTES = 8 << 30
+"""Of the panes of all nodes together: a simulation does not spill."""
+
+
+class World(Places):
+    """A mesh and what happens to it. `run_until` moves time; everything else happens at the present moment.
+
+    coded: messages travel as bytes, as on a real network, and disks hold journals; what a node gets from another, or reads back,
+    is then never the same object.
+    """
+
+    def __init__(
+        self, seed: int, parameters: Parameters, weather: Weather | None = None, *, coded: bool = False
+    ) -> None:
+        super().__init__(Network(Random(seed + 1), weather or Weather()))
+        self.seed, self.parameters = seed, parameters
+        self.is_coded = coded
+        self._coded = LOG if coded else None
+        self.disk_us = DISK_US
+        self.rng = Random(seed)
+        self._lives: dict[NodeId, int] = {}  # the latest of both processes
+        self.doors = Doors(self, self.take, self._refused_for)
+        self.sinks_away: set[NodeId] = set()
+        self.taking: NodeId = b""
+        """The sink that takes a window, while observers are told of it."""
+        self.put_observers: list[Callable[[Put, int], None]] = []
+        """Told of every window that a sink takes, and when; of nothing else."""
+        self.node_observers: list[Callable[[Actor, MeshNode], None]] = []
+        """Told of each node before it starts."""
+        self.inspect: Callable[[Actor], None] | None = None
+        self.delivered = 0
+        self._sink_names: dict[str, NodeId] = {}
+        self._budget = Budget(MEMORY_BYTES)
+        self._rows: dict[str, RowMaker] = {}
+        self._push = self.calendar.add
+        self._arrive = self._deliver_coded if coded else self._deliver
+
+    # The hosts.
+
+    def add_host(self, name: str, source: VirtualSource | None = None) -> Actor:
+        actor = Actor(name, source, Disk() if self._coded is None else JournalDisk())
+        self.actors[actor.id] = actor
+        return actor
+
+    def start_twin(
+        self, actor: Actor, disk: Disk, source: VirtualSource, seeds: Sequence[Contact] = ()
+    ) -> Actor:
+        """A process on another machine with this one's key. As lives are of the clock, its life is the higher one."""
+        twin = Actor(f"{actor.name}'", source, disk, actor)
+        twin.clock_us = actor.clock_us
+        self._lives[actor.id] = max(actor.life, self._lives.get(actor.id, 0))
+        self.twins[actor.id] = self.elsewhere[twin.place] = twin
+        self.twinned.add(actor.id)
+        self.doors.introduce(actor)
+        self.start(twin, seeds)
+        return twin
+
+    def end_twin(self, twin: Actor) -> None:
+        """It is gone at once, with its machine."""
+        del self.twins[twin.id], self.elsewhere[twin.place]
+        twin.rival = None
+        self.crash(twin, wipe=True)
+
+    def add_sink(self, name: str) -> NodeId:
+        identity = node_id(b"sink:" + name.encode())
+        self.sinks[identity] = {}
+        self._sink_names[name] = identity
+        return identity
+
+    def sink_away(self, sink: NodeId) -> None:
+        """What is sent to it is lost."""
+        self.sinks_away.add(sink)
+
+    def sink_back(self, sink: NodeId, keeps: str) -> None:
+        """keeps: "all"; of the "lake" the highest ballot is known, below which it serves nobody (as `SinkHost` does); or
+        "nothing"."""
+        self.sinks_away.discard(sink)
+        if keeps == "all":
+            return
+        for job, ledger in self.sinks[sink].items():
+            fresh = self.sinks[sink][job] = Ledger(job)
+            if keeps == "lake" and ledger.entries:
+                fresh.fence = above_all(max(revision[0] for revision, _ in ledger.entries.values()))
+
+    def start(self, actor: Actor, seeds: Sequence[Contact] = ()) -> None:
+        """Start the agent; it joins through `seeds`."""
+        actor.seeds = tuple(seeds)
+        node = self._make_node(actor)
+        self.tell("start", actor, None)
+        records = dict(actor.disk.records)
+        actor.disk.begin(LIFE, actor.life)
+        self._perform(actor, node.start(self.clock(actor), records, seeds))
+
+    def start_warm(self, actors: Iterable[Actor]) -> None:
+        """Start agents that have known each other for long: a mesh of 10,000 need not be watched while it forms."""
+        nodes = sorted(((self._make_node(actor), actor) for actor in actors), key=lambda pair: pair[0].id)
+        contacts = [node.overlay.me for node, _ in nodes]
+        known = Directory(self.parameters, lambda item: True, self.rng)
+        for node, actor in nodes:
+            known.put(node.advert(self.clock(actor)), self.clock(actor))
+        for number, (node, actor) in enumerate(nodes):
+            leaves, table = warm_tables(contacts, number, self.parameters.leaves)
+            actor.disk.begin(LIFE, actor.life)
+            self.tell("start", actor, None)
+            self._perform(actor, node.start(self.clock(actor), {}, (), [*leaves, *table], known))
+
+    def _make_node(self, actor: Actor) -> MeshNode:
+        assert actor.node is None
+        actor.life = max(actor.life, self._lives.get(actor.id, 0)) + 1
+        if actor.id in self.twinned:
+            self._lives[actor.id] = actor.life
+        actor.rival = None
+        actor.is_paused, actor.inbox, actor.wake_us = False, [], None
+        drawn = blake2b(actor.id + self.seed.to_bytes(8) + actor.life.to_bytes(4), digest_size=8).digest()
+        rng = Random(drawn)
+        contact = Contact(actor.id, actor.life, actor.address, instance=int.from_bytes(drawn) >> 1)
+        if actor.source is not None:
+            actor.source.restart()
+        sources = ("access",) if actor.source else ()
+        actor.node = MeshNode(
+            contact,
+            actor.name,
+            self.parameters,
+            rng,
+            sources,
+            budget=self._budget,
+            sink_of=self._sink_names.get,
+            coded=self._coded,
+            encoder=actor.disk.encoder if isinstance(actor.disk, JournalDisk) else None,
+        )
+        for ready in self.node_observers:
+            ready(actor, actor.node)
+        return actor.node
+
+    def crash(self, actor: Actor, *, wipe: bool = False, process: bool = False) -> None:
+        """The agent is gone at once, with what was not durable; with `wipe` the disk too (not the web server's logs). process: it
+        alone; else its host, which then says nothing to anybody."""
+        gone, actor.node = actor.node, None
+        actor.disk.crash(self.rng)
+        if wipe:
+            actor.disk.wipe()
+            if actor.source is not None:
+                actor.source.forget()
+        self.tell("crash", actor, wipe)
+        if process and gone is not None:
+            self.tell("process", actor, None)
+            self._close_sockets(actor, gone)
+
+    def _close_sockets(self, actor: Actor, gone: MeshNode) -> None:
+        """Who speaks to that node now and then has a connection to it. O(actors), and crashes are few."""
+        for other in self.actors.values():
+            node = other.node
+            if node is not None and (actor.id in node.links or node.overlay.is_member(actor.id)):
+                delay = self.network.end_is_seen(actor.id, other.id)
+                if delay is not None:
+                    self._push(self.now_us + delay, self._end_seen, other, (actor, gone.life))
+
+    def _end_seen(self, actor: Actor, about: tuple[Actor, int]) -> None:
+        """The connection to that life was closed. The plain connect that follows is refused, or a later life answers."""
+        node, (ended, life) = actor.node, about
+        if node is None:
+            return
+        if actor.is_paused:
+            self._push(self.now_us + 1_000, self._end_seen, actor, about)
+        elif ended.node is None:
+            self.tell("sees end", actor, ended.name)
+            self._perform(actor, node.process_gone(ended.id, life, self.now_us + actor.clock_us))
+        elif not ended.is_paused:
+            self.tell("sees restart", actor, ended.name)
+            self._perform(actor, node.restarted(ended.node.overlay.me, self.now_us + actor.clock_us))
+
+    def stop(self, actor: Actor) -> None:
+        """Ask the agent to leave the mesh; it ends when the mesh knows."""
+        self.tell("leave", actor, None)
+        if actor.node is not None:
+            self._perform(actor, actor.node.leave(self.clock(actor)))
+
+    def pause(self, actor: Actor) -> None:
+        """The process is stopped (SIGSTOP): what arrives waits."""
+        actor.is_paused = True
+        self.tell("pause", actor, None)
+
+    def resume(self, actor: Actor) -> None:
+        self.tell("resume", actor, None)
+        actor.is_paused = False
+        waiting, actor.inbox = actor.inbox, []
+        for source, message in waiting:
+            self._deliver(actor.id, (source, message))
+        self._wake(actor, None)
+
+    def fill_disk(self, actor: Actor, is_full: bool) -> None:
+        self.tell("disk full" if is_full else "disk free", actor, None)
+        actor.disk.is_full = is_full
+        if not is_full:
+            for _ in range(actor.disk.pending):
+                self._push(self.now_us + self.disk_us, self._sync, actor, actor.life)
+
+    def start_job(self, actor: Actor, spec: JobSpec) -> None:
+        """Submit a job, or a new number of one, at this agent."""
+        assert actor.node is not None
+        self.tell("job", actor, spec)
+        self._perform(actor, actor.node.submit(spec, self.clock(actor)))
+
+    def carry(self, actor: Actor, effects: Sequence[Effect]) -> None:
+        """What somebody at this host wants sent or routed."""
+        assert actor.node is not None
+        self._perform(actor, actor.node.carry(effects, self.clock(actor)))
+
+    # What a process does about another one with its key: as `elf.agent.host.door` does.
+
+    def _refused_for(self, actor: Actor, instance: int, rival: Contact) -> None:
+        """A neighbour refuses this process, for that one lives."""
+        if actor.node is not None and actor.node.instance == instance and not actor.is_paused:
+            self.gives_way(actor, Rival(rival, is_lost=False))
+
+    def gives_way(self, actor: Actor, rival: Rival) -> bool:
+        """Whether this life is over for what was heard of another process."""
+        node, contact = actor.node, rival.contact
+        assert node is not None
+        if self.doors.lives(contact, actor):
+            if self.doors.is_in(actor) and node.instance > contact.instance:
+                return False
+            self._begin_anew(actor, rival, contact)
+            return True
+        if not rival.is_lost:
+            since_s = (self.now_us - actor.begun_us) / 1e6
+            if not is_above(rival, actor.life, 0) or since_s < HEARSAY_S:
+                return False
+            actor.begun_us = self.now_us
+        self._begin_anew(actor, rival, None)
+        return True
+
+    def _begin_anew(self, actor: Actor, rival: Rival, instead: Contact | None) -> None:
+        """A life above the rival's; when it is gone."""
+        last = actor.node.rivals.last if actor.node is not None else 0
+        self.crash(actor, wipe=rival.is_lost)
+        actor.life = max(actor.life, rival.contact.incarnation)
+        if not rival.is_lost:
+            actor.disk.begin(LIFE, last)
+        if instead is None:
+            self.start(actor, actor.seeds)
+        else:
+            self.tell("waits", actor, instead)
+            actor.rival = instead
+            self.after(KNOCK_US, partial(self._knock, actor, instead))
+
+    def _knock(self, actor: Actor, instead: Contact) -> None:
+        """Who waits goes in when the other one is gone."""
+        if actor.node is not None or actor.rival is not instead:
+            return
+        if self.doors.lives(instead, actor):
+            self.after(KNOCK_US, partial(self._knock, actor, instead))
+        else:
+            self.start(actor, actor.seeds)
+
+    # The loop.
+
+    def take(self, to: NodeId, letter: Any) -> None:
+        """It has come through the doors."""
+        self._arrive(to, letter)
+
+    def _deliver(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
+        actor = self.process_at(to)
+        if actor is None:
+            self._to_sink(to, letter)
+            return
+        if actor.node is None:
+            return
+        if actor.is_paused:
+            actor.inbox.append(letter)
+            return
+        self.delivered += 1
+        actor.received += 1
+        if self.observers:
+            self.tell("deliver", actor, letter)
+        self._perform(actor, actor.node.receive(letter[0], letter[1], self.now_us + actor.clock_us))
+
+    def _to_sink(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
+        ledgers = self.sinks.get(to)
+        if ledgers is None or to in self.sinks_away:
+            return
+        source, message = letter
+        job: JobId = message.job  # type: ignore[attr-defined]
+        ledger = ledgers.get(job)
+        if ledger is None:
+            ledger = ledgers[job] = Ledger(job)
+        effects = ledger.step(source, message, self.now_us)
+        self.taking = to
+        for put in ledger.take_accepted():
+            self.tell("put", None, put)
+            for observer in self.put_observers:
+                observer(put, self.now_us)
+        for effect in effects:
+            if type(effect) is Send:
+                where = self.doors.where(to, effect.to) if effect.to in self.twinned else b""
+                self._transmit(to, effect.to, effect.message, where)
+
+    def _wake(self, actor: Actor, wanted_us: int | None) -> None:
+        if actor.node is None or actor.is_paused or (wanted_us is not None and actor.wake_us != wanted_us):
+            return
+        actor.wake_us = None
+        self._perform(actor, actor.node.tick(self.now_us + actor.clock_us))
+
+    def _sync(self, actor: Actor, life: int) -> None:
+        if actor.life != life or actor.node is None:
+            return
+        if actor.is_paused:
+            self._push(self.now_us + self.disk_us, self._sync, actor, life)
+        elif actor.disk.sync(1):
+            self._perform(actor, actor.node.durable(self.now_us + actor.clock_us))
+
+    def _perform(self, actor: Actor, effects: Sequence[Outer]) -> None:
+        reads: list[Read] | None = None
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._transmit(actor.id, effect.to, effect.message, self._where(actor, effect.to), actor)  # type: ignore[union-attr]
+            elif kind is Write:
+                self._write(actor, effect)  # type: ignore[arg-type]
+                self._push(self.now_us + self.disk_us, self._sync, actor, actor.life)
+            elif kind is Read:
+                reads = [*(reads or ()), effect]  # type: ignore[list-item]
+            elif kind is Recall:
+                self._push(self.now_us + self.disk_us, self._recall, actor, (actor.life, effect.job))  # type: ignore[union-attr]
+            else:
+                assert isinstance(effect, Notice)
+                self.tell("notice", actor, effect)
+        for read in reads or ():
+            self._cut(actor, (actor.life, read))
+        node = actor.node
+        if node is None:
+            return
+        if self.inspect is not None:
+            self.inspect(actor)
+        if node.has_left:
+            self.tell("left", actor, None)
+            actor.node = None
+            return
+        rival = node.rivals.take()
+        if rival is not None and self.gives_way(actor, rival):
+            return
+        deadline = node.deadline
+        if deadline is not None:
+            wake = deadline - actor.clock_us
+            if actor.wake_us is None or wake < actor.wake_us:
+                wake = max(self.now_us, wake)
+                if wake != actor.wake_us:
+                    actor.wake_us = wake
+                    self._push(wake, self._wake, actor, wake)
+
+    def _write(self, actor: Actor, write: Write) -> None:
+        encoded = (write.encoded,) if write.encoded else ()
+        actor.disk.write(write.key, write.record, write.replace, *encoded)
+
+    def _recall(self, actor: Actor, wanted: tuple[int, JobId]) -> None:
+        life, job = wanted
+        if actor.node is None or actor.life != life:
+            return
+        if actor.is_paused:
+            self._push(self.now_us + 1_000, self._recall, actor, wanted)
+            return
+        records = actor.disk.read(job)
+        self._perform(actor, actor.node.recalled(job, records, self.now_us + actor.clock_us))
+
+    def _transmit(
+        self, source: NodeId, to: NodeId, message: Message, where: bytes = b"", sender: Actor | None = None
+    ) -> None:
+        """where: which process with that key, if there are two."""
+        sent = message if self._coded is None else encode(message, self._coded)
+        arrive: Callable[[Any, Any], None] = self._arrive
+        letter: Any = (source, sent)
+        if self.twinned and (source in self.twinned or to in self.twinned):
+            proof = proof_of(sender) if sender is not None and sender.node is not None else None
+            arrive, letter = self.doors.arrive, (sender, proof, letter)
+        for delay in self.network.delays(source if sender is None else sender.place, where or to):
+            self._push(self.now_us + delay, arrive, where or to, letter)
+
+    def _where(self, actor: Actor, to: NodeId) -> bytes:
+        """Which process with that key the actor means: by the address that it knows."""
+        if to not in self.twins or actor.node is None:
+            return to
+        return (actor.node.overlay.address_of(to) or "").encode() or to
+
+    def _deliver_coded(self, to: NodeId, sent: tuple[NodeId, bytes]) -> None:
+        self._deliver(to, self._read(sent))
+
+    def _read(self, sent: tuple[NodeId, bytes]) -> tuple[NodeId, Message]:
+        """As the receiver's transport does."""
+        source, data = sent
+        message = decode(data, self._coded)
+        check_datagram(message, source)
+        return source, message
+
+    def _row_maker(self, line: Line) -> RowMaker:
+        maker = self._rows.get(line.version)
+        if maker is None:
+            maker = self._rows[line.version] = RowMaker(plan_of(line.plan), PATHS)
+        return maker
+
+    def _cut(self, actor: Actor, wanted: tuple[int, Read]) -> None:
+        life, read = wanted
+        if actor.node is None or actor.life != life:
+            return
+        if actor.is_paused:
+            self._push(self.now_us + 1_000, self._cut, actor, wanted)
+            return
+        assert actor.source is not None
+        seat = actor.node.seats.get(read.job)
+        worker = seat.worker if seat is not None else None
+        if worker is None:  # the seat has failed meanwhile
+            return
+        clock = self.now_us + actor.clock_us
+        cut = actor.source.read(read, self.now_us, clock, worker.schedule, self._row_maker)
+        self._perform(actor, actor.node.cut(cut, clock))

@@ -1,0 +1,260 @@
+"""One job of a live agent: from batches to published windows. No clock and no files: the caller brings time and records.
+
+Worker.add … cut -> LiveWindows.merge -> due windows -> sinks
+                \\-> the journal's next record
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import cast
+
+import msgspec
+
+from elf.agent.single.job_record import Changes, Gap, JobRecord, whole
+from elf.agent.work.worker import CUT_FACTOR, LATE, Worker
+from elf.cbt.budget import Budget
+from elf.cbt.frame import pack, unpack
+from elf.cbt.rows import Rows
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.windows.panes import Panes
+from elf.jobmaster.windows.result import PaneState, Sink, StateSink, Window
+from elf.jobmaster.windows.state import StateMaker
+from elf.jobmaster.windows.windows import LiveWindows, Publisher, WindowsState
+
+PENDING_MAX = 8 << 20
+"""No more panes are offered to a lake while this many bytes wait for it (a full disk): they wait in the trees instead."""
+
+NO_WINDOWS = WindowsState(None, None, [], [])
+"""What a record says of the windows that only carries rows."""
+
+
+class JobOptions(msgspec.Struct, frozen=True):
+    """Microseconds, all of them."""
+
+    lateness_us: int = 60_000_000
+    emit_us: int = 250_000
+    keep_us: int = 3_600_000_000
+
+
+class LiveJob:
+    """One job version on one source. `sinks` are its own; `lakes` names those of them that take states."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        options: JobOptions,
+        sinks: Sequence[Sink],
+        budget: Budget,
+        epoch: int,
+        lakes: Sequence[str] = (),
+    ) -> None:
+        self.name, self.plan, self.options, self.sinks = name, plan, options, list(sinks)
+        self._budget = budget
+        self.worker = Worker(plan)
+        self.publisher = Publisher(name, plan, budget)
+        self.panes = Panes(plan, budget)
+        self.windows = LiveWindows(
+            self.publisher,
+            self.panes,
+            lateness_us=options.lateness_us,
+            keep_us=options.keep_us,
+            epoch=epoch,
+        )
+        self.overflows = 0
+        self.late = 0
+        self._state = StateMaker(name, self.publisher.version, plan, budget)
+        self._stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
+        self._streams = [sink for sink in sinks if not sink.wants_state]
+        self._pane_us = plan.window.pane_us if plan.window else 0
+        self._with_open = any(sink.wants_open for sink in self._streams)
+        self._unrecorded: list[list[Rows]] = []
+        self._unacked: set[int] = set()
+        self._acked: set[int] = set()
+        self._lakes = list(lakes)
+        self._changes = Changes()
+        self.gaps: list[Gap] = []
+        """What it lacks: windows and panes there say that no agent has reported them whole."""
+
+    @property
+    def unrecorded_bytes(self) -> int:
+        """Memory of the rows that wait for the journal."""
+        return sum(rows.nbytes for delta in self._unrecorded for rows in delta)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a sink takes windows; a lake takes the panes' states and nothing else."""
+        return bool(self._streams)
+
+    def has_news(self) -> bool:
+        """Whether a publication could say something new."""
+        return self.windows.has_news() or self.worker.has_rows()
+
+    def has_unrecorded(self) -> bool:
+        return bool(self._unrecorded) or self.worker.has_rows()
+
+    def cut(self) -> None:
+        """Move what the worker holds into the panes, and keep it for the next record.
+
+        Where memory should give way to a disk that is full, it all goes in even so; the budget will ask again.
+        """
+        with self._budget.scratch(CUT_FACTOR * self.worker.nbytes):
+            for delta in self.worker.cut():
+                self.overflows += delta.overflows
+                self.late += int(delta.rows[1].lanes[LATE].sum())
+                self._unrecorded.append(delta.rows)
+                with suppress(OSError):
+                    self.windows.merge(delta.rows)
+
+    def publish(self, watermark_us: int | None) -> int:
+        """Cut, then give the sinks what is due; returns how many windows they took. OSError from a sink passes through."""
+        self.cut()
+        if watermark_us is not None:
+            self.windows.advance(watermark_us)
+        if not self.is_watched:
+            self.windows.pass_due()
+            return 0
+        count = 0
+        for window in self.windows.due(with_open=self._with_open):
+            try:
+                self._put(window)
+            except OSError:
+                self.windows.publish_again(window.start)
+                raise
+            count += 1
+        return count
+
+    def publish_open(self) -> None:
+        """At the end of a run: every window that is not final yet."""
+        self.cut()
+        for window in self.windows.open_windows():
+            self._put(window)
+
+    def _put(self, window: Window) -> None:
+        if self.lacks(window.start, window.end):
+            window = msgspec.structs.replace(window, agents_reporting=0)
+        for sink in self._streams:
+            if sink.wants_open or window.status != "open":
+                sink.put(window)
+
+    def lacks(self, start: int | None, end: int | None) -> bool:
+        """Whether lines of [start, end) were read while this job was not there; of all time where they are None."""
+        if start is None or end is None:
+            return bool(self.gaps)
+        return any((low is None or end > low) and start <= high for low, high in self.gaps)
+
+    def has_missed(self, until_us: int) -> None:
+        """Lines up to this event time were read without this job: what was not final by its own watermark lacks some."""
+        reached = self.windows.watermark_us
+        self.gaps.append((None if reached is None else reached - self.options.lateness_us, until_us))
+
+    def offer_states(self) -> int:
+        """Give the lake sinks the panes that became final or were revised; returns how many wait for `flush_states`."""
+        if sum(sink.pending_bytes for sink in self._stores) > PENDING_MAX:
+            return len(self._unacked)
+        if self._stores:
+            for pane, status in self.windows.due_panes():
+                for state in self._pane_states(pane, status):
+                    for sink in self._stores:
+                        sink.put_state(state)
+                    del state  # before the next is made: they are the largest things an agent holds
+                self._unacked.add(pane)
+                self._acked.discard(pane)
+        return len(self._unacked)
+
+    def _pane_states(self, pane: int, status: str) -> Iterator[PaneState]:
+        revision = self.windows.next_pane_revision(pane)
+        stop = pane + 1
+        reporting = 0 if self.lacks(pane, pane + self._pane_us) else 1
+        for state in self._state.states(
+            self.panes.pieces(pane, stop, split=True), self.panes.lines(pane, stop), status, revision
+        ):
+            yield msgspec.structs.replace(state, agents_reporting=reporting)
+
+    def flush_states(self) -> None:
+        """Make the offered states durable. Raises OSError when a sink cannot; then they stay offered."""
+        for sink in self._stores:
+            sink.flush()
+        self._acked |= self._unacked
+        self._unacked.clear()
+
+    def retire(self) -> None:
+        """Forget panes past retention, as far as the sinks hold them."""
+        self.cut()  # what was taken for a pane while it was retained belongs to it
+        waiting = self._unacked | (self.windows.unstored() if self._stores else set())
+        if self.is_watched:
+            waiting |= self.windows.unpublished()
+        self.windows.retire(min(waiting, default=None))
+        bound = self.windows.retained_us
+        if bound is not None:
+            self._acked = {pane for pane in self._acked if pane >= bound}
+            if self.plan.window is not None:
+                self.gaps = [gap for gap in self.gaps if gap[1] >= bound]
+
+    # The journal's side.
+
+    def record(self) -> JobRecord:
+        """What changed since the last record. The caller calls `recorded` once it is durable."""
+        frames = [
+            [pack(rows, ops) for rows, ops in zip(delta, self.panes.ops, strict=True)]
+            for delta in self._unrecorded
+        ]
+        return self._changes.since(self._record(frames))
+
+    def recorded(self) -> None:
+        self._unrecorded.clear()
+        self._changes.recorded()
+
+    def snapshot(self) -> Iterator[JobRecord]:
+        """The whole state, in records of bounded size."""
+        for number, rows in self._all_rows():
+            frames = [b""] * len(self.panes.ops)
+            frames[number] = pack(rows, self.panes.ops[number])
+            yield JobRecord(self.publisher.version, [frames], NO_WINDOWS, [], is_delta=True)
+
+    def record_of_nothing(self) -> JobRecord:
+        """All windows as they stand, after a snapshot of the rows."""
+        return self._changes.whole(self._record([]))
+
+    def _all_rows(self) -> Iterator[tuple[int, Rows]]:
+        for number, stream in enumerate(self.panes.rows()):
+            for rows in stream:
+                yield number, rows
+
+    def _record(self, frames: list[list[bytes]]) -> JobRecord:
+        acked = sorted(self._acked)
+        windows = self.windows.snapshot()
+        return JobRecord(self.publisher.version, frames, windows, acked, self._lakes, gaps=list(self.gaps))
+
+    def restore(self, records: Iterable[JobRecord]) -> None:
+        """Go on from the journal's records, oldest first."""
+        known = list(records)
+        for record in known:
+            for frames in record.frames:
+                for tree, frame in enumerate(frames):
+                    if frame:
+                        self.panes.insert(tree, unpack(frame)[0])
+        last = whole(known)
+        if last is None:
+            return
+        self.gaps = list(last.gaps)
+        if set(self._lakes) <= set(last.lakes):  # a lake that is new takes all that is retained
+            self._acked = set(last.acked)
+        bound = last.windows.dropped_until
+        if bound is not None:
+            self.panes.drop(bound)
+        self.windows.restore(last.windows, self.panes.lines().pane.tolist(), self._acked)
+
+    def abandon(self) -> None:
+        """Leave it as a kill would: what its sinks have not made durable is not given to them any more."""
+        self.panes.close()
+
+    def close(self, notices: Callable[[str], None]) -> None:
+        for sink in self.sinks:
+            try:
+                sink.close()
+            except OSError as error:
+                notices(f"job {self.name}: {error}")
+        self.panes.close()

@@ -1,0 +1,182 @@
+"""One followed source with the jobs on it: its blocks to the feed, its promise of how far event time has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from elf.agent.files.blocks import Block, FileKey
+from elf.agent.files.source import Source, SourceState
+from elf.agent.formats.choice import FormatChoice
+from elf.agent.single.live_job import LiveJob
+from elf.agent.work.feed import Feed, ParseState
+from elf.agent.work.unparsed import Unparsed
+from elf.agent.work.worker import Worker
+
+QUIET_US = 5_000_000
+"""How long a source must have had no new line before its watermark follows the clock: longer than web servers buffer logs."""
+GATHER_S = 5.0
+"""How long found formats are gathered, where a source is not read to its end before: files that agree are told in one line."""
+
+
+class Moment(NamedTuple):
+    """A time by two clocks: what the calendar says, which may be set back, and how long things take, which may not."""
+
+    wall_us: int
+    steady_s: float
+
+    @staticmethod
+    def now() -> Moment:
+        return Moment(time.time_ns() // 1000, time.monotonic())
+
+
+class SourceRecord(msgspec.Struct, array_like=True):
+    """A source in the journal: its position, and what parsing needs to go on in each of its files."""
+
+    position: SourceState
+    files: list[tuple[FileKey, ParseState]]
+    time_max: int | None
+
+    def has_read_as_far_as(self, other: SourceRecord) -> bool:
+        """Whether both have taken the same bytes of the same files, in whatever steps."""
+        return self._taken() == other._taken()
+
+    def _taken(self) -> dict[tuple[int, int, str], int]:
+        return {
+            (file.device, file.inode, file.path): file.offset for file in self.position.files if file.offset
+        }
+
+
+class LiveSource:
+    """One followed source with the jobs on it.
+
+    apart: the job that has this source for itself, since it does not stand where the others stand.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        formats: FormatChoice,
+        feed: Feed,
+        jobs: Sequence[LiveJob],
+        apart: str | None = None,
+    ) -> None:
+        self.source, self.formats, self.feed, self.jobs, self.apart = source, formats, feed, list(jobs), apart
+        self.on_failure: Callable[[LiveJob, Exception], None] | None = None
+        """Takes a job that failed by a bug of ours, and must `leave_out` it. None: the error passes through."""
+        self._unparsed, self._path = Unparsed(source.name), ""
+        self._last_line_s: float | None = None  # when the source last gave lines, or was first looked at
+        self._scanned = Moment(0, 0.0)
+        self._found_since: float | None = None
+        self._is_left = False
+
+    def leave_out(self, job: LiveJob) -> None:
+        """Give the job nothing more."""
+        self.feed.leave_out(job.worker)
+        self.jobs.remove(job)
+        self._is_left = not self.jobs
+
+    def settle(self) -> None:
+        """Cut every job: what its worker holds goes to its panes."""
+        for job in list(self.jobs):
+            try:
+                job.cut()
+            except OSError:
+                raise
+            except Exception as error:
+                if self.on_failure is None:
+                    raise
+                self.on_failure(job, error)
+
+    def worker_failed(self, worker: Worker, error: Exception) -> None:
+        """The feed's word of a failure."""
+        if self.on_failure is None:
+            raise error
+        (job,) = [job for job in self.jobs if job.worker is worker]
+        self.on_failure(job, error)
+
+    def scan(self, now: Moment) -> None:
+        """See `Source.scan`, whose clock is the steady one."""
+        self.source.scan(now.steady_s)
+        self._scanned = now
+
+    def read(self, now: Moment, deadline: float, has_room: Callable[[], bool] = lambda: True) -> bool:
+        """Read what is there, until `deadline` (monotonic) or while `has_room` says so; True when more is waiting."""
+        if self._last_line_s is None:
+            self._last_line_s = now.steady_s
+        if self._is_left:  # where its jobs stand is on record
+            return False
+        while (block := self.source.read(now.steady_s)) is not None:
+            self._take(block, now)
+            if time.monotonic() >= deadline or not has_room():
+                return not self._is_left
+        return False
+
+    def _take(self, block: Block, now: Moment) -> None:
+        now_us = now.wall_us
+        retained = [job.windows.retained_us for job in self.jobs]
+        # What is too late counts in the current pane, also where the clock moved it on since the last line.
+        latest = [self.feed.time_max, *(job.windows.watermark_us for job in self.jobs)]
+        late_us = max((time for time in latest if time is not None), default=now_us)
+        self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
+        self._last_line_s, self._path = now.steady_s, block.path
+        if block.last:
+            self.feed.files.pop(block.file, None)
+            self.formats.forget(block.file)
+
+    def take_notices(self, now: Moment) -> list[str]:
+        """What there is to be said of the source since the last call."""
+        notices = list(self.source.notices)
+        self.source.notices.clear()
+        complaint = self._unparsed.look(int(now.steady_s * 1e6), self.feed.totals, self._path)
+        notices += self._formats_found(now.steady_s, at_once=complaint is not None)
+        return notices if complaint is None else [*notices, complaint]
+
+    def _formats_found(self, now_s: float, *, at_once: bool) -> list[str]:
+        if not self.formats.has_found:
+            return []
+        if self._found_since is None:
+            self._found_since = now_s
+        if not (at_once or self.source.at_end or now_s - self._found_since >= GATHER_S):
+            return []
+        self._found_since = None
+        return self.formats.take_found()
+
+    def watermark_us(self, now_us: int) -> int | None:
+        """No line before this will come, as far as this source can promise; never past the clock.
+
+        The latest event time while lines come, held back by each file that is still to be read to its end: by the last
+        line taken from it. Once quiet at the end of its newest file: the clock as it was taken before reading to that end,
+        less the grace.
+        """
+        latest = self.feed.time_max
+        if latest is not None and (unread := self.source.unread()):
+            reached = {key.generation: state.last_time for key, state in self.feed.files.items()}
+            for generation in unread:
+                time_us = reached.get(generation)
+                if time_us is None:
+                    return None
+                latest = min(latest, time_us)
+        complete = self.source.complete_until
+        if complete is not None and self._last_line_s is not None:
+            idle_us = self._scanned.wall_us - QUIET_US
+            quiet_s = complete - self._last_line_s
+            if quiet_s * 1e6 >= QUIET_US and (latest is None or idle_us > latest):
+                latest = idle_us
+        return None if latest is None else min(latest, now_us)
+
+    def record(self) -> SourceRecord:
+        """Where it stands now, whatever is read later."""
+        files = [(key, msgspec.structs.replace(state)) for key, state in self.feed.files.items()]
+        return SourceRecord(self.source.positions(), files, self.feed.time_max)
+
+    def restore(self, record: SourceRecord) -> None:
+        """Parsing goes on where the record says (the source itself was opened with its position)."""
+        self.feed.files = dict(record.files)
+        self.feed.time_max = record.time_max
+        for key, state in record.files:
+            if state.format is not None and self.formats.spec == "auto":
+                self.formats.remember(key, state.format)

@@ -1,0 +1,307 @@
+"""One agent: its sources and jobs, wired together, from start to stop. `elf agent run` and `elf run --follow` are this."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from threading import Event
+from typing import cast
+
+import msgspec
+
+from elf.agent.config.config import Config, JobSection, SourceSection, check_sinks
+from elf.agent.disk import state_dir
+from elf.agent.disk.journal import Journal
+from elf.agent.files.listing import refused
+from elf.agent.files.source import Source
+from elf.agent.formats.choice import FormatChoice
+from elf.agent.host.allocator import resident_bytes
+from elf.agent.run.engine import Progress, RunOptions, Summary
+from elf.agent.single.job_record import JobRecord
+from elf.agent.single.live import Live, Record, tell_stopped
+from elf.agent.single.live_job import JobOptions, LiveJob
+from elf.agent.single.live_source import LiveSource, SourceRecord
+from elf.agent.work.feed import Feed, columns_for
+from elf.cbt.budget import Budget
+from elf.errors import ConfigError, ElfError, QueryError, StateError, UsageError
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.windows.result import Sink, StateSink
+from elf.sinks.spec import SinkSpec
+
+Notices = Callable[[str], None]
+STRINGS_MAX = 4 << 20
+JOURNAL = "journal"
+
+
+def serve(config: Config, notices: Notices, stop: Event) -> None:
+    """Run one agent by its configuration until `stop` is set.
+
+    Raises ConfigError for what is wrong in the file, StateError when `state_dir` cannot be used or belongs to another agent.
+    """
+    state_dir.make(config.agent.state_dir)
+    live = _open_live(config, notices)
+    try:
+        # This start's epoch and positions come first: after a kill in the first second no revision is given out again.
+        live.sync(now=True)
+        live.run(stop)
+        live.finish(publish_open=False)
+    finally:
+        live.close()
+
+
+def _open_live(config: Config, notices: Notices) -> Live:
+    """The agent as its journal left it. What was read of the journal is gone when this returns: it may be large."""
+    budget = Budget(config.agent.memory_max, config.agent.state_dir, resident_bytes)
+    journal, encoded = Journal.open(config.agent.state_dir / JOURNAL)
+    try:
+        history = History(encoded)
+        sources = _sources(config, history, budget, notices)
+        return Live(
+            sources,
+            budget=budget,
+            epoch=history.epoch,
+            journal=journal,
+            notices=notices,
+            lakes=sorted({spec.folder for job in config.jobs for spec in job.sinks if spec.folder}),
+            stopped=history.stopped,
+        )
+    except BaseException:
+        journal.close()
+        raise
+
+
+class History:
+    """What the journal's records say: the newest positions, and each job's records in order. `epoch` is this start's;
+    `present`: the jobs that there were at the end; `apart`: those of them that stood elsewhere than their source, and where;
+    `left`: the positions when each of the others was there last; `stopped`: where those stand that could not be restored."""
+
+    def __init__(self, encoded: Sequence[bytes]) -> None:
+        self.sources: dict[str, SourceRecord] = {}
+        self.jobs: dict[str, list[JobRecord]] = {}
+        self.present: set[str] = set()
+        self.apart: dict[str, SourceRecord] = {}
+        self.stopped: dict[str, SourceRecord] = {}
+        self.left: dict[str, dict[str, SourceRecord]] = {}
+        self.epoch = 0
+        for data in encoded:
+            try:
+                record = msgspec.msgpack.decode(data, type=Record)
+            except msgspec.DecodeError as error:
+                raise StateError(
+                    f"the journal holds a record that this version cannot read ({error}); move the journal away to start anew"
+                ) from error
+            self.epoch = max(self.epoch, record.epoch + 1)
+            present = set(record.jobs) | set(record.apart)
+            if record.sources:
+                self.left.update({name: dict(self.sources) for name in self.present - present})
+                self.apart = record.apart
+            self.sources.update(record.sources)
+            self.present = present
+            for name, job in record.jobs.items():
+                self.jobs.setdefault(name, []).append(job)
+
+    def read_without(self, job: str, source: str) -> int | None:
+        """The latest event time that the source had read when it stopped, if it read anything since the job was there last."""
+        saved, before = self.sources.get(source), self.left.get(job, {}).get(source)
+        if saved is None or (before is not None and before.has_read_as_far_as(saved)):
+            return None
+        return saved.time_max
+
+
+def _sources(config: Config, history: History, budget: Budget, notices: Notices) -> list[LiveSource]:
+    opened = [_open(section, history.sources.get(section.name), notices) for section in config.sources]
+    schemas = {source.name: formats.schema({source.name: source.head()}) for source, formats in opened}
+    plans = [(job, _compile(job, schemas)) for job in config.jobs]
+    out = []
+    for section, (source, formats) in zip(config.sources, opened, strict=True):
+        saved = history.sources.get(section.name)
+        together: list[LiveJob] = []
+        apart: list[LiveSource] = []
+        for job, plan in plans:
+            if plan.source != section.name:
+                continue
+            position = history.apart.get(job.name)
+            try:
+                live = _job(job, plan, budget, history, notices)
+            except (ElfError, OSError):
+                raise
+            except Exception as error:
+                tell_stopped(job.name, error, notices)
+                if (stands := position or saved) is not None:
+                    history.stopped[job.name] = stands
+                continue
+            position = history.apart.get(job.name)
+            if position is None or (saved is not None and position.has_read_as_far_as(saved)):
+                together.append(live)
+            else:
+                own = _open(section, position, notices)
+                apart.append(
+                    _wire(*own, [live], section.timezone, config.agent.name, position, apart=job.name)
+                )
+        out += [_wire(source, formats, together, section.timezone, config.agent.name, saved), *apart]
+    return out
+
+
+def _open(
+    section: SourceSection, saved: SourceRecord | None, notices: Notices
+) -> tuple[Source, FormatChoice]:
+    source = Source(section.name, section.paths, state=saved.position if saved else None, start=section.start)
+    source.scan(time.monotonic())
+    formats = FormatChoice(section.format, notices, lenient=True, head=lambda block: source.head(block.file))
+    return source, formats
+
+
+def _compile(job: JobSection, schemas: Mapping[str, Mapping[str, SqlType]]) -> Plan:
+    # In a child process: the compiler's memory would stay with the agent for ever.
+    from elf.jobmaster.compile.query import compile_in_child
+
+    try:
+        plan = compile_in_child(job.sql, schemas)
+    except QueryError as error:
+        raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
+    check_sinks(job, has_window=plan.window is not None)
+    return plan
+
+
+def _wire(
+    source: Source,
+    formats: FormatChoice,
+    jobs: Sequence[LiveJob],
+    timezone: str,
+    agent: str,
+    saved: SourceRecord | None = None,
+    bounds: tuple[int | None, int | None] | None = None,
+    apart: str | None = None,
+) -> LiveSource:
+    workers = [job.worker for job in jobs]
+
+    def settle() -> None:
+        live.settle()
+
+    feed = Feed(
+        formats.of,
+        workers,
+        columns=columns_for(workers, need_time=True),
+        settle=settle,
+        head=lambda block: source.head(block.file),
+        timezone=timezone,
+        agent=agent,
+        bounds=bounds,
+        strings_max=STRINGS_MAX,
+    )
+    live = LiveSource(source, formats, feed, jobs, apart)
+    feed.on_failure = live.worker_failed
+    if saved is not None:
+        live.restore(saved)
+    return live
+
+
+def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices: Notices) -> LiveJob:
+    options = JobOptions(job.lateness_us, job.emit_us, job.keep_us)
+    try:
+        sinks = [open_sink(spec) for spec in job.sinks]
+    except UsageError as error:
+        raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
+    lakes = [str(spec.folder) for spec in job.sinks if spec.folder is not None]
+    live = LiveJob(job.name, plan, options, sinks, budget, _epoch(job.name, sinks, history.epoch), lakes)
+    records = history.jobs.pop(job.name, [])
+    # Only what follows the last change of its query: it began anew there.
+    same = list(takewhile(lambda record: record.version == live.publisher.version, reversed(records)))[::-1]
+    if records and not same:
+        notices(f"job {job.name}: its query changed since the last start; windows begin anew from here")
+    elif same and job.name not in history.present:
+        notices(
+            f"job {job.name}: goes on from where it was left out; it lacks the lines that were read meanwhile"
+        )
+    try:
+        live.restore(same)
+    except BaseException:
+        live.abandon()
+        raise
+    if not same:
+        history.apart.pop(job.name, None)
+    missed = (
+        history.read_without(job.name, plan.source) if not same or job.name not in history.present else None
+    )
+    # Without a window, what begins with the job is whole as it is; what was interrupted is not.
+    if missed is not None and (same or plan.window is not None):
+        live.has_missed(missed)
+    return live
+
+
+def _epoch(job: str, sinks: Sequence[Sink], least: int) -> int:
+    """This start's epoch: above what the journal knows, and above what a lake holds from a state_dir that was lost."""
+    stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
+    return max([least, *(sink.next_epoch(job) for sink in stores)])
+
+
+def open_sink(spec: SinkSpec) -> Sink:
+    """The sink of a configuration's `sinks` entry."""
+    if spec.kind == "console":
+        from elf.sinks.console.terminal import console
+
+        return console(spec.output, meta=True)
+    from elf.sinks.lake.parquet import ParquetSink
+
+    assert spec.folder is not None
+    return ParquetSink(spec.folder)
+
+
+def follow(
+    options: RunOptions,
+    sinks: Sequence[Sink],
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    notices: Notices = lambda _: None,
+    stop: Event | None = None,
+) -> Summary:
+    """`elf run --follow`: one job over followed files, from their beginning, until `stop`; the open windows leave last."""
+    from elf.agent.run.engine import compile_plan
+
+    began = time.monotonic()
+    if "-" in options.files:
+        raise UsageError("-: standard input cannot be followed; leave --follow out to read it once")
+    if (why := refused(options.files)) is not None:
+        raise UsageError(why)
+    source = Source("access", options.files, state=None, start="beginning")
+    source.scan(time.monotonic())
+    formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
+    plan = compile_plan(options.query, formats.schema({"access": source.head()}))
+    if plan.window is None and any(sink.wants_state for sink in sinks):
+        raise UsageError(
+            "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
+        )
+    budget = Budget(options.memory_max, options.state_dir, resident_bytes)
+    job = LiveJob(options.job, plan, JobOptions(), sinks, budget, _epoch(options.job, sinks, 0))
+    bounds = (options.since_us, options.until_us)
+    live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)
+
+    def progress(lines: int) -> None:
+        if on_progress is not None:
+            on_progress(Progress(0, None, lines))
+
+    live = Live([live_source], budget=budget, epoch=0, journal=None, notices=notices, on_progress=progress)
+    try:
+        live.run(stop or Event())
+        live.finish(publish_open=True)
+    finally:
+        live.close()
+    totals = live_source.feed.totals
+    return Summary(
+        files=len(formats.chosen),
+        lines=totals.lines,
+        parsed=totals.parsed,
+        rejected=totals.rejected,
+        late=job.late,
+        spilled_bytes=budget.spilled_total,
+        overflows=job.overflows,
+        invalid_utf8=totals.invalid_utf8,
+        seconds=time.monotonic() - began,
+        rejects=dict(totals.rejects),
+        samples=tuple(totals.samples),
+        rejected_in=totals.rejected_in,
+        formats=formats.chosen,
+        columns=job.publisher.columns,
+    )

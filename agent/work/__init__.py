@@ -1,0 +1,5 @@
+"""From lines to the rows of jobs: parsing, filtering, grouping, and where each job stands in each file.
+
+Enters: blocks. Leaves: deltas.
+May import: formats, files, node, jobmaster, cbt.
+"""

@@ -1,0 +1,18 @@
+"""What one source counts while it is read for the mesh."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Counters(msgspec.Struct):
+    """Since the start. scans: blocks parsed; front_bytes: read once for all jobs; again_bytes: read for one that was behind;
+    beyond: places that the mesh had and the log did not reach."""
+
+    scans: int = 0
+    front_bytes: int = 0
+    again_bytes: int = 0
+    cuts: int = 0
+    gaps: int = 0
+    beyond: int = 0
+    overflows: int = 0

@@ -1,0 +1,586 @@
+"""A source's real log files as the mesh asks for them: each `Read` of a job is answered by a `Cut`.
+
+**Goal.** Of whatever is cut and accepted, the sum is one pass over all lines: bit-identical rows wherever cuts fall, whatever is
+done to the files, across restarts, and however often something is read again.
+
+**How.** One `Source` follows the files and reads each byte once: the *front*. What a block gives is parsed once and goes to every
+job that stands at its start, which is all of them as a rule; each gathers rows until its own next `Read` cuts them. A job that
+does not stand at the front (it reads again what was not committed, or came later) has the lines between read beside it
+(`Rescan`), up to the front and never past it, and has joined the others when it is there. A `Read` that does not go on where the
+last cut ended begins anew: what was gathered is thrown away. So the front may be anywhere: it only
+decides what costs less.
+
+**Order.** What a job must read again before what is new; rotated files before live ones.
+
+**What no reader can mend.** See `agent/files/source.py`. Where a position cannot be found any more the file is closed with a gap.
+
+No clock: `clock_us` is the agent's calendar, `now_s` any clock that does not go back. One read at a time, in any thread:
+the kernels release the GIL.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block
+from elf.agent.files.follow import Followed
+from elf.agent.files.source import GRACE_S
+from elf.agent.formats.batch import Batch, Reject
+from elf.agent.formats.choice import FormatChoice
+from elf.agent.formats.fields import Format
+from elf.agent.work.counters import Counters
+from elf.agent.work.feed import ParseState, Totals
+from elf.agent.work.file_ends import FileEnds
+from elf.agent.work.file_notes import FileNote
+from elf.agent.work.job_rows import Before
+from elf.agent.work.legibility import Legibility
+from elf.agent.work.line_parsing import Parsing, advance
+from elf.agent.work.log_files import SAVE_S, LogFiles
+from elf.agent.work.losses import Losses
+from elf.agent.work.reading import Place, Reading
+from elf.agent.work.rescan import EndsBefore, Rescan
+from elf.agent.work.unparsed import Unparsed
+from elf.cbt.budget import Budget
+from elf.errors import SourceError
+from elf.jobmaster.plan.plan import Column
+from elf.jobmaster.values.sql_types import SqlType
+from elf.srt.messages.effects import Read
+from elf.srt.messages.events import Cut
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import CLOSED, FIRST, GAP, Micros, Schedule
+
+CUT_BYTES = 8 << 20
+"""One cut takes no more, but for its last block: 8 blocks, some 10 ms of a kernel and as many of grouping."""
+STRINGS_BYTES = 8 << 20
+"""Dictionaries are emptied when they are that large."""
+ABSENT_S = 10.0
+"""A job that has not read for so long is not read for; later it reads again by itself."""
+RESCANS_MAX = 4
+"""Files that are open for reading again, a buffer of 256 KiB each."""
+NOTICES_MAX = 256
+SHARE = 4
+"""One part in so many of the budget is for what is gathered between cuts."""
+STRINGS_SHARE, CUT_SHARE, BLOCK_SHARE = 16, 32, 128
+"""One part in so many is for dictionaries, for what one cut reads, and for what is read at once. Where all paths differ, rows
+are twice as large as their lines, and several cuts are there together: fronts, rows, entries that wait for the log, records, what
+a tree makes of one; and a restart reads back entries as they were."""
+
+LACK = 1
+"""As a file that holds nothing, and is closed: lines from before a lost disk are lacking."""
+
+
+class MeshSource:
+    """One source of one agent. `state_dir`: where its positions and notes are kept, in a file of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        patterns: Sequence[str],
+        format: str,
+        timezone: str,
+        worker: NodeId,
+        budget: Budget,
+        state_dir: Path,
+        *,
+        agent: str = "",
+        idle_grace_us: Micros = 5_000_000,
+        start: str = "beginning",
+        line_max: int = LINE_MAX,
+        block_bytes: int = BLOCK_BYTES,
+        cut_bytes: int = CUT_BYTES,
+        grace_s: float = GRACE_S,
+        strings_max: int = STRINGS_BYTES,
+    ) -> None:
+        """`agent`: its name, for the column of that name. start: see `LogFiles`. idle_grace_us: a source that has given no line
+        for so long is idle, and its promise lags the clock by as much (at least what the server buffers). Raises FormatError,
+        UsageError for a zone that is unknown."""
+        self.name, self.counters, self.totals = name, Counters(), Totals()
+        self._worker, self._budget = worker, budget
+        self._idle_grace_us, self._grace_s = idle_grace_us, grace_s
+        cap = budget.cap_bytes
+        block_bytes = min(block_bytes, max(cap // BLOCK_SHARE, line_max + 1))
+        self._line_max, self._block_bytes = line_max, block_bytes
+        self._memory_max, self._cut_bytes = cap // SHARE, min(cut_bytes, cap // CUT_SHARE)
+        self.nbytes = 0
+        """Memory held after the last read."""
+        self._totals, self._unparsed, self._path = Totals(), Unparsed(name), ""
+        self._lag_bytes: dict[str, int] = {}
+        self.inodes: dict[str, tuple[int, int]] = {}
+        """See `Source.inodes`, at the last read."""
+        self._said: list[str] = []
+        self._notices: deque[str] = deque(maxlen=NOTICES_MAX)
+        self._files = LogFiles(
+            name,
+            patterns,
+            state_dir,
+            self._said.append,
+            line_max=line_max,
+            block_bytes=block_bytes,
+            grace_s=grace_s,
+            start=start,
+        )
+        self._source = self._files.source
+        self.formats = FormatChoice(
+            format, self._said.append, lenient=True, head=lambda block: self._source.head(block.file)
+        )
+        self._parsing = Parsing(timezone, agent, line_max, min(strings_max, cap // STRINGS_SHARE))
+        self._readings: dict[tuple[JobId, int], Reading] = {}
+        self._types: dict[str, SqlType] = {}
+        self._odd: set[str] = set()
+        self._front: dict[int, ParseState] = {}
+        self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
+        self._losses = Losses(name, self._files, grace_s, self._said.append)
+        self._ends = FileEnds(self._files, self._losses, self.counters)
+        self.problems: tuple[str, ...] = ()
+        """What was lost of late, for `elf mesh status`."""
+        self._time_max = self._files.notes.time_max
+        self._legibility = Legibility()
+        self._reject: Reject | None = None
+        self._lost_bytes = 0
+        self._was_here = False
+        self._lock = Lock()
+
+    # What the host sees.
+
+    def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
+        """The answer. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.
+
+        What a bug of ours raises for one job does not touch the others; asked again, it reads again.
+        """
+        with self._lock:
+            self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
+            self._legibility.begin(now_s)
+            if self._was_here:
+                self._lack(clock_us)
+            reading = self._resume(read, schedule)
+            at_end = self._fill(reading)
+            cut = self._cut(read, reading, at_end)
+            if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
+                self._files.save(self._time_max)
+            self._tell()
+            return cut
+
+    def _tell(self) -> None:
+        """What other threads may see, each in one step."""
+        complaint = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path, self._reject)
+        if complaint is not None:
+            self._said.append(complaint)
+        self._notices.extend([*self._said, *self._source.notices, *self.formats.take_found()])
+        self._said.clear()
+        self._source.notices.clear()
+        held = sum(reading.rows.nbytes for reading in self._readings.values())
+        buffers = self._block_bytes + len(self._rescans) * (self._line_max + 1)
+        self.nbytes = held + buffers + self._parsing.nbytes
+        self._lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
+        self.inodes = self._source.inodes()
+        if self.totals.lines != self._totals.lines:
+            self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
+
+    def was_here(self) -> None:
+        """The mesh knows this agent of before, and its folder knew nothing of that."""
+        self._was_here = True
+
+    def _lack(self, clock_us: Micros) -> None:
+        """What was passed over at the first look (`elf.agent.files.first_seen`) may hold lines of which others know that they
+        count."""
+        self._was_here, notes = False, self._files.notes
+        if notes.lacks_us or not any(note.begin for note in notes.files.values()):
+            return
+        notes.lacks_us = clock_us
+        self._files.is_dirty = True
+        self._said.append(
+            f"{self.name}: the mesh knows this agent of before, and its state_dir was empty: what was in its logs when it "
+            "started is not counted again, but where a job's log has its places; windows of before that say that they lack lines"
+        )
+
+    def fileno(self) -> int:
+        """See `Source.fileno`."""
+        return self._source.fileno()
+
+    @property
+    def poll_s(self) -> float:
+        return self._source.poll_s
+
+    def wake(self) -> bool:
+        """See `Source.wake`."""
+        return self._source.wake()
+
+    def lag_bytes(self) -> dict[str, int]:
+        """See `Source.lag_bytes`: what no job has been given, at the last read."""
+        return self._lag_bytes
+
+    def account(self) -> None:
+        """Tell the budget what is held, in the budget's thread. Raises OSError."""
+        self._budget.reserve(f"source {self.name}", self.nbytes)
+
+    def forget(self, job: JobId) -> None:
+        """The job has ended."""
+        with self._lock:
+            for key in [key for key in self._readings if key[0] == job]:
+                del self._readings[key]
+
+    def take_notices(self) -> list[str]:
+        """What there is to be said, a line each."""
+        notices = []
+        while self._notices:
+            notices.append(self._notices.popleft())
+        return notices
+
+    def close(self) -> None:
+        """Save, and close every file. Idempotent."""
+        with self._lock:
+            if self._files.scan_s is not None:
+                self._files.save(self._time_max)
+            for scan in self._rescans.values():
+                scan.close()
+            self._rescans.clear()
+            self._source.close()
+            self._budget.reserve(f"source {self.name}", 0)
+
+    # Jobs.
+
+    def _resume(self, read: Read, schedule: Schedule) -> Reading:
+        """The reading that this goes on, or a new one, standing in every file that is known."""
+        key = (read.job, read.lane)
+        reading = self._readings.get(key)
+        if reading is None or not reading.goes_on(read, schedule):
+            has_files = any(slot[1] for slot in read.positions)
+            counts_all, is_known = self._files.notes.counts_all(read.job, has_files)
+            self._files.is_dirty |= not is_known
+            self._files.find_again(read.positions, read.ends, is_lost=counts_all and not is_known)
+            reading = self._readings[key] = Reading(read, schedule, self._worker, counts_all)
+            self._ask_columns()
+        reading.read_s = self._files.now_s
+        self._readings = {
+            key: each for key, each in self._readings.items() if self._files.now_s - each.read_s < ABSENT_S
+        }
+        for note in self._files.notes.files.values():
+            self._meet(reading, note)
+        return reading
+
+    def _ask_columns(self) -> None:
+        """Those of all jobs; what was gathered is settled where they change."""
+        asked = frozenset[Column]().union(*(reading.rows.columns for reading in self._readings.values()))
+        self._types = {column.name: column.type for column in asked}
+        columns = frozenset(self._types) | {"time"}
+        if columns != self._parsing.columns:
+            self._settle()
+            self._parsing.ask(columns)
+
+    def _meet(self, reading: Reading, note: FileNote) -> None:
+        """Stand in that file, if it is not yet."""
+        if not note.fingerprint:
+            return
+        front = self._files.front_of(note)
+        if note.generation not in reading.places:
+            reading.meet(note, front, self._files.is_done(note))
+        place = reading.places[note.generation]
+        if not place.over or reading.lane:
+            return
+        if place.end_of_part is not None:
+            reading.go_on(place, note)
+        elif front is None or self._files.on_disk(note) is None:
+            return
+        elif self._files.end_of(note, front) > place.offset:
+            reading.reopen(place)
+
+    def _settle(self) -> None:
+        for reading in list(self._readings.values()):
+            self._spare(reading, reading.rows.settle)
+
+    # Reading.
+
+    def _fill(self, reading: Reading) -> bool:
+        """Read for this job until there is no more, or enough; whether there is no more. A file that was found and not opened
+        yet, since a rotation has just renamed it, holds more."""
+        left = self._cut_bytes
+        stuck: set[int] = set()
+        while left > 0:
+            place = self._next_behind(reading, stuck)
+            block = None
+            if place is not None:
+                block = self._read_again(reading, place)
+                if block is None:
+                    stuck.add(place.note.generation)
+                    continue
+            elif reading.lane and not self._waits_for_front(reading):
+                return True
+            else:
+                block = self._read_front()
+                if block is None:
+                    return not self._source.unread()
+            left -= max(block.end - block.start, 1)
+            if reading.error is not None:
+                raise reading.error
+            if not self._has_memory(reading):
+                return False
+        return False
+
+    def _stop_of(self, place: Place) -> int | None:
+        """Up to where lines can be had for it; None: to the end of the file on disk, wherever that is."""
+        front = self._files.front_of(place.note)
+        ends = [end for end in (front, place.stop, place.end_of_part) if end is not None]
+        return min(ends) if front is not None else None
+
+    def _next_behind(self, reading: Reading, stuck: set[int]) -> Place | None:
+        for place in reading.standing():
+            if place.note.generation in stuck:
+                continue
+            stop = self._stop_of(place)
+            if stop is None or place.offset < stop:
+                return place
+        return None
+
+    def _waits_for_front(self, reading: Reading) -> bool:
+        return any(place.stop is not None and place.offset < place.stop for place in reading.standing())
+
+    def _read_front(self) -> Block | None:
+        """The next block of all, to every job that stands there."""
+        block = self._source.read(self._files.now_s)
+        if block is None:
+            return None
+        generation = block.file.generation
+        file = self._source.files()[generation]
+        note = self._files.note_of(block)
+        if block.last:
+            note.length = block.end
+            has_copy = not file.packed and self._files.on_disk(note) is not None
+            is_cut_off = generation in self._source.cut_off and not has_copy
+            note.lost |= self._source.lost_bytes > self._lost_bytes or is_cut_off
+            if is_cut_off:
+                self._losses.cut_off(file, note.identity())
+            self._lost_bytes = self._source.lost_bytes
+            self.formats.forget(block.file)
+        if block.end == block.start:
+            self._front.pop(generation, None)
+            return block
+        if note.begin < 0:
+            note.begin, self._files.is_dirty = block.start, True
+        state = self._front.get(generation)
+        if state is None:
+            state = self._front[generation] = self._state_before(file, block)
+        batch = self._give(block, state, self._live_at(note, block))
+        if block.last:
+            del self._front[generation]
+        self._count(batch, block)
+        if batch.rows:
+            latest = int(batch.columns["time"].values.max())
+            note.read_to(block.start, latest)
+            self._time_max = latest if self._time_max is None else max(self._time_max, latest)
+        return block
+
+    def _state_before(self, file: Followed, block: Block) -> ParseState:
+        """How the front's file stands at a block that is the first since the start."""
+        format = self.formats.of(block)
+        if not block.start:
+            return ParseState(format)
+        try:
+            scan = self._files.open(file, block.start)
+        except (OSError, SourceError):
+            return ParseState(format)
+        try:
+            return self._state_at(scan, format)
+        finally:
+            scan.close()
+
+    def _state_at(self, scan: Rescan, format: Format) -> ParseState:
+        return self._parsing.state_at(
+            scan, format, self._files.clock_us, lambda: self._files.open(scan.file, 0)
+        )
+
+    def _read_again(self, reading: Reading, place: Place) -> Block | None:
+        """Its next block there, to every job that stands there; None if there is none (now)."""
+        note, generation = place.note, place.note.generation
+        file, stop = self._files.on_disk(note), self._stop_of(place)
+        if file is None or file.denied:
+            return None
+        scan = None
+        try:
+            scan = self._rescans.pop((generation, place.offset), None) or self._reopen(file, place)
+            block = scan.next(stop)
+            if block is not None and scan.is_true() and not place.is_broken:
+                takers = [(reading, place)] if reading.lane else self._live_at(note, block)
+                assert scan.state is not None
+                self._give(block, scan.state, takers)
+                self.counters.again_bytes += block.end - block.start
+                self._keep_open(generation, scan, stop)
+                return block
+            if block is None and stop is not None and scan.is_true():
+                self._ends_at(file, place)
+        except EndsBefore:
+            self._ends_at(file, place)
+        except FileNotFoundError:
+            pass  # the next look tells where it is
+        except SourceError:
+            self._files.damaged_at(file, place.offset)
+        except OSError as error:
+            self._losses.unread(file, place.slot[1], place.offset, error)
+        if scan is not None:
+            scan.close()
+            if stop is None:
+                note.length = place.offset
+        return None
+
+    def _ends_at(self, file: Followed, place: Place) -> None:
+        """It holds less than what was read: as a copy of a log that went on, or as an archive that is damaged."""
+        if file.packed and file.state.generation == place.note.generation:
+            self._files.damaged_at(file, place.offset)
+        else:
+            self._files.ends_at(file, place.offset)
+
+    def _reopen(self, file: Followed, place: Place) -> Rescan:
+        offset, scan = place.offset, self._files.open(file, place.offset)
+        place.is_broken = not scan.begins_line()
+        try:
+            nothing = Block(file.key, file.path, offset, offset, b"", 0, offset == 0, False)
+            scan.state = self._state_at(scan, self.formats.of(nothing))
+        except BaseException:
+            scan.close()
+            raise
+        return scan
+
+    def _keep_open(self, generation: int, scan: Rescan, stop: int | None) -> None:
+        """For the next block, unless that is the front's."""
+        before = self._rescans.pop((generation, scan.offset), None)
+        if before is not None:
+            before.close()
+        if scan.offset == stop:
+            scan.close()
+            return
+        self._rescans[generation, scan.offset] = scan
+        while len(self._rescans) > RESCANS_MAX:
+            self._rescans.pop(next(iter(self._rescans))).close()
+
+    def _live_at(self, note: FileNote, block: Block) -> list[tuple[Reading, Place]]:
+        """The live readings that stand where the block begins."""
+        found = []
+        for reading in self._readings.values():
+            if reading.lane:
+                continue
+            self._meet(reading, note)
+            place = reading.places.get(note.generation)
+            if place is None or place.over:
+                continue
+            self._ends.turn(reading, place)
+            end = place.end_of_part
+            if place.offset == block.start and (end is None or block.end <= end):
+                found.append((reading, place))
+        return found
+
+    def _give(self, block: Block, state: ParseState, takers: Sequence[tuple[Reading, Place]]) -> Batch:
+        """One parse for all of them."""
+        before, format = Before(state.last_time, state.unread), self.formats.of(block)
+        batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
+        self.counters.scans += 1
+        self._tell_types(batch)
+        for reading, place in takers:
+            self._spare(reading, reading.take, place, block, batch, before)
+        advance(state, batch, block.too_long)
+        return batch
+
+    def _tell_types(self, batch: Batch) -> None:
+        """A job was compiled where a column of this name is something else: it has NULL here (`elf.agent.work.feed.complete`)."""
+        for name, vector in batch.columns.items():
+            asked = self._types.get(name, vector.type)
+            if asked != vector.type and name not in self._odd:
+                self._odd.add(name)
+                self._said.append(
+                    f"{self.name}: column {name} is {vector.type} here and {asked} to a job; that has NULL for it in this log's "
+                    "lines. Let all agents log it alike (their format)"
+                )
+
+    def _spare(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:
+        """It may take half a block. Its next read begins anew then; the others have nothing to do with it."""
+        try:
+            do(*about)
+        except Exception as error:
+            reading.error = error
+            self._readings = {key: each for key, each in self._readings.items() if each is not reading}
+
+    def _count(self, batch: Batch, block: Block) -> None:
+        self.counters.front_bytes += block.end - block.start
+        self._totals.count(batch, block)
+        self._path = block.path
+        if batch.samples:
+            self._reject = batch.samples[-1]
+        if batch.rows:
+            self._legibility.read(self._files.now_s)
+        else:
+            self._legibility.rejected(len(batch.reject_rows) + block.too_long, self._files.clock_us)
+
+    @property
+    def unparsed(self) -> Unparsed:
+        """How many of the recent lines are rejected."""
+        return self._unparsed
+
+    def _has_memory(self, reading: Reading) -> bool:
+        """Whether this job may gather more. Others give way: they read again, later."""
+        held = {key: each.rows.nbytes for key, each in self._readings.items()}
+        while sum(held.values()) > self._memory_max and len(held) > 1:
+            others = {key: size for key, size in held.items() if self._readings[key] is not reading}
+            largest = max(others, key=lambda key: others[key])
+            del self._readings[largest], held[largest]
+        return sum(held.values()) <= self._memory_max
+
+    # Answering.
+
+    def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
+        if at_end and not reading.lane:
+            self._ends.look_behind(reading)
+        waits = [place for place in reading.standing() if not self._ends.is_settled(reading, place, at_end)]
+        is_missing = self._ends.has_missing(reading)
+        caught_up = at_end and not waits and not is_missing
+        watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
+        watermark_us = self._say_lack(read, reading, watermark_us)
+        watermark_us, lacks = reading.promise(watermark_us)
+        is_blind = (
+            caught_up
+            and not reading.lane
+            and self._legibility.is_blind_from(reading.watermark_us, watermark_us)
+        )
+        reading.watermark_us = watermark_us
+        overflows, reading.rows.overflows = reading.rows.overflows, 0
+        parts = reading.rows.cut()
+        spans = reading.take_spans()
+        gaps = tuple(slot for slot, span in spans.items() if span[2] & GAP)
+        self.counters.cuts += 1
+        self.counters.gaps += len(gaps)
+        self.counters.overflows += overflows
+        about = (read.job, read.request, read.schedule)
+        untimed, reading.rows.untimed = reading.rows.untimed, 0
+        told = 0 if reading.lane else untimed  # a lane's lines were counted before
+        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind or lacks, told)
+
+    def _say_lack(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
+        """What may be promised: nothing, until that gap can be told with all that lies in it; the log keeps that it was."""
+        slot, until_us = (self._worker, LACK, 0), self._files.notes.lacks_us
+        if reading.lane or reading.counts_all or read.since_us >= until_us or slot in reading.given:
+            return watermark_us
+        if watermark_us < until_us:
+            return reading.watermark_us
+        reading.spans[slot] = 0, 0, FIRST | GAP | CLOSED
+        return watermark_us
+
+    def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
+        """The latest event time, held back by files of which more is to be read; of an idle source the clock as it was before
+        it was read to its end, less the grace. It does not fall. Rule 2*: a source of which no line can be read is as an idle
+        one, so nobody waits for it; but what it promises is a gap. What was read before is promised apart, as it is none."""
+        latest = self._time_max if caught_up else reading.latest_us
+        unread = () if at_end else self._source.unread()
+        for generation, place in reading.places.items():
+            if not place.over and (generation in unread or place.offset != self._files.front_of(place.note)):
+                latest = min(latest or 0, place.last_us or 0)
+        scan_s, line_s = self._files.scan_s, self._legibility.line_s
+        is_quiet = (
+            scan_s is not None and line_s is not None and (scan_s - line_s) * 1e6 >= self._idle_grace_us
+        )
+        is_first = self._legibility.is_blind and reading.watermark_us < (latest or 0)
+        if caught_up and is_quiet and not is_first and self._source.complete_until is not None:
+            latest = max(latest or 0, self._files.scan_clock_us - self._idle_grace_us)
+        return max(reading.watermark_us, min(latest or 0, self._files.clock_us))

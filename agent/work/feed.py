@@ -1,0 +1,296 @@
+"""One source's blocks on their way to the workers: format, parse, filter, count. One parse per block serves all jobs.
+
+Block -> Parser (one per format) -> since/until, future -> Worker.add for every job
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.agent.files.blocks import Block, FileKey
+from elf.agent.formats.batch import Batch, Reject
+from elf.agent.formats.fields import Format, Reason
+from elf.agent.formats.parser import Parser
+from elf.agent.work.worker import Worker
+from elf.cbt._strings import Strings
+from elf.jobmaster.values.vector import Kind, SqlType, Vector
+
+FUTURE_US = 5 * 60 * 1_000_000
+"""A live line further than this ahead of the agent's clock is rejected: one wrong clock must not close every window."""
+SAMPLES_MAX = 16
+_NO_STRINGS = Strings()
+"""The dictionary of a column that is NULL throughout."""
+
+
+class ParseState(msgspec.Struct):
+    """What parsing needs to go on within a file: its format, the header line in force, the last event time, and how many lines
+    were rejected before there was one, which are in no window. Saved with the position of the file. unread: lines that were
+    rejected since then."""
+
+    format: Format | None = None
+    header: bytes = b""
+    last_time: int | None = None
+    pending_rejects: int = 0
+    unread: int = 0
+
+
+class Totals(msgspec.Struct):
+    """Counts over everything fed, whatever the windows. rejected_in: the first file that had a rejected line."""
+
+    lines: int = 0
+    parsed: int = 0
+    rejects: Counter[Reason] = msgspec.field(default_factory=Counter)
+    samples: list[Reject] = msgspec.field(default_factory=list)
+    invalid_utf8: int = 0
+    rejected_in: str = ""
+
+    @property
+    def rejected(self) -> int:
+        return sum(self.rejects.values())
+
+    def count(self, batch: Batch, block: Block) -> None:
+        """A block's lines."""
+        self.lines += batch.lines + block.too_long
+        self.parsed += batch.rows
+        self.invalid_utf8 += batch.invalid_utf8
+        self.rejects.update(batch.rejects)
+        if block.too_long:
+            self.rejects[Reason.TOO_LONG] += block.too_long
+        if self.rejects and not self.rejected_in:
+            self.rejected_in = block.path
+        if len(self.samples) < SAMPLES_MAX:
+            self.samples += batch.samples[: SAMPLES_MAX - len(self.samples)]
+
+
+class Feed:
+    """Feeds the workers of the jobs on one source.
+
+    format_of: the format of a block's file. bounds: event times [since, until) in microseconds; rows outside are left out.
+    settle: called before the dictionaries are emptied; it must cut every worker. head: the beginning of a block's file, for
+    a header that stands above the place where reading starts.
+    """
+
+    def __init__(
+        self,
+        format_of: Callable[[Block], Format],
+        workers: Sequence[Worker],
+        *,
+        columns: frozenset[str],
+        settle: Callable[[], None],
+        head: Callable[[Block], bytes] = lambda block: b"",
+        timezone: str = "UTC",
+        agent: str = "",
+        bounds: tuple[int | None, int | None] | None = None,
+        strings_max: int = 8 << 20,
+    ) -> None:
+        self.totals = Totals()
+        self.files: dict[FileKey, ParseState] = {}
+        self.time_max: int | None = None
+        self._format_of, self._workers, self._settle, self._head = format_of, list(workers), settle, head
+        self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
+        self._strings_max = strings_max
+        self.on_failure: Callable[[Worker, Exception], None] | None = None
+        """Takes a worker that failed by a bug of ours, and must `leave_out` it. None: the error passes through."""
+        self._parsers: dict[Format, Parser] = {}
+        self._current: object = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the dictionaries."""
+        return sum(parser.nbytes for parser in self._parsers.values())
+
+    def take(
+        self,
+        block: Block,
+        *,
+        now_us: int | None = None,
+        retained_us: Sequence[int | None] = (),
+        late_us: int = 0,
+    ) -> None:
+        """Parse a block and hand it to every worker.
+
+        now_us: the agent's clock, when live. retained_us: per worker, see `Worker.add`.
+        """
+        retained_of = list(zip(self._workers, retained_us or [None] * len(self._workers), strict=True))
+        format = self._format_of(block)
+        parser = self._parser(format)
+        if parser.full():
+            self.empty_dictionaries()
+        state = self._file(block, parser, format)
+        state.format = format
+        batch = parser.parse(block.data)
+        state.header = parser.header
+        if now_us is not None:
+            batch = without_future(batch, now_us + FUTURE_US)
+        self.totals.count(batch, block)
+        if self._bounds is not None:
+            batch = _within(batch, self._bounds)
+        rejected_at, too_long = state.last_time, block.too_long
+        timed = batch
+        if rejected_at is None:
+            state.pending_rejects += too_long + int(np.count_nonzero(batch.reject_rows == 0))
+            timed = without_untimed(batch)
+        for worker, retained in retained_of:
+            if all(each is not worker for each in self._workers):
+                continue  # left out meanwhile
+            try:
+                before = _retained(rejected_at, retained, late_us)
+                _count_too_long(worker, before, too_long)
+                mine = batch if worker.plan.window is None else timed
+                worker.add(complete(mine, worker), pane_before=before, retained_us=retained, late_us=late_us)
+            except OSError:
+                raise
+            except Exception as error:
+                if self.on_failure is None:
+                    raise
+                self.on_failure(worker, error)
+        self._after(state, batch)
+
+    def leave_out(self, worker: Worker) -> None:
+        """Give it nothing more."""
+        self._workers = [each for each in self._workers if each is not worker]
+
+    def empty_dictionaries(self) -> None:
+        """Give the dictionaries' memory back; every worker is settled first."""
+        self._settle()
+        for parser in self._parsers.values():
+            parser.clear()
+        for worker in self._workers:
+            worker.forget()
+
+    def _parser(self, format: Format) -> Parser:
+        parser = self._parsers.get(format)
+        if parser is None:
+            parser = self._parsers[format] = Parser(
+                format,
+                self._columns,
+                timezone=self._timezone,
+                agent=self._agent,
+                strings_max=self._strings_max,
+            )
+        return parser
+
+    def _file(self, block: Block, parser: Parser, format: Format) -> ParseState:
+        if block.first or block.file not in self.files:
+            self.files[block.file] = ParseState()
+            if block.start and format.header:
+                self.files[block.file].header = last_header(self._head(block))
+            self._current = None
+        state = self.files[block.file]
+        if self._current != block.file:
+            parser.begin(state.header)
+            self._current = block.file
+        return state
+
+    def _after(self, state: ParseState, batch: Batch) -> None:
+        if batch.rows and "time" in batch.columns:
+            times = batch.columns["time"].values
+            state.last_time = int(times[-1])
+            latest = int(times.max())
+            if self.time_max is None or latest > self.time_max:
+                self.time_max = latest
+
+
+def _count_too_long(worker: Worker, at: int | None, too_long: int) -> None:
+    if worker.plan.window is None:
+        worker.count_rejects_at(0, too_long)
+    elif at is not None:
+        worker.count_rejects_at(at, too_long)
+
+
+def without_untimed(batch: Batch) -> Batch:
+    """Of a file of which no line could be read before: rejected lines before the first that can be have no time, and are in no
+    window."""
+    if not len(batch.reject_rows) or int(batch.reject_rows[0]) > 0:
+        return batch
+    return msgspec.structs.replace(batch, reject_rows=batch.reject_rows[batch.reject_rows > 0])
+
+
+def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
+    """Where rejects of this time are counted: a pane that is gone must not come back without its groups."""
+    if time_us is None or retained_us is None or time_us >= retained_us:
+        return time_us
+    return late_us
+
+
+def last_header(head: bytes) -> bytes:
+    found = [line for line in head.splitlines() if line.startswith(b"#Fields:")]
+    return found[-1] if found else b""
+
+
+def without_future(batch: Batch, limit_us: int) -> Batch:
+    """Reject the rows past `limit_us`."""
+    if not batch.rows:
+        return batch
+    times = batch.columns["time"].values
+    if times.max() <= limit_us:
+        return batch
+    future = times > limit_us
+    kept = select(batch, ~future)
+    at = np.concatenate([kept.reject_rows, (np.cumsum(~future)[future]).astype(np.int32)])
+    rejects = Counter(batch.rejects)
+    rejects[Reason.FUTURE] += int(future.sum())
+    sample = Reject(
+        Reason.FUTURE, b"", 0, "a time that is not more than 5 minutes ahead of this machine's clock", "time"
+    )
+    return msgspec.structs.replace(
+        kept, reject_rows=np.sort(at), rejects=rejects, samples=(*kept.samples, sample)
+    )
+
+
+def _within(batch: Batch, bounds: tuple[int | None, int | None]) -> Batch:
+    """Leave out the rows outside of [since, until)."""
+    if not batch.rows:
+        return batch
+    times = batch.columns["time"].values
+    since, until = bounds
+    keep = np.ones(batch.rows, dtype=np.bool_)
+    if since is not None:
+        keep &= times >= since
+    if until is not None:
+        keep &= times < until
+    return batch if keep.all() else select(batch, keep)
+
+
+def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
+    rows = np.flatnonzero(keep)
+    columns = {name: vector.take(rows) for name, vector in batch.columns.items()}
+    before = np.concatenate([[0], np.cumsum(keep)])  # kept rows before each old row
+    return msgspec.structs.replace(
+        batch, rows=len(rows), columns=columns, reject_rows=before[batch.reject_rows].astype(np.int32)
+    )
+
+
+def complete(batch: Batch, worker: Worker) -> Batch:
+    """Columns that this file's format cannot fill, or has with another type, are NULL, when another file's can."""
+    missing = [
+        column
+        for column in worker.plan.columns
+        if column.name not in batch.columns or batch.columns[column.name].type != column.type
+    ]
+    if not missing:
+        return batch
+    columns: dict[str, Vector] = dict(batch.columns)
+    for column in missing:
+        columns[column.name] = null_vector(column.type)
+    return msgspec.structs.replace(batch, columns=columns)
+
+
+def null_vector(type: SqlType) -> Vector:
+    """One NULL, which broadcasts."""
+    if type.kind is Kind.STRING:
+        return Vector(type, np.full(1, -1, dtype=np.int32), None, _NO_STRINGS)
+    return Vector(type, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
+
+
+def columns_for(workers: Sequence[Worker], *, need_time: bool) -> frozenset[str]:
+    """The columns that the parser must fill."""
+    names = {column.name for worker in workers for column in worker.plan.columns}
+    if need_time or any(worker.plan.window is not None for worker in workers):
+        names.add("time")
+    return frozenset(names)

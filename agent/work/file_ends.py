@@ -1,0 +1,107 @@
+"""Where files end for a job: read to their end, cut short, copied in part, or nowhere any more. Closes them in its `Reading`."""
+
+from __future__ import annotations
+
+from elf.agent.work.counters import Counters
+from elf.agent.work.log_files import LogFiles
+from elf.agent.work.losses import Losses
+from elf.agent.work.reading import Place, Reading
+from elf.srt.messages.messages import CLOSED, FIRST, GAP
+
+
+class FileEnds:
+    """Of one source, for each of its readings."""
+
+    def __init__(self, files: LogFiles, losses: Losses, counters: Counters) -> None:
+        self._files, self._losses, self._counters = files, losses, counters
+
+    def is_settled(self, reading: Reading, place: Place, at_end: bool) -> bool:
+        """Whether nothing is waited for there now. Closes the file if this is its end, or if the rest cannot come."""
+        self.turn(reading, place)
+        if place.stop is not None and place.offset >= place.stop:
+            reading.close(place, 0)
+            return True
+        note, front, is_done = place.note, self._files.front_of(place.note), self._files.is_done(place.note)
+        file = self._files.on_disk(note)
+        is_whole = place.offset == front and place.stop is None
+        if is_whole and not is_done:
+            return True
+        if place.is_broken and front is not None:
+            self._shrank(reading, place, is_done, front)
+            return True
+        if is_done and is_whole:
+            reading.close(place, GAP if note.lost else 0)
+            return True
+        if file is None:
+            self._files.seek()
+            if is_done and self._losses.is_given_up(place.slot[1]):
+                self._losses.gone(
+                    place.slot[1], place.offset, self._files.source.files().get(note.generation)
+                )
+                reading.close(place, GAP)
+                return True
+            return False
+        if file.denied:
+            return True
+        if is_done and front is not None and self._files.end_of(note, front) <= place.offset < front:
+            if self._files.is_damaged(file):
+                self._losses.damaged(file, place.slot[1], place.offset, front)
+            else:
+                self._losses.behind_copy(file, place.slot[1], place.offset, front)
+            reading.close(place, GAP)
+            return True
+        if at_end and front is not None and place.offset >= front:
+            self._shrank(reading, place, is_done, front)
+            return True
+        return False
+
+    def has_missing(self, reading: Reading) -> bool:
+        """Files with a position that are not among those known: waited for, then given up. Whether there are any."""
+        is_missing = False
+        wanted = dict.fromkeys(reading.ends, 0)
+        wanted.update({slot: at.offset for slot, at in reading.given.items() if slot[1] and not at.closed})
+        for slot, offset in wanted.items():
+            if slot[1] in self._files.notes.by_identity:
+                continue
+            told = reading.given.get(slot)
+            if told is not None and told.closed:
+                continue
+            flags = 0 if told is not None else FIRST
+            if self._losses.is_given_up(slot[1]):
+                self._losses.gone(slot[1], offset, None)
+                reading.spans[slot] = offset, offset, flags | GAP | CLOSED
+            else:
+                is_missing = True
+                if told is not None:
+                    reading.spans[slot] = offset, offset, 0
+        return is_missing
+
+    def look_behind(self, reading: Reading) -> None:
+        """A log may have closed a live file behind its end: then that was cut short."""
+        for place in reading.places.values():
+            if not place.over or self._files.is_done(place.note):
+                continue
+            front, file = self._files.front_of(place.note), self._files.on_disk(place.note)
+            if front is not None and place.offset > front and file is not None and not file.denied:
+                self._shrank(reading, place, False, front)
+
+    def _shrank(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
+        """The file is shorter than the place: what was there is lost, and what comes at its end is another part of it."""
+        self._counters.beyond += place.offset > front
+        if place.offset > front or place.is_broken:
+            self._losses.short(self._files.on_disk(place.note), place.slot[1], place.offset, front)
+        was_over = place.over
+        if not was_over:
+            reading.close(place, GAP)
+        if not (reading.lane or is_done or front in place.note.bases):
+            self._files.notes.cut_short(place.note, front)
+            self._files.is_dirty = True
+            reading.go_on(place, place.note, GAP if was_over else 0)
+
+    def turn(self, reading: Reading, place: Place) -> None:
+        """Where a part of a file is over and another follows, go on in that one."""
+        end = place.end_of_part
+        while not reading.lane and end is not None and place.offset >= end:
+            reading.close(place, GAP if place.offset > end else 0)
+            reading.go_on(place, place.note)
+            end = place.end_of_part

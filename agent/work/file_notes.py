@@ -1,0 +1,276 @@
+"""What is remembered of each file of a source besides how far it was read: its identity, and where event time reached what.
+
+An identity must be the same after a restart, and after the agent has lost its own disk, so it comes from the file: a hash of its
+first line. Of files that begin alike the second and further ones are counted. It is never given to another file, so a file that
+is found shorter than it was read goes on under another one, made of the place where it ended then. Nothing else begins another
+part: where a log says that a file is over, and the file goes on, so does its offset in that log.
+
+`low(P)` is where the running maximum of event time first reached P. Marks say it thinly: the place given lies before it, by as
+much as was read between two marks.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from elf.agent.files.first_seen import FirstSeen
+from elf.agent.files.identity import real_path
+from elf.agent.files.source import SourceState
+
+LINE_BYTES = 1024
+"""A first line counts up to here."""
+MARKS_MAX = 512
+"""Marks of one file, 16 bytes each. When there are more, every second one goes: of 1 GB there is one each 2 to 4 MB."""
+MARK_BYTES = 64 << 10
+JOBS_MAX = 1_000
+BEGUN_MAX = 10_000
+"""First lines whose number of files is remembered, 12 bytes each."""
+NEVER_US = -(1 << 62)
+MAGIC = b"elf-notes-1 "
+
+Offset = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Time = Annotated[int, Meta(ge=-(1 << 62), lt=1 << 62)]
+
+
+class FileNote(msgspec.Struct, array_like=True):
+    """generation: what the `Source` calls it. fingerprint: of its first line; 0 until there is one. ordinal: how many other files
+    have begun like that. bases: where it begins, and where it went on after it was cut short. highest_us: of the event times
+    read; marks: (offset, highest before it). length: once that is known. lost: it went before its end was read.
+    over_us: nothing in it is past this (a file that was not read, because it was last written before what was asked for).
+    begin: what is before it was there when the agent was first started, and does not count (-1: all of the first part)."""
+
+    generation: int
+    fingerprint: int = 0
+    ordinal: int = 0
+    bases: Annotated[list[Offset], Meta(min_length=1)] = msgspec.field(default_factory=lambda: [0])
+    length: Offset | None = None
+    highest_us: Time | None = None
+    marks: list[tuple[Offset, Time]] = []
+    lost: bool = False
+    over_us: Time | None = None
+    begin: Annotated[int, Meta(ge=-1, lt=1 << 62)] = 0
+
+    def identity(self, part: int = 0) -> int:
+        """Of what begins at `bases[part]`: 63 bits, not 0."""
+        return identity_of(self.fingerprint, self.ordinal, self.bases[part])
+
+    def low(self, event_us: int, front: int) -> int:
+        """A place before which every line is older than that; lines up to `front` were read. O(log marks)."""
+        if self.highest_us is None:
+            return 0
+        if self.highest_us < event_us:
+            return front
+        below = [offset for offset, highest in self.marks if highest < event_us]
+        return below[-1] if below else 0
+
+    def read_to(self, start: int, latest_us: int) -> None:
+        """A block that began at `start` and has `latest_us` as its highest event time was read."""
+        if self.highest_us is not None:
+            offset, highest = self.marks[-1] if self.marks else (-MARK_BYTES, None)
+            if start - offset >= MARK_BYTES and (highest is None or self.highest_us > highest):
+                self.marks.append((start, self.highest_us))
+                if len(self.marks) > MARKS_MAX:
+                    del self.marks[::2]
+        if self.highest_us is None or latest_us > self.highest_us:
+            self.highest_us = latest_us
+
+
+class Saved(msgspec.Struct, array_like=True):
+    """What `Notes.save` writes. begun: first lines, and how many files began so. copies: a copy's or archive's
+    generation, and that of the file whose lines it holds. firsts: files that were there when the agent was first started;
+    `source` is None until it has read for the first time. joined: jobs it was ever read for, and whether the mesh knew files of
+    this agent before. lacks_us: see `Notes`."""
+
+    source: SourceState | None
+    notes: list[FileNote]
+    begun: dict[int, int]
+    time_max: Time | None = None
+    copies: dict[int, int] = {}
+    firsts: list[FirstSeen] = []
+    joined: dict[bytes, bool] = {}
+    lacks_us: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
+
+
+def first_line(head: bytes, whole: bool) -> bytes | None:
+    """What a file is told by: its first line that is not a comment, without its end. None while there is none.
+
+    whole: `head` is all there will be, or as much as is looked at.
+    """
+    at = 0
+    while (newline := head.find(b"\n", at)) >= 0:
+        if head[at : at + 1] != b"#":
+            return head[at : min(newline, at + LINE_BYTES)]
+        at = newline + 1
+    return (head[at : at + LINE_BYTES] or head[:LINE_BYTES]) if whole and head else None
+
+
+def fingerprint_of(line: bytes) -> int:
+    return int.from_bytes(blake2b(line, digest_size=8).digest()) >> 1 or 1
+
+
+def identity_of(fingerprint: int, ordinal: int, base: int = 0) -> int:
+    """See `FileNote.identity`."""
+    text = b"%d %d %d" % (fingerprint, ordinal, base)
+    return int.from_bytes(blake2b(text, digest_size=8).digest()) >> 1 or 1
+
+
+def is_sound(source: SourceState | None) -> bool:
+    """Whether a source could have written that: what others may have put there must not be worked with. O(files)."""
+    for file in source.files if source is not None else ():
+        numbers = (file.base, file.offset, file.packed_bytes, file.device, file.inode, *chain(*file.marks))
+        sizes = file.head_size, file.tail_size
+        if not all(0 <= number < 1 << 63 for number in numbers) or not all(
+            0 <= size <= LINE_BYTES for size in sizes
+        ):
+            return False
+        try:
+            real_path(file.path)
+        except ValueError:
+            return False
+    return True
+
+
+class Notes:
+    """The notes of one source, by generation, and the file that keeps them."""
+
+    def __init__(self, path: Path, notice: Callable[[str], None]) -> None:
+        self._path, self._notice = path, notice
+        saved = self._load()
+        self.source = saved.source if saved else None
+        """Where the source stood when it was saved; None if it has never read."""
+        self.is_new = saved is None
+        self.firsts = saved.firsts if saved else []
+        self._joined = saved.joined if saved else {}
+        self.lacks_us = saved.lacks_us if saved else 0
+        """Until when an earlier life, of which this folder knows nothing, may have counted lines; 0: there was none."""
+        self.time_max = saved.time_max if saved else None
+        self._begun = saved.begun if saved else {}
+        self.files = {note.generation: note for note in saved.notes} if saved else {}
+        self.copies = saved.copies if saved else {}
+        self.by_identity: dict[int, tuple[FileNote, int]] = {}
+        for note in self.files.values():
+            self._index(note)
+
+    def _index(self, note: FileNote) -> None:
+        if note.fingerprint:
+            for part in range(len(note.bases)):
+                self.by_identity[note.identity(part)] = note, part
+
+    def of(self, generation: int) -> FileNote:
+        """The note of that file; a new one if there is none."""
+        note = self.files.get(generation)
+        if note is None:
+            note = self.files[generation] = FileNote(generation)
+        return note
+
+    def alike(self, line: bytes) -> list[FileNote]:
+        """The files that begin like that. O(files)."""
+        fingerprint = fingerprint_of(line)
+        return [note for note in self.files.values() if note.fingerprint == fingerprint]
+
+    def begun(self, fingerprint: int) -> int:
+        """How many files began like that, as far as it is remembered."""
+        return self._begun.get(fingerprint, 0)
+
+    def identify(self, note: FileNote, line: bytes, ordinal: int | None = None) -> None:
+        """Its first line is known. ordinal: as the mesh's log has it, where this agent has lost its own count. O(1)."""
+        note.fingerprint = fingerprint = fingerprint_of(line)
+        begun = self._begun.pop(fingerprint, 0)
+        note.ordinal = begun if ordinal is None else ordinal
+        self._begun[fingerprint] = max(begun, note.ordinal + 1)
+        if len(self._begun) > BEGUN_MAX:
+            del self._begun[next(iter(self._begun))]
+        self._index(note)
+
+    def cut_short(self, note: FileNote, base: int) -> None:
+        """The file ends at `base`, and was read further: what it will hold there is another part."""
+        note.bases.append(base)
+        self._index(note)
+
+    def begin_behind(self, note: FileNote, base: int | None, ordinal: int) -> None:
+        """Nothing before `base` (None: nothing at all) is to be read of it, for nobody can tell what of that was counted."""
+        for part in range(len(note.bases)):
+            self.by_identity.pop(note.identity(part), None)
+        note.ordinal, note.bases = ordinal, [base or 0]
+        if base is None:
+            note.over_us = NEVER_US
+        self._begun[note.fingerprint] = max(self.begun(note.fingerprint), ordinal + 1)
+        self._index(note)
+
+    def part_from(self, copy: int, line: bytes, base: int) -> FileNote:
+        """A copy has grown at `base`: what comes there was not read elsewhere."""
+        del self.copies[copy]
+        note = self.files[copy] = FileNote(copy, bases=[base])
+        self.identify(note, line)
+        return note
+
+    def forget(self, generations: set[int]) -> None:
+        """All but these, and what they are copies of, are gone for good."""
+        self.copies = {copy: of for copy, of in self.copies.items() if copy in generations}
+        for generation in self.files.keys() - generations - set(self.copies.values()):
+            note = self.files.pop(generation)
+            for part in range(len(note.bases)):
+                self.by_identity.pop(note.identity(part), None)
+
+    def counts_all(self, job: bytes, has_files: bool) -> tuple[bool, bool]:
+        """Whether lines before `FileNote.begin` count for a job, and whether that was known. has_files: the mesh has files of
+        this agent in the job; if it is read here for the first time, then what was known here before is lost, and nothing
+        but the job itself says where to begin."""
+        known = job in self._joined
+        if not known:
+            self._joined[job] = has_files
+            if len(self._joined) > JOBS_MAX:
+                del self._joined[next(iter(self._joined))]
+        return self._joined[job], known
+
+    def save(self, source: SourceState | None, time_max: int | None) -> None:
+        """Write all of it, in place of what was there. What a crash takes of it is found out again from the files."""
+        data = msgspec.msgpack.encode(
+            Saved(
+                source,
+                list(self.files.values()),
+                self._begun,
+                time_max,
+                self.copies,
+                self.firsts,
+                self._joined,
+                self.lacks_us,
+            )
+        )
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_bytes(MAGIC + zlib.crc32(data).to_bytes(4) + data)
+            os.replace(new, self._path)
+        except OSError as error:
+            self._notice(f"{self._path}: {error.strerror or error}; positions are not saved")
+
+    def _load(self) -> Saved | None:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._notice(f"{self._path}: {error.strerror or error}; files are looked at anew")
+            return None
+        data = content[len(MAGIC) + 4 :]
+        if (
+            content[: len(MAGIC)] == MAGIC
+            and zlib.crc32(data).to_bytes(4) == content[len(MAGIC) : -len(data) or None]
+        ):
+            try:
+                saved = msgspec.msgpack.decode(data, type=Saved)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                saved = None
+            if saved is not None and is_sound(saved.source):
+                return saved
+        self._notice(f"{self._path}: damaged; files are looked at anew")
+        return None

@@ -1,0 +1,225 @@
+"""Files that the log of a job knows and this agent's notes do not, as when its disk was lost: found again by how they begin.
+
+The mesh's log names a file by its first line and by how many files had begun alike before (`file_notes`). While the agent was
+down the file may have been renamed, copied, compressed, so each file of its families is looked at, whatever it is called, and
+uncompressed. It is that file only if nothing else can be: one file on disk begins like that (copies and archives of it aside),
+and the log knows one file that does. Where two begin alike nobody can tell which of them was counted up to where: then none is
+taken, and that is said. Files younger than one that was found came after it, while nobody looked, and are read too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from elf.agent.files.content import Plain, kind
+from elf.agent.files.follow import Followed, Inode
+from elf.agent.files.listing import Seen, reason
+from elf.agent.files.recognise import COMPARE_BYTES, exactly, is_inode, reading
+from elf.agent.work.file_notes import FileNote, Notes, fingerprint_of, first_line, identity_of
+from elf.errors import SourceError
+from elf.srt.messages.messages import Position, Slot
+
+ORDINALS_MAX = 1_000
+"""Files that began alike are told apart up to here: 1 ms for a first line."""
+TOLD_MAX = 10_000
+"""Identities that jobs' logs know, 40 bytes each."""
+HEAD_BYTES = 64 << 10
+
+
+class Moved(Exception):  # noqa: N818 (an event, not a failure)
+    """A file is not where it was a moment ago: look again."""
+
+
+class FoundAgain:
+    """told: identities that logs know. unread: files of the families that could not be looked into, and why."""
+
+    def __init__(self, notes: Notes, notice: Callable[[str], None]) -> None:
+        self._notes, self._notice = notes, notice
+        self._told: dict[int, None] = {}
+        self._ordinals: dict[
+            int, dict[int, int]
+        ] = {}  # of a first line: identities that were told, by ordinal
+        self._heads: dict[
+            Inode, tuple[tuple[int, int], int]
+        ] = {}  # signature and first line of files that are not followed
+        self._unsure: set[int] = set()
+        self.unread: dict[str, str] = {}
+
+    def tell(self, positions: Mapping[Slot, Position], ends: Iterable[Slot]) -> None:
+        """The files that a job's log knows."""
+        identities = dict.fromkeys(slot[1] for slot in (*positions, *ends) if slot[1])
+        if not identities.keys() <= self._told.keys():
+            self._told = dict(list((self._told | identities).items())[-TOLD_MAX:])
+            self._ordinals.clear()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether one is missing."""
+        return not self._told.keys() <= self._notes.by_identity.keys()
+
+    def ordinals(self, fingerprint: int) -> dict[int, int]:
+        """Of files that begin like that: which were told. O(ORDINALS_MAX) once."""
+        found = self._ordinals.get(fingerprint)
+        if found is None:
+            every = ((ordinal, identity_of(fingerprint, ordinal)) for ordinal in range(ORDINALS_MAX))
+            found = self._ordinals[fingerprint] = {
+                n: identity for n, identity in every if identity in self._told
+            }
+        return found
+
+    def ordinal(self, line: bytes) -> int | None:
+        """Of a file that begins like that and has no identity yet, if it is one that was told; above all of them if nobody can
+        tell; None: nothing was told."""
+        fingerprint = fingerprint_of(line)
+        told = self.ordinals(fingerprint)
+        if not told:
+            return None
+        missing = [n for n, identity in told.items() if identity not in self._notes.by_identity]
+        if len(told) == 1 and missing and fingerprint not in self._unsure and not self._notes.alike(line):
+            return missing[0]
+        return max(max(told) + 1, self._notes.begun(fingerprint))
+
+    def pick(self, unknown: Sequence[Seen]) -> set[Inode]:
+        """Which of these, the oldest first, are to be followed: those that were told, and what came after them. Raises Moved."""
+        alike: dict[int, list[Seen]] = {}
+        self.unread.clear()
+        for one in unknown:
+            if (fingerprint := self._look(one)) is not None:
+                alike.setdefault(fingerprint, []).append(one)
+        self._heads = {one.inode: self._heads[one.inode] for one in unknown if one.inode in self._heads}
+        found = [
+            chosen
+            for fingerprint, ones in alike.items()
+            if (chosen := self._choose(fingerprint, ones)) is not None
+        ]
+        picked = {one.inode for one in found}
+        begun = {fingerprint for fingerprint, ones in alike.items() if any(one in found for one in ones)}
+        for first in found:
+            younger = unknown[unknown.index(first) + 1 :]
+            picked |= {
+                one.inode
+                for one in younger
+                if one.family == first.family and self._of(one) not in begun and not self._is_known(one)
+            }
+        return picked
+
+    def paths_of(self, fingerprint: int, unknown: Sequence[Seen]) -> list[str]:
+        """Of these files, those that begin like that."""
+        return [one.path for one in unknown if self._look(one) == fingerprint]
+
+    def _of(self, one: Seen) -> int | None:
+        return self._heads[one.inode][1] if one.inode in self._heads else None
+
+    def _is_known(self, one: Seen) -> bool:
+        """Whether it begins like a file that is followed, so is a copy of it or cannot be told from one."""
+        fingerprint = self._of(one)
+        return fingerprint is None or any(
+            note.fingerprint == fingerprint for note in self._notes.files.values()
+        )
+
+    def _look(self, one: Seen) -> int | None:
+        held = self._heads.get(one.inode)
+        if held is not None and held[0] == one.signature:
+            return held[1]
+        try:
+            with reading(one.path) as content:
+                if not is_inode(content.descriptor, one.inode):
+                    return None
+                head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
+                if not head and content.compressed:
+                    content.readinto(memoryview(bytearray(1)))  # what is wrong with it
+        except FileNotFoundError:
+            return None
+        except (OSError, SourceError) as error:
+            self.unread[one.path] = reason(error)
+            return None
+        line = first_line(head, one.rotated or len(head) == HEAD_BYTES)
+        if line is None:
+            return None
+        fingerprint = fingerprint_of(line)
+        self._heads[one.inode] = one.signature, fingerprint
+        return fingerprint
+
+    def _choose(self, fingerprint: int, ones: Sequence[Seen]) -> Seen | None:
+        """Which of the files that begin alike is the one that was told: the one before it was compressed, if that is there."""
+        told = self.ordinals(fingerprint)
+        missing = [identity for identity in told.values() if identity not in self._notes.by_identity]
+        if not missing or any(note.fingerprint == fingerprint for note in self._notes.files.values()):
+            return None
+        if len(told) > 1 or not _are_one(ones):
+            self._tell_unsure(fingerprint, [one.path for one in ones])
+            return None
+        return min(ones, key=lambda one: (_is_packed(one.path), -one.status.st_size))
+
+    def doubt(
+        self, notes: Iterable[FileNote], files: Mapping[int, Followed], unknown: Sequence[Seen]
+    ) -> list[FileNote]:
+        """After the disk was lost: of these files it cannot be told which of those that were told they are. Raises Moved."""
+        alike: dict[int, list[FileNote]] = {}
+        for note in notes:
+            if note.fingerprint:
+                alike.setdefault(note.fingerprint, []).append(note)
+        doubted = []
+        for fingerprint, of in alike.items():
+            told = self.ordinals(fingerprint)
+            others = [one.path for one in unknown if self._look(one) == fingerprint]
+            there = [files[note.generation] for note in of if note.generation in files]
+            paths = [file.path for file in there if file.inode is not None] + others
+            is_one = len(of) == 1 and (not others or _are_alike(paths))
+            if told and not (is_one and set(told) == {of[0].ordinal}):
+                self._tell_unsure(fingerprint, paths)
+                doubted += of
+        return doubted
+
+    def _tell_unsure(self, fingerprint: int, paths: Sequence[str]) -> None:
+        if fingerprint in self._unsure:
+            return
+        self._unsure.add(fingerprint)
+        self._notice(
+            f"{', '.join(paths)}: the state folder was lost, and several logs begin with one and the same line, so it cannot be "
+            "told which of them was counted up to where; what they hold by now is left out, and windows say so; keep state_dir"
+        )
+
+
+def _is_packed(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return kind(file.read(4)) != "plain"
+    except OSError:
+        return True
+
+
+def _are_one(ones: Sequence[Seen]) -> bool:
+    return len(ones) < 2 or _are_alike([one.path for one in ones])
+
+
+def _are_alike(paths: Sequence[str]) -> bool:
+    """Whether of each two the shorter one is the start of the longer one, uncompressed. O(their bytes)."""
+    return all(_is_start(paths[0], path) for path in paths[1:])
+
+
+def _is_start(path: str, other: str) -> bool:
+    view = memoryview(bytearray(COMPARE_BYTES))
+    try:
+        with reading(path) as mine, reading(other) as theirs:
+            while True:
+                data, its = exactly(mine, view), exactly(theirs, view)
+                if not (data.startswith(its) or its.startswith(data)):
+                    return False
+                if len(data) < len(view) or len(its) < len(view):
+                    return True
+    except FileNotFoundError as error:
+        raise Moved(path) from error
+    except (OSError, SourceError):
+        return False
+
+
+def present_end(file: Followed) -> int:
+    """Behind the last whole line that a file holds now; 0 for what is compressed. Raises OSError, SourceError."""
+    with reading(file.path) as content:
+        if not isinstance(content, Plain):
+            return 0
+        size = os.fstat(content.descriptor).st_size
+        tail = os.pread(content.descriptor, min(size, HEAD_BYTES), max(size - HEAD_BYTES, 0))
+        return size - len(tail) + (tail.rfind(b"\n") + 1 or len(tail))

@@ -1,0 +1,155 @@
+"""Rows of one job from parsed lines: a line belongs to the version of the schedule that is in force at its event time.
+
+A rejected line has the time of the line before it in its file; before any line of the file could be read it has none, and is
+counted beside the windows. So rows depend on the lines alone, and not on where reading was cut.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.agent.formats.batch import Batch
+from elf.agent.work.feed import complete, select, without_untimed
+from elf.agent.work.unparsed import LINES_MIN
+from elf.agent.work.worker import Worker
+from elf.cbt.rows import Op
+from elf.jobmaster.log.schedule import AFTER_ALL, plan_of
+from elf.jobmaster.plan.plan import Column, Plan
+from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops
+from elf.srt.messages.messages import Micros, Schedule
+from elf.srt.messages.partial import Part, merge_parts
+
+NEVER_US = -(1 << 62)
+
+
+class Before(msgspec.Struct, frozen=True):
+    """How a file stood before a block. last_time: of its last line that has one. unread: lines rejected since then."""
+
+    last_time: Micros | None = None
+    unread: int = 0
+
+
+class Unread:
+    """Times in which no line could be read though some were written: between two lines that can be, and of which the later one is
+    also later than all before, `LINES_MIN` and more were rejected."""
+
+    __slots__ = ("_count", "_highest")
+
+    def __init__(self) -> None:
+        self._count, self._highest = -1, NEVER_US
+
+    def take(self, batch: Batch, before: Before, too_long: int) -> list[tuple[Micros, Micros]]:
+        """The next block: such times that end in it, (from, until). O(rows) where lines were rejected. before: looked at where
+        reading begins."""
+        if self._count < 0:
+            self._count = before.unread
+            self._highest = NEVER_US if before.last_time is None else before.last_time
+        self._count += too_long
+        if not batch.rows:
+            self._count += len(batch.reject_rows)
+            return []
+        times: NDArray[np.int64] = batch.columns["time"].values
+        known = self._highest
+        self._highest = max(known, int(times.max()))
+        if not self._count and not len(batch.reject_rows):
+            return []
+        highest = np.maximum(np.maximum.accumulate(times), known)
+        former = np.r_[known, highest[:-1]]
+        rises = np.flatnonzero(highest > former)
+        counts = np.bincount(np.searchsorted(rises, batch.reject_rows), minlength=len(rises) + 1)
+        counts[0] += self._count
+        self._count = int(counts[-1])
+        return [(int(former[at]), int(highest[at])) for at in rises[counts[:-1] >= LINES_MIN].tolist()]
+
+
+def ops_of(plan: Plan) -> tuple[tuple[Op, ...], ...]:
+    """Of each tree of the plan."""
+    return (group_ops(plan), LINE_OPS, *(family_ops(family) for family in plan.families))
+
+
+class JobRows:
+    """Rows at or past `since_us` since the last cut, by version."""
+
+    def __init__(self, schedule: Schedule, since_us: Micros) -> None:
+        self.schedule, self.since_us = schedule, since_us
+        self.overflows = 0
+        self.untimed = 0
+        """Rejected lines that have no time, since somebody asked."""
+        self._workers = {line.version: Worker(plan_of(line.plan)) for line in schedule}
+        self._ops = {version: ops_of(worker.plan) for version, worker in self._workers.items()}
+        self._settled: list[dict[str, Part]] = []
+        stops = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
+        self._reach = [
+            (max(line.from_us, since_us), stop, self._workers[line.version])
+            for line, stop in zip(schedule, stops, strict=True)
+        ]
+
+    @property
+    def columns(self) -> frozenset[Column]:
+        """What the parser must fill, besides `time`."""
+        return frozenset(column for worker in self._workers.values() for column in worker.plan.columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Of memory, fronts and what is settled."""
+        held = sum(part.nbytes for parts in self._settled for part in parts.values())
+        return held + sum(worker.nbytes for worker in self._workers.values())
+
+    def add(self, batch: Batch, before: Before, too_long: int) -> None:
+        """Take a block's lines; `too_long` of them came before it and were skipped. O(rows)."""
+        if before.last_time is None:
+            self.untimed += too_long + int(np.count_nonzero(batch.reject_rows == 0))
+            too_long, batch = 0, without_untimed(batch)
+        if not batch.rows and before.last_time is None:
+            return
+        times = batch.columns["time"].values if batch.rows else np.empty(0, dtype=np.int64)
+        first = before.last_time if before.last_time is not None else int(times[0])
+        for low, stop, worker in self._reach:
+            if too_long and low <= first < stop:
+                worker.count_rejects_at(first, too_long)
+            mine = _between(batch, times, first, low, stop)
+            if mine is not None:
+                worker.add(complete(mine, worker), pane_before=before.last_time)
+
+    def lacks(self, from_us: Micros, until_us: Micros) -> bool:
+        """Whether there is a whole pane between these times, of which nothing was read then."""
+        plans = [worker.plan for worker in self._workers.values()]
+        panes = [plan.window.pane_us for plan in plans if plan.window is not None]
+        return until_us > self.since_us and any(until_us // pane - from_us // pane > 1 for pane in panes)
+
+    def settle(self) -> None:
+        """Before the dictionaries are emptied."""
+        self._settled += self._deltas()
+        for worker in self._workers.values():
+            worker.forget()
+
+    def cut(self) -> dict[str, Part]:
+        """All rows since the last cut."""
+        deltas, self._settled = self._settled + self._deltas(), []
+        return merge_parts(deltas)
+
+    def _deltas(self) -> list[dict[str, Part]]:
+        deltas = []
+        for version, worker in self._workers.items():
+            for delta in worker.cut():
+                self.overflows += delta.overflows
+                deltas.append({version: Part(self._ops[version], tuple(delta.rows))})
+        return deltas
+
+
+def _between(
+    batch: Batch, times: NDArray[np.int64], first: Micros, low: Micros, stop: Micros
+) -> Batch | None:
+    """The lines of [low, stop), rejected ones too; None if there are none."""
+    rows = (times >= low) & (times < stop)
+    at = batch.reject_rows
+    when = np.where(at > 0, times[np.maximum(at, 1) - 1], first) if len(times) else np.full(len(at), first)
+    rejects = (when >= low) & (when < stop)
+    if rows.all() and rejects.all():
+        return batch if len(rows) or len(rejects) else None
+    if not (rows.any() or rejects.any()):
+        return None
+    kept = select(batch, rows)
+    return msgspec.structs.replace(kept, reject_rows=kept.reject_rows[rejects])

@@ -1,0 +1,125 @@
+"""Blocks to batches for one source: a parser per format, which its jobs share, and what parsing needs at any place of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from elf.agent.files.blocks import Block
+from elf.agent.formats.batch import Batch
+from elf.agent.formats.fields import Format
+from elf.agent.formats.parser import Parser
+from elf.agent.work.feed import FUTURE_US, ParseState, without_future
+from elf.agent.work.rescan import Rescan
+from elf.errors import SourceError
+
+LOOK_BACK_BYTES = (64 << 10, 1 << 20)
+"""How far before a place the line before it is looked for, before the file is read from its start."""
+
+
+class Parsing:
+    """The parsers of one source. `columns`: those that they fill; `scans`: blocks parsed for rows."""
+
+    def __init__(self, timezone: str, agent: str, line_max: int, strings_max: int) -> None:
+        self.columns = frozenset({"time"})
+        self.scans = 0
+        self._timezone, self._agent, self._line_max, self._strings_max = (
+            timezone,
+            agent,
+            line_max,
+            strings_max,
+        )
+        self._parsers: dict[Format, Parser] = {}
+        self._clocks: dict[Format, Parser] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Of the dictionaries."""
+        return sum(parser.nbytes for parser in (*self._parsers.values(), *self._clocks.values()))
+
+    def ask(self, columns: frozenset[str]) -> None:
+        """These are to be filled from now on. What holds codes of the dictionaries must be settled."""
+        self.columns = columns
+        self._parsers.clear()
+
+    def parse(
+        self, block: Block, format: Format, state: ParseState, now_us: int, settle: Callable[[], None]
+    ) -> Batch:
+        """The lines of a block; `state` is how its file stood before it. settle: see `JobRows.settle`."""
+        parser = self._parsers.get(format)
+        if parser is None:
+            parser = self._parsers[format] = self._make(format, self.columns)
+        if parser.full():
+            settle()
+            for each in self._parsers.values():
+                each.clear()
+        self.scans += 1
+        return _parsed(parser, block.data, state, now_us)
+
+    def _make(self, format: Format, columns: frozenset[str]) -> Parser:
+        return Parser(
+            format,
+            columns,
+            timezone=self._timezone,
+            line_max=self._line_max,
+            agent=self._agent,
+            strings_max=self._strings_max,
+        )
+
+    def state_at(
+        self, scan: Rescan, format: Format, now_us: int, from_start: Callable[[], Rescan]
+    ) -> ParseState:
+        """How a file stands where `scan` begins, from the lines before: the same whenever it is asked for.
+
+        O(1) as a rule; O(place) where no line before it has a time, or a header may stand anywhere. Raises OSError.
+        """
+        if not scan.offset:
+            return ParseState(format)
+        clock = self._clocks.get(format)
+        if clock is None:
+            clock = self._clocks[format] = self._make(format, frozenset({"time"}))
+        clock.clear()
+        for size in () if format.header else LOOK_BACK_BYTES:
+            tail = scan.tail(size)
+            begin = 0 if tail is None or len(tail) == scan.offset else tail.find(b"\n") + 1
+            if tail is None or (not begin and len(tail) < scan.offset):
+                continue
+            state = ParseState(format)
+            advance(state, _parsed(clock, tail[begin:], state, now_us))
+            if state.last_time is not None or len(tail) == scan.offset:
+                return state
+        return self._read_from_start(clock, format, scan.offset, now_us, from_start)
+
+    def _read_from_start(
+        self, clock: Parser, format: Format, offset: int, now_us: int, from_start: Callable[[], Rescan]
+    ) -> ParseState:
+        state, scan = ParseState(format), from_start()
+        try:
+            while (block := scan.next(offset)) is not None:
+                advance(state, _parsed(clock, block.data, state, now_us))
+        except SourceError:
+            pass  # as far as it can be read
+        finally:
+            scan.close()
+        return state
+
+
+def _parsed(parser: Parser, data: memoryview | bytes, state: ParseState, now_us: int) -> Batch:
+    parser.begin(state.header)
+    batch = parser.parse(data)
+    state.header = parser.header
+    if "time" not in batch.columns:  # no line of this format says when it was: none can be placed
+        at = np.zeros(batch.rows + len(batch.reject_rows), dtype=np.int32)
+        return msgspec.structs.replace(batch, rows=0, columns={}, reject_rows=at)
+    return without_future(batch, now_us + FUTURE_US)
+
+
+def advance(state: ParseState, batch: Batch, too_long: int = 0) -> None:
+    """The file stands behind that block now."""
+    if batch.rows:
+        state.last_time = int(batch.columns["time"].values[-1])
+        state.unread = int(np.count_nonzero(batch.reject_rows == batch.rows))
+    else:
+        state.unread += too_long + len(batch.reject_rows)

@@ -1,0 +1,300 @@
+"""The files of one source as the mesh counts them: which is which, how far each was read, and where its lines are on disk now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from elf.agent.files.blocks import Block
+from elf.agent.files.first_seen import first_seen
+from elf.agent.files.follow import Followed, Inode
+from elf.agent.files.listing import Listing, Seen
+from elf.agent.files.recognise import exactly
+from elf.agent.files.source import Source
+from elf.agent.work.feed import FUTURE_US
+from elf.agent.work.file_notes import FileNote, Notes, first_line
+from elf.agent.work.found_again import FoundAgain, Moved, present_end
+from elf.agent.work.rescan import Rescan, holds, open_known
+from elf.errors import SourceError
+from elf.srt.messages.messages import Micros, Position, Slot
+
+SCAN_S = 0.02
+"""Reads of several jobs at one flush look at the folders once, unless something is known to have changed."""
+SAVE_S = 5.0
+HEAD_BYTES = 64 << 10
+SEEK_S = 600.0
+"""A file that is missing is looked for so long: what compresses or moves it may take its time."""
+SEEK_EVERY_S = 1.0
+LOOKS_MAX = 16
+"""While files are renamed between two looks."""
+
+
+Stamp = tuple[Inode | None, int, int]
+"""(inode, size, time of the last write), by which a file that was mended is told."""
+
+
+class LogFiles:
+    """A `Source` and the notes of its files. start: "end" or "beginning", where files begin that are there at the very first
+    start. `source`: it reads each byte once. clock_us, now_s: of the last look;
+    scan_clock_us, scan_s: of the last scan."""
+
+    def __init__(
+        self,
+        name: str,
+        patterns: Sequence[str],
+        state_dir: Path,
+        notice: Callable[[str], None],
+        *,
+        line_max: int,
+        block_bytes: int,
+        grace_s: float,
+        start: str,
+    ) -> None:
+        self._line_max, self._block_bytes = line_max, block_bytes
+        self.notes = Notes(state_dir / f"source-{name}", notice)
+        if self.notes.is_new and start == "end":
+            self.notes.firsts = first_seen(patterns)
+            self.notes.save(None, None)
+        self.source = Source(
+            name,
+            patterns,
+            state=self.notes.source,
+            start="beginning",
+            line_max=line_max,
+            block_bytes=block_bytes,
+            grace_s=grace_s,
+        )
+        self._found_again = FoundAgain(self.notes, notice)
+        self._sought_s: float | None = None
+        self._unknown: Sequence[Seen] = ()
+        self._ends: dict[int, int] = {}  # by generation: nothing whole comes behind that, as was seen
+        self._damaged: dict[int, tuple[Stamp, float]] = {}  # archives: as which files, and since when
+        self._grace_s = grace_s
+        self.clock_us = self.scan_clock_us = 0
+        self.now_s = self.save_s = 0.0
+        self.scan_s: float | None = None
+        self.is_dirty = False
+        """Whether an identity was given that is not saved."""
+
+    def look(self, clock_us: Micros, now_s: float, since_us: Micros, is_lost: bool = False) -> None:
+        """Find out what files there are. since_us: at the very first look, what was last written before is not read. is_lost: the
+        very first look is not that of a new agent: what is there was not there before the beginning."""
+        self.clock_us, self.now_s = clock_us, now_s
+        is_first = self.scan_s is None
+        if self.scan_s is not None and now_s - self.scan_s < SCAN_S and self.source.is_still():
+            return
+        self.scan_s, self.scan_clock_us = now_s, clock_us
+        if self._sought_s is not None and now_s - self._sought_s >= SEEK_S:
+            self._sought_s = None
+            self.source.claim(None)
+        self.source.scan(now_s)
+        if is_first:
+            self.save_s = now_s
+            if self.notes.source is None:
+                firsts = [] if is_lost else self.notes.firsts
+                for generation, begin in self.source.begin_at(firsts).items():
+                    self.notes.of(generation).begin = begin
+                self.notes.firsts = []
+                for file in self.source.pass_over((since_us - FUTURE_US) * 1000):
+                    note = self.notes.of(file.state.generation)
+                    note.over_us = file.mtime_ns // 1000 + FUTURE_US
+        self._identify_all()
+
+    def _identify_all(self) -> None:
+        files = self.source.files()
+        for generation in files:
+            self.identify(generation)
+        self.notes.forget(set(files))
+        self._ends = {generation: end for generation, end in self._ends.items() if generation in files}
+        for generation, (stamp, _) in list(self._damaged.items()):
+            if generation not in files or stamp != _stamp(files[generation]):
+                del self._damaged[generation]
+                self._ends.pop(generation, None)
+
+    def find_again(
+        self, positions: Mapping[Slot, Position], ends: Iterable[Slot] = (), *, is_lost: bool = False
+    ) -> None:
+        """Look, now and at each later scan, for files that a job's log knows and this agent does not, if there are any. is_lost:
+        what this agent knew of its files was lost, so that those it knows now may not be what they seem."""
+        given = [slot for slot, at in positions.items() if slot[1] and not at.closed]
+        if not (is_lost or any(slot[1] not in self.notes.by_identity for slot in (*given, *ends))):
+            return
+        self._found_again.tell(positions, ends)
+        for _ in range(LOOKS_MAX):
+            self._sought_s = None
+            self.seek()
+            self.source.scan(self.now_s)
+            self._identify_all()
+            try:
+                if is_lost:
+                    self._doubt()
+            except Moved:
+                continue
+            break
+
+    def seek(self) -> None:
+        """Something is missing: at the next scan, and at all that follow for a while, look into every file of the families."""
+        if self._sought_s is None or self.now_s - self._sought_s >= SEEK_EVERY_S:
+            self._sought_s = self.now_s
+            self.source.claim(self._pick)
+
+    def _pick(self, unknown: Sequence[Seen]) -> set[Inode]:
+        self._unknown = unknown
+        try:
+            return self._found_again.pick(unknown)
+        except Moved:
+            return set()  # the next look decides
+
+    def _doubt(self) -> None:
+        """Those of which it cannot be told what was counted of them are read from their present end on."""
+        files = self.source.files()
+        known = [note for note in self.notes.files.values() if note.generation in files]
+        followed = {file.inode for file in files.values()}
+        unknown = [one for one in self._unknown if one.inode not in followed]
+        for note in self._found_again.doubt(known, files, unknown):
+            file = files[note.generation]
+            try:
+                base = present_end(file) or None
+            except (OSError, SourceError):
+                base = None
+            if base is None and not file.state.done:
+                self.source.skip(file)
+            ordinal = max(self._found_again.ordinals(note.fingerprint), default=-1) + 1
+            self.notes.begin_behind(note, base, max(ordinal, self.notes.begun(note.fingerprint)))
+            self.is_dirty = True
+
+    def begins_like(self, file: Followed) -> list[str]:
+        """Files that are not followed and begin like that one, but do not hold all that was read of it."""
+        there = Listing([file.path], lambda notice: None).look(())
+        followed = {each.inode for each in self.source.files().values()}
+        unknown = [one for one in there if one.inode not in followed]
+        return self._found_again.paths_of(self.notes.of(file.state.generation).fingerprint, unknown)
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Files beside those that are followed which may be what is missing, and cannot be read; and why."""
+        return self._found_again.unread
+
+    def identify(self, generation: int, *, is_read: bool = False) -> None:
+        """Give a file its identity, if there is a line to make it of. is_read: it is not a copy of another one."""
+        note = self.notes.files.get(generation)
+        if generation in self.notes.copies or (note is not None and note.fingerprint):
+            return
+        file = self.source.files()[generation]
+        line = self._first_line(file)
+        if note is None and file.state.done and not is_read and line is not None:
+            original = self._original_of(file, line)
+            if original is not None:
+                self.notes.copies[generation] = original.generation
+                self.is_dirty = True
+                return
+        note = self.notes.of(generation)
+        if line is not None:
+            self.notes.identify(note, line, self._found_again.ordinal(line))
+            self.is_dirty = True
+            if file.state.base and not (note.begin or file.state.done):
+                # What is left of a longer file: the source goes on at its end, for what it holds was counted.
+                self.notes.begin_behind(note, file.state.base, note.ordinal)
+
+    def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
+        """The source says that all of a file was read in another one: in which?"""
+        alike = self.notes.alike(line)
+        if len(alike) > 1:
+            files = self.source.files()
+            alike = [
+                note for note in alike if note.generation in files and holds(copy, files[note.generation])
+            ]
+        return alike[-1] if alike else None
+
+    @staticmethod
+    def _first_line(file: Followed) -> bytes | None:
+        if file.denied or not (file.size or file.state.offset):
+            return None
+        try:
+            content = open_known(file)
+        except (OSError, SourceError):
+            return None
+        try:
+            head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
+        except OSError:
+            return None
+        finally:
+            os.close(content.descriptor)
+        return first_line(head, file.state.done or len(head) == HEAD_BYTES)
+
+    def note_of(self, block: Block) -> FileNote:
+        """Of a file from which the source has just read."""
+        file = self.source.files()[block.file.generation]
+        generation = block.file.generation
+        if generation in self.notes.copies and block.end > block.start:
+            return self.notes.part_from(generation, self._first_line(file) or b"", block.start)
+        self.identify(generation, is_read=True)
+        return self.notes.of(generation)
+
+    def front_of(self, note: FileNote) -> int | None:
+        """How far the source has read a file; None if it passed it over, and its length is not known: an archive was there at the
+        first start, or is too old."""
+        file = self.source.files().get(note.generation)
+        if file is None or (note.length is not None and file.state.done):
+            return note.length
+        is_passed = note.over_us is not None or (note.begin < 0 and file.packed)
+        return None if is_passed and file.state.done else file.state.offset
+
+    def is_done(self, note: FileNote) -> bool:
+        """Whether the source has read it to its end."""
+        file = self.source.files().get(note.generation)
+        return file is None or file.state.done
+
+    def on_disk(self, note: FileNote) -> Followed | None:
+        """Where its lines can be read now: in the file itself, or in a copy of it."""
+        files = self.source.files()
+        of = [
+            note.generation,
+            *(copy for copy, original in self.notes.copies.items() if original == note.generation),
+        ]
+        there = [files[generation] for generation in of if generation in files]
+        return next((file for file in there if file.inode is not None or file.content is not None), None)
+
+    def ends_at(self, file: Followed, offset: int) -> None:
+        """No whole line comes there or behind it, though more was to be read."""
+        self._ends[file.state.generation] = min(offset, self._ends.get(file.state.generation, offset))
+
+    def damaged_at(self, file: Followed, offset: int) -> None:
+        """Of what was read of an archive nothing can be read behind that place. That is its end when it has been so for two
+        graces, and until the file on disk is another."""
+        generation, stamp = file.state.generation, _stamp(file)
+        before, since_s = self._damaged.setdefault(generation, (stamp, self.now_s))
+        if before != stamp:
+            self._damaged[generation] = stamp, self.now_s
+        elif self.now_s - since_s >= 2 * self._grace_s:
+            self.ends_at(file, offset)
+
+    def is_damaged(self, file: Followed) -> bool:
+        return file.state.generation in self._damaged
+
+    def end_of(self, note: FileNote, front: int) -> int:
+        """Up to where its lines can be had now, of `front` bytes that were read. A copy ends earlier if it was made before the
+        last lines came (copytruncate): these are in no file."""
+        file = self.on_disk(note)
+        if file is None:
+            return front
+        end = min(front, self._ends.get(file.state.generation, front))
+        if file.state.generation == note.generation:
+            return end if self.is_damaged(file) else front
+        return min(end, file.state.offset or front)
+
+    def open(self, file: Followed, offset: int) -> Rescan:
+        """Read it again from there. Raises EndsBefore, OSError, SourceError."""
+        return Rescan(file, offset, self._block_bytes, self._line_max)
+
+    def save(self, time_max: Micros | None) -> None:
+        """Keep all of it on disk."""
+        for file in self.source.files().values():
+            file.intact()  # of a file of which nothing was read its start is looked at now, so that it is known again by it
+        self.notes.save(self.source.positions(), time_max)
+        self.save_s, self.is_dirty = self.now_s, False
+
+
+def _stamp(file: Followed) -> Stamp:
+    return file.inode, file.size, file.mtime_ns

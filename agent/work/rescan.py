@@ -1,0 +1,158 @@
+"""Reading a file again, beside the `Source` that follows it: from any place where a line begins up to what the source has read.
+
+The blocks are cut like the source's own, so that lines are the same lines whoever reads them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from elf.agent.files.blocks import Block, Cutter
+from elf.agent.files.content import Content, Plain, open_content
+from elf.agent.files.follow import Followed, Inode
+from elf.agent.files.identity import is_start_of, same_head, seek
+from elf.agent.files.recognise import head_of
+from elf.agent.work.feed import ParseState
+from elf.errors import SourceError
+
+SKIP_BYTES = 256 << 10
+
+
+class EndsBefore(FileNotFoundError):  # noqa: N818 (an event, not a failure)
+    """An archive holds less than was asked for."""
+
+
+def open_known(file: Followed) -> Content:
+    """The content of a file that the source knows, from its start. Raises FileNotFoundError where it is not (now), OSError,
+    SourceError."""
+    if isinstance(file.content, Plain):
+        content = open_content(os.dup(file.content.descriptor))
+    elif file.inode is None:
+        raise FileNotFoundError(file.path)
+    else:
+        content = open_content(file.path)
+    try:
+        if not _is_it(file, content):
+            raise FileNotFoundError(file.path)
+    except BaseException:
+        os.close(content.descriptor)
+        raise
+    return content
+
+
+def _is_it(file: Followed, content: Content) -> bool:
+    """Whether it is still there: it may have been renamed or emptied since it was looked at, and its number used again."""
+    if inode_of(content.descriptor) != _inode(file):
+        return False
+    if isinstance(content, Plain):
+        return file.confirm(content.descriptor) is not None
+    return same_head(head_of(content.descriptor), file.state)
+
+
+def _inode(file: Followed) -> Inode | None:
+    return inode_of(file.content.descriptor) if file.content is not None else file.inode
+
+
+def inode_of(descriptor: int) -> Inode:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def holds(copy: Followed, original: Followed) -> bool:
+    """Whether a file holds what was read of another one, or (copied before the last lines came) the start of that. O(file)."""
+    if not original.state.offset:
+        return False
+    try:
+        content = open_known(copy)
+    except (OSError, SourceError):
+        return False
+    try:
+        if seek(content, original.state):
+            return True
+        return isinstance(content, Plain) and is_start_of(content.descriptor, copy.size, original.state)
+    except OSError:
+        return False
+    finally:
+        os.close(content.descriptor)
+
+
+class Rescan:
+    """Blocks of one file from `offset` on. `state`: what parsing needs to go on at `offset`; the caller sets it.
+
+    Holds one buffer and one descriptor. Raises EndsBefore, OSError, SourceError.
+    """
+
+    def __init__(self, file: Followed, offset: int, block_bytes: int, line_max: int) -> None:
+        self.file, self.offset = file, offset
+        self.state: ParseState | None = None
+        self._content = open_known(file)
+        self._cutter = Cutter(min(block_bytes, line_max + 1), line_max)
+        self._read = 0  # bytes of the content that were taken
+        self._before = b""  # the last one before `offset`, of compressed content
+        try:
+            self._skip(offset)
+        except BaseException:
+            self.close()
+            raise
+
+    def _skip(self, offset: int) -> None:
+        if isinstance(self._content, Plain):
+            self._content.raw.offset = self._read = offset
+            return
+        view = memoryview(bytearray(SKIP_BYTES))
+        while self._read < offset:
+            got = self._content.readinto(view[: offset - self._read])
+            if not got:
+                self._check_whole()
+                raise EndsBefore(self.file.path)
+            self._read += got
+            self._before = bytes(view[got - 1 : got])
+
+    def begins_line(self) -> bool:
+        """Whether a line begins at `offset`, as far as that can be told at no cost."""
+        return (self.tail(1) or self._before) in (b"", b"\n")
+
+    def tail(self, size: int) -> bytes | None:
+        """Up to `size` bytes before `offset`; None where that cannot be told without reading from the start."""
+        if not isinstance(self._content, Plain):
+            return None
+        start = max(self.offset - size, 0)
+        return os.pread(self._content.descriptor, self.offset - start, start)
+
+    def next(self, stop: int | None) -> Block | None:
+        """The next lines before `stop`, where a line begins or the file ends (None: its end on disk), or None."""
+        while True:
+            data = self._cutter.cut()
+            if len(data):
+                return self._block(data)
+            if stop is not None and self._read >= stop:
+                break
+            got = self._cutter.fill(lambda view: self._fill(view, stop))
+            if not got:
+                if stop is None:
+                    break
+                self._check_whole()
+                return None  # shorter than it was: the next scan tells what became of it
+        data = self._cutter.rest()
+        return self._block(data) if len(data) or self._cutter.too_long else None
+
+    def _check_whole(self) -> None:
+        if self._content.truncated():
+            raise SourceError("the archive is cut short")
+
+    def _fill(self, view: memoryview, stop: int | None) -> int:
+        got = self._content.readinto(view if stop is None else view[: stop - self._read])
+        self._read += got
+        return got
+
+    def _block(self, data: memoryview) -> Block:
+        too_long, skipped = self._cutter.take_skipped()
+        start, self.offset = self.offset, self.offset + skipped + len(data)
+        return Block(self.file.key, self.file.path, start, self.offset, data, too_long, start == 0, False)
+
+    def is_true(self) -> bool:
+        """Whether what was read is of this file, as far as it can be told: another may have taken its place meanwhile."""
+        return inode_of(self._content.descriptor) == _inode(self.file) and self.file.intact()
+
+    def close(self) -> None:
+        os.close(self._content.descriptor)

@@ -1,0 +1,41 @@
+"""Which columns the files of a source have, as far as it can be seen now: by their named format, or from their first lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from elf.agent.files.follow import Inode
+from elf.agent.files.listing import Listing
+from elf.agent.formats.choice import FormatChoice, head_of
+from elf.agent.formats.presets import beyond
+from elf.jobmaster.values.vector import SqlType
+
+FILES_MAX = 16
+"""The newest files of a source are looked at."""
+
+
+class SeenColumns:
+    """Of one source, beyond the canonical ones. Raises FormatError for a format that there is not."""
+
+    def __init__(self, format: str, patterns: Sequence[str]) -> None:
+        self.is_detected = format == "auto"
+        """Whether the next `look` may see others."""
+        self._formats = FormatChoice(format, lambda notice: None, lenient=True)
+        self._listing = Listing(patterns, lambda notice: None)
+        self._by_file: dict[Inode, dict[str, SqlType]] = {}
+
+    def look(self) -> dict[str, SqlType]:
+        """O(files in the folders); of each file its beginning is read once."""
+        if not self.is_detected:
+            return beyond(self._formats.schema({}))
+        newest = [one for one in self._listing.look(()) if one.wanted and one.status.st_size][-FILES_MAX:]
+        before, self._by_file = self._by_file, {}
+        found: dict[str, SqlType] = {}
+        for one in newest:
+            columns = before.get(one.inode)
+            if not columns:
+                columns = beyond(self._formats.schema({one.path: head_of(Path(one.path))}))
+            self._by_file[one.inode] = columns
+            found.update(columns)
+        return found

@@ -1,0 +1,77 @@
+"""Notices a source of which lines cannot be read: a wrong format must not look like a quiet server."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from elf.agent.formats.batch import Reject
+from elf.agent.formats.fields import Reason
+from elf.agent.work.feed import Totals
+from elf.sinks.console.cells import escape
+
+EVERY_US = 10_000_000
+LINES_MIN = 10
+"""Fewer lines than these say nothing: a scanner's garbage may be all that comes at night."""
+SHARE_MAX = 0.5
+"""A source of which more of the recent lines are rejected is in trouble."""
+SAMPLE_BYTES = 120
+"""Of a rejected line, as told to people: what a format gets wrong is mostly at the line's beginning."""
+
+
+class Unparsed:
+    """Compares the totals of one source from time to time; speaks when its lines stop to parse, and when they do again.
+
+    share: of the recent lines, how many were rejected. sample: one of these, safe to print; it stays the same until lines can be
+    read again.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._since_us: int | None = None
+        self._lines = self._parsed = 0
+        self._rejects: Counter[Reason] = Counter()
+        self._said = False
+        self.share = 0.0
+        self.sample = self.reason = ""
+
+    def look(self, now_us: int, totals: Totals, path: str, rejected: Reject | None = None) -> str | None:
+        """What is to be said at this time, if anything. path: where the last lines came from. rejected: the last such line."""
+        if self._since_us is None:
+            self._since_us = now_us
+        lines, parsed = totals.lines - self._lines, totals.parsed - self._parsed
+        if now_us - self._since_us < EVERY_US or lines < LINES_MIN:
+            return None
+        reasons = totals.rejects - self._rejects
+        self._since_us, self._lines, self._parsed = now_us, totals.lines, totals.parsed
+        self._rejects = Counter(totals.rejects)
+        self._note(1 - parsed / lines, reasons, rejected)
+        if (not parsed) == self._said:
+            return None
+        self._said = not parsed
+        if parsed:
+            return f"{self._name}: lines can be read again"
+        return f"{self._name}: none of the last {lines:,} lines could be read: {self.reason}; see where with: elf parse {path}"
+
+    def _note(self, share: float, reasons: Counter[Reason], rejected: Reject | None) -> None:
+        was_fine, self.share = self.share <= SHARE_MAX, share
+        if share <= SHARE_MAX:
+            self.sample = self.reason = ""
+        elif was_fine:
+            self.reason = max(reasons, key=lambda each: reasons[each]).value
+            self.sample = sample_text(rejected.line) if rejected is not None else ""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, for people, or ""."""
+        if self.share <= SHARE_MAX:
+            return ""
+        return (
+            f"source {self._name}: {self.share:.0%} of the recent lines are rejected ({self.reason}), such as: {self.sample}; "
+            "let its format say what the server writes (elf parse shows where lines stop to match)"
+        )
+
+
+def sample_text(line: bytes) -> str:
+    """The beginning of a rejected line: bounded, on one line, and without control characters that a terminal would obey."""
+    text = escape(line[:SAMPLE_BYTES].decode("utf-8", "backslashreplace"))
+    return text + ("…" if len(line) > SAMPLE_BYTES else "")

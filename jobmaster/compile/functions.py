@@ -1,0 +1,312 @@
+"""The scalar functions of the language: SQL name -> how many arguments, and the canonical call they become.
+
+Several SQL names share one canonical function (`jobmaster/plan/signatures.py`); `if`, `nullif` and the like become `case`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from elf.jobmaster.compile import types
+from elf.jobmaster.compile.types import Mismatch, call, cast
+from elf.jobmaster.plan import patterns, signatures
+from elf.jobmaster.plan.plan import Expression, Literal
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING, Kind
+
+Build = Callable[[Sequence[Expression]], Expression]
+
+
+class Function(NamedTuple):
+    """`title`, `titles` (by the number of arguments) and `defaults` give the name of an unaliased column, as Spark prints it."""
+
+    fewest: int
+    most: int
+    build: Build
+    title: str = "{name}({arguments})"
+    defaults: tuple[str, ...] = ()
+    titles: Mapping[int, str] = MappingProxyType({})
+
+
+def text(operand: Expression, what: str) -> Literal:
+    """`operand` as a STRING constant. Raises Mismatch where it is none."""
+    if not isinstance(operand, Literal) or not isinstance(operand.value, str):
+        raise Mismatch(f"the {what} must be a quoted constant")
+    return operand
+
+
+def whole(operand: Expression, what: str) -> Literal:
+    if not isinstance(operand, Literal) or operand.type != INT or operand.value is None:
+        raise Mismatch(f"the {what} must be a whole constant")
+    return operand
+
+
+def pattern(operand: Expression) -> Literal:
+    """A Java regular expression that the evaluator can use."""
+    literal = text(operand, "pattern")
+    value = str(literal.value)
+    _check_length(value)
+    wrong = patterns.check(value)
+    if wrong:
+        raise Mismatch(f"the pattern {value!r} cannot be used: {wrong}")
+    return literal
+
+
+def _check_length(value: str) -> None:
+    if len(value) > signatures.PATTERN_CHARS_MAX:
+        most = signatures.PATTERN_CHARS_MAX
+        raise Mismatch(f"the pattern has {len(value):,} characters, the most is {most:,}")
+
+
+def like(function: str, operand: Expression, like_pattern: Expression, escape: str) -> Expression:
+    """LIKE or ILIKE. The escape character must stand before `%`, `_` or itself, as Spark demands."""
+    literal = text(like_pattern, "pattern")
+    value = str(literal.value)
+    _check_length(value)
+    if len(escape) != 1:
+        raise Mismatch("ESCAPE takes one character")
+    wrong = patterns.check_like(value, escape)
+    if wrong:
+        raise Mismatch(f"the pattern {value!r} cannot be used: {wrong}")
+    return call(function, types.string(operand), literal, Literal(escape, STRING))
+
+
+def conditional(condition: Expression, then: Expression, other: Expression) -> Expression:
+    branches = types.unified([then, other])
+    return call("case", types.boolean(condition), *branches)
+
+
+def _nullif(operands: Sequence[Expression]) -> Expression:
+    value, other = operands
+    return conditional(types.comparison("=", value, other), Literal(None, value.type), value)
+
+
+def _strings(function: str) -> Build:
+    return lambda operands: call(function, *map(types.string, operands))
+
+
+def concat(operands: Sequence[Expression]) -> Expression:
+    return _strings("concat")(operands)
+
+
+def _trim(function: str) -> Build:
+    """trim(x), and Spark's order of two: trim(characters, x)."""
+
+    def build(operands: Sequence[Expression]) -> Expression:
+        return trim(function, operands[-1], operands[0] if len(operands) == 2 else None)
+
+    return build
+
+
+def trim(function: str, operand: Expression, characters: Expression | None) -> Expression:
+    extra = () if characters is None else (text(characters, "list of characters to trim"),)
+    return call(function, types.string(operand), *extra)
+
+
+def _substring(operands: Sequence[Expression]) -> Expression:
+    return call("substring", types.string(operands[0]), *(_int(o) for o in operands[1:]))
+
+
+def _int(operand: Expression) -> Expression:
+    if operand.type.kind not in (Kind.INT, Kind.BIGINT, Kind.NULL):
+        raise Mismatch(f"a whole number is expected, not a {operand.type}", "CAST(x AS INT)")
+    return cast(operand, INT)
+
+
+def _split_part(operands: Sequence[Expression]) -> Expression:
+    number = whole(operands[2], "number of the part")
+    if not number.value:
+        raise Mismatch("parts are counted from 1 (or from the end, from -1); 0 is none")
+    return call("split_part", types.string(operands[0]), text(operands[1], "delimiter"), number)
+
+
+def _replace(operands: Sequence[Expression]) -> Expression:
+    rest = [text(o, "text to replace") for o in operands[1:]]
+    return call("replace", types.string(operands[0]), *rest)
+
+
+def _regexp_extract(operands: Sequence[Expression]) -> Expression:
+    regex = pattern(operands[1])
+    group = whole(operands[2], "group") if len(operands) == 3 else Literal(1, INT)
+    groups = patterns.groups(str(regex.value))
+    if not 0 <= int(group.value or 0) <= groups:
+        hint = "" if groups else "put parentheses round the part to extract, or ask for group 0"
+        raise Mismatch(f"the pattern has {groups} groups, and group {group.value} is asked for", hint)
+    return call("regexp_extract", types.string(operands[0]), regex, group)
+
+
+def _regexp_replace(operands: Sequence[Expression]) -> Expression:
+    regex, replacement = pattern(operands[1]), text(operands[2], "replacement")
+    wrong = patterns.check_replacement(str(regex.value), str(replacement.value))
+    if wrong:
+        raise Mismatch(f"the replacement {replacement.value!r} cannot be used: {wrong}")
+    return call("regexp_replace", types.string(operands[0]), regex, replacement)
+
+
+def _rlike(operands: Sequence[Expression]) -> Expression:
+    return call("rlike", types.string(operands[0]), pattern(operands[1]))
+
+
+def _parse_url(operands: Sequence[Expression]) -> Expression:
+    part = text(operands[1], "part")
+    if part.value not in signatures.URL_PARTS:
+        raise Mismatch(f"a URL has no part {part.value!r}", "one of " + ", ".join(signatures.URL_PARTS))
+    key = [text(o, "key") for o in operands[2:]]
+    if key and part.value != "QUERY":
+        raise Mismatch("a key goes with the part 'QUERY' only")
+    return call("parse_url", types.string(operands[0]), part, *key)
+
+
+def _floor(function: str) -> Build:
+    def build(operands: Sequence[Expression]) -> Expression:
+        operand = types.number(operands[0])
+        return cast(operand, BIGINT) if operand.type.is_integer else call(function, operand)
+
+    return build
+
+
+def _round(operands: Sequence[Expression]) -> Expression:
+    digits = whole(operands[1], "number of digits") if len(operands) == 2 else Literal(0, INT)
+    if abs(int(digits.value or 0)) > signatures.ROUND_DIGITS_MAX:
+        raise Mismatch(f"round takes at most {signatures.ROUND_DIGITS_MAX} digits")
+    return call("round", types.number(operands[0]), digits)
+
+
+_UNITS = {
+    "YYYY": "YEAR",
+    "YY": "YEAR",
+    "MON": "MONTH",
+    "MM": "MONTH",
+    "DD": "DAY",
+    **{unit: unit for unit in signatures.UNITS},
+}
+
+
+def _date_trunc(operands: Sequence[Expression]) -> Expression:
+    unit = str(text(operands[0], "unit").value)
+    if unit.upper() not in _UNITS:
+        raise Mismatch(f"{unit!r} is not a unit of time", "one of " + ", ".join(signatures.UNITS))
+    return call("date_trunc", Literal(_UNITS[unit.upper()], STRING), types.timestamp(operands[1]))
+
+
+def _of_time(function: str) -> Build:
+    return lambda operands: call(function, types.timestamp(operands[0]))
+
+
+def _unix_timestamp(operands: Sequence[Expression]) -> Expression:
+    if operands[0].type == STRING:
+        raise Mismatch("unix_timestamp takes a timestamp here", "unix_timestamp(CAST(x AS TIMESTAMP))")
+    return call("unix_timestamp", types.timestamp(operands[0]))
+
+
+def _is_null(operands: Sequence[Expression]) -> Expression:
+    return is_null(operands[0])
+
+
+def is_null(operand: Expression) -> Expression:
+    if operand.type.kind is Kind.NULL:
+        return Literal(True, BOOLEAN)
+    return call("is_null", operand)
+
+
+def _number(function: str) -> Build:
+    return lambda operands: call(function, types.number(operands[0]))
+
+
+def _operator(function: str) -> Build:
+    return lambda operands: types.arithmetic(function, operands[0], operands[1])
+
+
+_MANY = 1_000
+_COALESCE = Function(2, 2, lambda operands: call("coalesce", *types.unified(operands)))
+_LENGTH = Function(1, 1, _strings("length"))
+_SUBSTRING = Function(2, 3, _substring, defaults=("", "", "2147483647"))
+_LOWER, _UPPER = Function(1, 1, _strings("lower")), Function(1, 1, _strings("upper"))
+_DAY = Function(1, 1, _of_time("day"))
+_RLIKE = Function(2, 2, _rlike, "{upper}({arguments})")
+
+FUNCTIONS: dict[str, Function] = {
+    "if": Function(3, 3, lambda operands: conditional(*operands), "(IF({arguments}))"),
+    "nullif": Function(2, 2, _nullif),
+    "coalesce": Function(1, _MANY, _COALESCE.build),
+    "nvl": _COALESCE,
+    "ifnull": _COALESCE,
+    "isnull": Function(1, 1, _is_null, "({arguments} IS NULL)"),
+    "isnotnull": Function(1, 1, lambda o: call("not", is_null(o[0])), "({arguments} IS NOT NULL)"),
+    "lower": _LOWER,
+    "lcase": _LOWER,
+    "upper": _UPPER,
+    "ucase": _UPPER,
+    "trim": Function(1, 2, _trim("trim"), titles={2: "TRIM(BOTH {0} FROM {1})"}),
+    "ltrim": Function(1, 2, _trim("ltrim"), titles={2: "TRIM(LEADING {0} FROM {1})"}),
+    "rtrim": Function(1, 2, _trim("rtrim"), titles={2: "TRIM(TRAILING {0} FROM {1})"}),
+    "length": _LENGTH,
+    "len": _LENGTH,
+    "char_length": _LENGTH,
+    "character_length": _LENGTH,
+    "substring": _SUBSTRING,
+    "substr": _SUBSTRING,
+    "split_part": Function(3, 3, _split_part),
+    "concat": Function(1, _MANY, concat),
+    "replace": Function(2, 3, _replace, defaults=("", "", "")),
+    "regexp_extract": Function(2, 3, _regexp_extract, defaults=("", "", "1")),
+    "regexp_replace": Function(3, 3, _regexp_replace, "{name}({arguments}, 1)"),
+    "regexp_like": _RLIKE,
+    "parse_url": Function(2, 3, _parse_url),
+    "floor": Function(1, 1, _floor("floor"), "{upper}({arguments})"),
+    "ceil": Function(1, 1, _floor("ceil"), "{upper}({arguments})"),
+    "ceiling": Function(1, 1, _floor("ceil")),
+    "round": Function(1, 2, _round, defaults=("", "0")),
+    "abs": Function(1, 1, _number("abs")),
+    "mod": Function(2, 2, _operator("%")),
+    "date_trunc": Function(2, 2, _date_trunc),
+    "hour": Function(1, 1, _of_time("hour")),
+    "minute": Function(1, 1, _of_time("minute")),
+    "second": Function(1, 1, _of_time("second")),
+    "dayofweek": Function(1, 1, _of_time("dayofweek")),
+    "day": _DAY,
+    "dayofmonth": _DAY,
+    "month": Function(1, 1, _of_time("month")),
+    "year": Function(1, 1, _of_time("year")),
+    "unix_timestamp": Function(1, 1, _unix_timestamp, "{name}({arguments}, yyyy-MM-dd HH:mm:ss)"),
+}
+
+INSTEAD: dict[str, str] = {
+    "left": "use substring(x, 1, n)",
+    "right": "use substring(x, -n)",
+    "split": "use split_part(x, delimiter, n)",
+    "instr": "use LIKE '%text%'",
+    "locate": "use LIKE '%text%'",
+    "contains": "use LIKE '%text%'",
+    "startswith": "use LIKE 'text%'",
+    "endswith": "use LIKE '%text'",
+    "date": "use date_trunc('DAY', time)",
+    "to_date": "use date_trunc('DAY', time)",
+    "trunc": "use date_trunc(unit, time)",
+    "to_timestamp": "use CAST(x AS TIMESTAMP)",
+    "date_format": "use date_trunc(unit, time), or hour(time), minute(time)",
+    "from_unixtime": "use date_trunc(unit, time)",
+    "percentile": "use approx_percentile(x, fraction)",
+    "median": "use approx_percentile(x, 0.5)",
+    "percentile_cont": "use approx_percentile(x, fraction)",
+    "percentile_disc": "use approx_percentile(x, fraction)",
+    "now": "write the time as a constant: a result must not depend on when it is computed",
+    "current_timestamp": "write the time as a constant: a result must not depend on when it is computed",
+    "rand": "a result must be a function of the lines alone",
+    "first": "use min(x) or max(x), or GROUP BY it",
+    "last": "use min(x) or max(x), or GROUP BY it",
+    "any_value": "GROUP BY it",
+    "collect_list": "GROUP BY it",
+    "collect_set": "GROUP BY it, or count(DISTINCT x)",
+    "bool_or": "use count_if(x) > 0",
+    "bool_and": "use count_if(NOT x) = 0",
+    "every": "use count_if(NOT x) = 0",
+    "any": "use count_if(x) > 0",
+    "some": "use count_if(x) > 0",
+    "greatest": "use CASE WHEN a > b THEN a ELSE b END",
+    "least": "use CASE WHEN a < b THEN a ELSE b END",
+    "session_window": "use window(time, '5 minutes')",
+    "window_time": "use window.end",
+}
+"""What to write in place of a function that Spark has and this language has not."""

@@ -1,0 +1,115 @@
+"""What names stand for in one query: the source's columns, the window, the keys of its groups, and the aliases of SELECT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from difflib import get_close_matches
+from typing import NoReturn
+
+from elf.errors import QueryError
+from elf.jobmaster.compile.aggregates import Aggregates
+from elf.jobmaster.compile.literals import Term
+from elf.jobmaster.compile.parse import Node, place_of, position
+from elf.jobmaster.plan.plan import Column, Expression, WindowSpec
+from elf.jobmaster.values.sql_types import TIMESTAMP, WINDOW, SqlType
+
+WINDOW_FIELDS = {"start": Column("#window_start", TIMESTAMP), "end": Column("#window_end", TIMESTAMP)}
+WINDOW_COLUMN = Column("#window", WINDOW)
+
+CANONICAL = frozenset(
+    (
+        *("time", "client_ip", "user", "method", "path", "query", "protocol", "status", "bytes", "referer"),
+        *(
+            "user_agent",
+            "request_time",
+            "host",
+            "upstream_response_time",
+            "scheme",
+            "request_length",
+            "agent",
+        ),
+    )
+)
+"""Columns that have one name in every format that logs them."""
+
+
+def fail(sql: str, node: Node | None, reason: str, hint: str = "") -> NoReturn:
+    """Raises QueryError that points at the node's place in the text."""
+    line, column = position(sql, max(0, place_of(node)))
+    raise QueryError(reason, line=line, column=column, hint=hint)
+
+
+class Names:
+    """Of one query; they become more while its clauses are compiled, in their order.
+
+    source: its name; columns: what it has, by lower-case name; qualifiers: what may stand before a column's name; given: the
+    aliases of SELECT, which are in `aliases` only once that is compiled.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        source: str,
+        schema: Mapping[str, SqlType],
+        qualifiers: Set[str],
+        given: Set[str],
+    ) -> None:
+        self.sql, self.source, self.qualifiers, self.given = sql, source, qualifiers, given
+        self.columns = {name.lower(): Column(name, type) for name, type in schema.items()}
+        self.window: WindowSpec | None = None
+        self.key_index: dict[Expression, Column] = {}
+        self.aliases: dict[str, Term] = {}
+        self.aggregates = Aggregates()
+        self.used: dict[str, Column] = {}
+
+    def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
+        fail(self.sql, node, reason, hint)
+
+    def source_column(self, node: Node) -> Term:
+        """A column of the source."""
+        table, name = (node.args.get("table"), node.name)
+        if type(node.this).__name__ == "Star":
+            self.fail(node, "* stands for no columns here", "name them, or count(*)")
+        if node.args.get("db") or (table is not None and table.name.lower() not in self.qualifiers):
+            self.fail(
+                node,
+                f"{table.name}.{name} is not known",
+                f"columns are {min(self.qualifiers)}.name, or just name",
+            )
+        column = self.columns.get(name.lower())
+        if column is None:
+            self._unknown_column(node)
+        self.used[column.name] = column
+        return Term(column, name)
+
+    def _unknown_column(self, node: Node) -> NoReturn:
+        names = [column.name for column in self.columns.values()]
+        if node.name.lower() == "window":
+            hint = "GROUP BY window(time, '10 seconds') makes it"
+            self.fail(node, "there is no window", hint)
+        reason = f"there is no column {node.name} in {self.source}"
+        if node.name.lower() in self.given:
+            self.fail(node, reason, "it is an alias of SELECT, known to HAVING and ORDER BY but not here")
+        if node.name.lower() in CANONICAL:
+            hint = f"the log's format has no {node.name}; it has {', '.join(names)}"
+            self.fail(node, reason, hint)
+        near = get_close_matches(node.name.lower(), names, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        self.fail(node, reason, f"{meant}it has {', '.join(names)}")
+
+    def window_field(self, node: Node) -> Term | None:
+        """`window`, `window.start`, and the same by the window's alias."""
+        table = node.args.get("table")
+        named = (table.name if table is not None else node.name).lower()
+        alias = self.aliases.get(named)
+        is_window = named == "window" and "window" not in self.columns
+        if self.window is None or not (is_window or (alias and alias.expression == WINDOW_COLUMN)):
+            return None
+        if table is None:
+            return Term(WINDOW_COLUMN, node.name)
+        if node.name.lower() not in WINDOW_FIELDS:
+            self.fail(node, f"a window has no {node.name}", "it has start and end")
+        return Term(WINDOW_FIELDS[node.name.lower()], node.name)
+
+    def key_of(self, expression: Expression) -> Column | None:
+        return self.key_index.get(expression)

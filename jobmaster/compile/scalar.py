@@ -1,0 +1,391 @@
+"""Scalar expressions: from sqlglot's tree to typed plan expressions, with the casts that Spark puts in.
+
+`Translator` knows operators, literals and functions. What a column and an aggregate are depends on the clause: subclasses say.
+Beside each expression goes its name, as Spark would name the column.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from elf.errors import QueryError
+from elf.jobmaster.compile import functions, types
+from elf.jobmaster.compile.functions import FUNCTIONS, INSTEAD
+from elf.jobmaster.compile.literals import Term, number, type_named
+from elf.jobmaster.compile.parse import CALL_MARK, Node, place_of, position, source_of
+from elf.jobmaster.compile.types import Mismatch, call
+from elf.jobmaster.plan.plan import Call, Expression, Literal
+from elf.jobmaster.values.conversion import timestamp_text
+from elf.jobmaster.values.sql_types import BOOLEAN, NULL, STRING, TIMESTAMP, Kind
+
+AGGREGATES = frozenset(
+    (
+        "count",
+        "sum",
+        "min",
+        "max",
+        "avg",
+        "mean",
+        "var_pop",
+        "var_samp",
+        "variance",
+        "stddev",
+        "stddev_samp",
+        "std",
+        "stddev_pop",
+        "count_if",
+        "approx_count_distinct",
+        "approx_percentile",
+        "percentile_approx",
+    )
+)
+
+_BINARY = {
+    "Add": "+",
+    "Sub": "-",
+    "Mul": "*",
+    "Div": "/",
+    "Mod": "%",
+    "IntDiv": "div",
+    "EQ": "=",
+    "NEQ": "<>",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+    "NullSafeEQ": "<=>",
+}
+_REFUSED = {
+    "Subquery": ("subqueries are not supported", "compute one thing with one SELECT"),
+    "Select": ("subqueries are not supported", "compute one thing with one SELECT"),
+    "Exists": ("subqueries are not supported", "compute one thing with one SELECT"),
+    "Window": (
+        "window functions (OVER) are not supported",
+        "GROUP BY window(time, '10 seconds') groups by time",
+    ),
+    "Star": ("* stands for no columns here", "name them, or count(*)"),
+    "Interval": (
+        "intervals are not values here",
+        "compare unix_timestamp(time) with a number, or time with a TIMESTAMP",
+    ),
+    "Bracket": ("x[n] is not supported", "ask for each percentile with its own approx_percentile(x, 0.99)"),
+    "Extract": ("EXTRACT is not supported", "use hour(time), minute(time), dayofweek(time)"),
+    "WithinGroup": ("WITHIN GROUP is not supported", "use approx_percentile(x, fraction)"),
+    "Distinct": ("DISTINCT is not supported here", "count(DISTINCT x) counts the different values"),
+    "Rollup": ("GROUP BY ROLLUP is not supported", "start one job for each grouping"),
+    "Cube": ("GROUP BY CUBE is not supported", "start one job for each grouping"),
+    "GroupingSets": ("GROUP BY GROUPING SETS is not supported", "start one job for each grouping"),
+    "Lambda": ("lambda functions are not supported", ""),
+    "CurrentTimestamp": ("the present time is not available", "write the time as a constant"),
+    "CurrentDate": ("the present time is not available", "write the time as a constant"),
+    "Alias": ("an alias (AS) is only possible for a whole SELECT item", "leave it out"),
+}
+
+
+_COMMON = frozenset(("this", "expression", "expressions", "is_string"))
+_ARGUMENTS = {
+    "Between": frozenset(("this", "low", "high")),
+    "In": frozenset(("this", "expressions", "query", "unnest", "field")),
+    "Case": frozenset(("this", "ifs", "default")),
+    "Cast": frozenset(("this", "to", "safe")),
+    "TryCast": frozenset(("this", "to", "safe")),
+    "Trim": frozenset(("this", "expression", "position")),
+    "Column": frozenset(("this", "table", "db", "catalog")),
+    "Like": frozenset(("this", "expression", "negate")),
+    "ILike": frozenset(("this", "expression", "negate")),
+    "DPipe": frozenset(("this", "expression", "safe")),
+    "Div": frozenset(("this", "expression", "typed", "safe")),
+}
+"""What a node may hold, lest a detail that a version of sqlglot keeps in one is lost without a word."""
+
+
+class Translator(ABC):
+    """Translates the expressions of one clause. Raises QueryError with the place of what is wrong.
+
+    What names, aggregates and windows are differs by clause (`query_scopes`).
+    """
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+    @abstractmethod
+    def column(self, node: Node) -> Term:
+        """A name, with or without that of its source."""
+
+    @abstractmethod
+    def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
+        """A call of an aggregate. `condition`: of its FILTER."""
+
+    @abstractmethod
+    def window(self, node: Node) -> Term:
+        """A call of `window(time, …)`, outside of GROUP BY itself."""
+
+    def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
+        line, column = position(self.sql, max(0, place_of(node)))
+        raise QueryError(reason, line=line, column=column, hint=hint)
+
+    def term(self, node: Node) -> Term:
+        """The typed form of `node`."""
+        kind = type(node).__name__
+        strange = [
+            arg for arg, part in node.args.items() if part and arg not in _ARGUMENTS.get(kind, _COMMON)
+        ]
+        if strange and (kind in _BINARY or kind in _NODES):
+            self.fail(node, f"this form of {kind.upper()} is not supported: {source_of(self.sql, node)}")
+        try:
+            if kind in _BINARY:
+                return self._binary(node, _BINARY[kind])
+            translate = _NODES.get(kind)
+            if translate is not None:
+                return translate(self, node)
+        except Mismatch as error:
+            self.fail(node, error.reason, error.hint)
+        reason, hint = _REFUSED.get(kind, ("", ""))
+        self.fail(node, reason or f"this is not supported: {source_of(self.sql, node)}", hint)
+
+    def _binary(self, node: Node, function: str) -> Term:
+        left, right = self.term(node.this), self.term(node.expression)
+        build = types.arithmetic if function in ("+", "-", "*", "/", "%", "div") else types.comparison
+        shown = f"(NOT ({left.name} = {right.name}))" if function == "<>" else ""
+        name = shown or f"({left.name} {function} {right.name})"
+        return Term(build(function, left.expression, right.expression), name)
+
+    def _distinct_from(self, node: Node) -> Term:
+        return self._negated(self._binary(node, "<=>"))
+
+    def _connected(self, node: Node) -> Term:
+        """AND, OR: a chain of a thousand is one call, not a thousand levels."""
+        function, kind, parts = type(node).__name__.lower(), type(node), []
+        while type(node) is kind:
+            parts.append(node.expression)
+            node = node.this
+        terms = [self.term(part) for part in [node, *reversed(parts)]]
+        for part, term in zip([node, *reversed(parts)], terms, strict=True):
+            if term.type.kind not in (Kind.BOOLEAN, Kind.NULL):
+                reason = f"{function.upper()} joins conditions, and this is a {term.type}"
+                self.fail(part, reason, "compare it with something")
+        name = terms[0].name
+        for term in terms[1:]:
+            name = f"({name} {function.upper()} {term.name})"
+        operands: list[Expression] = []
+        for term in terms:
+            operand = types.boolean(term.expression)
+            nested = isinstance(operand, Call) and operand.function == function
+            operands.extend(operand.arguments if isinstance(operand, Call) and nested else (operand,))
+        return Term(call(function, *operands), name)
+
+    def _not(self, node: Node) -> Term:
+        inner = self.term(node.this)
+        is_null = type(node.this).__name__ == "Is" and type(node.this.expression).__name__ == "Null"
+        negated = self._negated(inner)
+        return Term(negated.expression, inner.name[:-5] + "NOT NULL)") if is_null else negated
+
+    def _negated(self, inner: Term) -> Term:
+        return Term(call("not", types.boolean(inner.expression)), f"(NOT {inner.name})")
+
+    def _negate(self, node: Node) -> Term:
+        if type(node.this).__name__ == "Literal" and not node.this.is_string:
+            return number(f"-{node.this.this}")
+        inner = self.term(node.this)
+        return Term(call("negate", types.number(inner.expression)), f"(- {inner.name})")
+
+    def _is(self, node: Node) -> Term:
+        inner, right = self.term(node.this), type(node.expression).__name__
+        if right == "Null":
+            return Term(functions.is_null(inner.expression), f"({inner.name} IS NULL)")
+        if right != "Boolean":
+            self.fail(node, "IS takes NULL, TRUE or FALSE", "use <=> to compare with NULLs")
+        truth = Literal(bool(node.expression.this), BOOLEAN)
+        compared = types.comparison("<=>", types.boolean(inner.expression), truth)
+        return Term(compared, f"({inner.name} <=> {str(truth.value).lower()})")
+
+    def _between(self, node: Node) -> Term:
+        value, low, high = (self.term(node.args[arg]) for arg in ("this", "low", "high"))
+        above = types.comparison(">=", value.expression, low.expression)
+        below = types.comparison("<=", value.expression, high.expression)
+        return Term(call("and", above, below), f"between({value.name}, {low.name}, {high.name})")
+
+    def _in(self, node: Node) -> Term:
+        if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+            self.fail(node, "IN takes a list of values", "subqueries are not supported")
+        terms = [self.term(part) for part in [node.this, *node.expressions]]
+        names = ", ".join(term.name for term in terms[1:])
+        operands = types.unified([term.expression for term in terms])
+        return Term(call("in", *operands), f"({terms[0].name} IN ({names}))")
+
+    def _like(self, node: Node, escape: str = "\\") -> Term:
+        function = type(node).__name__.lower()
+        if type(node.expression).__name__ in ("Any", "All", "Some"):
+            self.fail(
+                node, f"{function.upper()} ANY and ALL are not supported", "join several with OR or AND"
+            )
+        value, pattern = self.term(node.this), self.term(node.expression)
+        shown = "" if escape == "\\" else f" ESCAPE '{escape}'"
+        name = f"{value.name} LIKE {pattern.name}{shown}"
+        if function == "ilike":
+            name = f"ilike({value.name}, {pattern.name})"
+        term = Term(functions.like(function, value.expression, pattern.expression, escape), name)
+        return self._negated(term) if node.args.get("negate") else term
+
+    def _escape(self, node: Node) -> Term:
+        if type(node.this).__name__ not in ("Like", "ILike"):
+            self.fail(node, "ESCAPE belongs to LIKE and ILIKE")
+        literal = functions.text(self.term(node.expression).expression, "escape character")
+        return self._like(node.this, str(literal.value))
+
+    def _rlike(self, node: Node) -> Term:
+        value, pattern = self.term(node.this), self.term(node.expression)
+        built = FUNCTIONS["regexp_like"].build([value.expression, pattern.expression])
+        return Term(built, f"RLIKE({value.name}, {pattern.name})")
+
+    def _concat(self, node: Node) -> Term:
+        for side in (node.this, node.expression):
+            if type(side).__name__ in ("Add", "Sub"):
+                self.fail(side, "|| next to + or - is ambiguous", "put parentheses round one of them")
+        left, right = self.term(node.this), self.term(node.expression)
+        first = left.expression
+        chained = isinstance(first, Call) and first.function == "concat"
+        head = first.arguments if isinstance(first, Call) and chained else (first,)
+        built = functions.concat([*head, right.expression])
+        return Term(built, f"concat({left.name}, {right.name})")
+
+    def _case(self, node: Node) -> Term:
+        subject = self.term(node.this) if node.this else None
+        conditions: list[Expression] = []
+        values: list[Expression] = []
+        shown = "CASE"
+        for branch in node.args["ifs"]:
+            when, then = self.term(branch.this), self.term(branch.args["true"])
+            condition, name = when
+            if subject:
+                condition = types.comparison("=", subject.expression, condition)
+                name = f"({subject.name} = {name})"
+            conditions.append(types.boolean(condition))
+            values.append(then.expression)
+            shown += f" WHEN {name} THEN {then.name}"
+        default = node.args.get("default")
+        other = self.term(default) if default is not None else Term(Literal(None, NULL), "")
+        *values, last = types.unified([*values, other.expression])
+        operands = [part for pair in zip(conditions, values, strict=True) for part in pair]
+        shown += f" ELSE {other.name} END" if default is not None else " END"
+        return Term(call("case", *operands, last), shown)
+
+    def _cast(self, node: Node) -> Term:
+        target, inner = type_named(node.args["to"]), self.term(node.this)
+        value, trying = inner.expression, bool(node.args.get("safe"))
+        name = f"{'TRY_CAST' if trying else 'CAST'}({inner.name} AS {str(target).upper()})"
+        if isinstance(value, Literal) and value.type == STRING and target == TIMESTAMP:
+            stamp = types.timestamp(value)
+            if type(node).__name__ == "Cast" and isinstance(stamp, Literal):  # TIMESTAMP '…'
+                name = f"TIMESTAMP '{timestamp_text(int(stamp.value or 0))}'"
+            return Term(stamp, name)
+        converted = types.cast(value, target)
+        if trying and isinstance(converted, Call) and converted is not value:
+            converted = call("try_cast", value, target=target)
+        return Term(converted, name)
+
+    def _trim(self, node: Node) -> Term:
+        side, characters = str(node.args.get("position") or "BOTH").upper(), node.args.get("expression")
+        inner = self.term(node.this)
+        extra = self.term(characters) if characters is not None else None
+        function = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim")
+        built = functions.trim(function, inner.expression, extra.expression if extra else None)
+        name = (
+            f"{function}({inner.name})" if extra is None else f"TRIM({side} {extra.name} FROM {inner.name})"
+        )
+        return Term(built, name)
+
+    def _call(self, node: Node, condition: Node | None = None) -> Term:
+        name = str(getattr(node.this, "name", node.this)).removeprefix(CALL_MARK).lower()
+        if name in AGGREGATES:
+            return self.aggregate(node, name, condition)
+        if condition is not None:
+            self.fail(node, f"FILTER belongs to an aggregate, and {name} is none")
+        if name == "window":
+            return self.window(node)
+        function = FUNCTIONS.get(name)
+        if function is None:
+            self._unknown(node, name)
+        if not function.fewest <= len(node.expressions) <= function.most:
+            self.fail(node, f"{name} takes {_counted(function)}, not {len(node.expressions)}")
+        terms = [self.term(argument) for argument in node.expressions]
+        shown = [*(term.name for term in terms), *function.defaults[len(terms) :]]
+        title = function.titles.get(len(terms), function.title).format(
+            *shown, name=name, upper=name.upper(), arguments=", ".join(shown)
+        )
+        try:
+            return Term(function.build([term.expression for term in terms]), title)
+        except Mismatch as error:
+            self.fail(node, named(name, error.reason), error.hint)
+
+    def _unknown(self, node: Node, name: str) -> NoReturn:
+        near = get_close_matches(name, [*FUNCTIONS, *AGGREGATES], n=1)
+        hint = INSTEAD.get(name) or (
+            f"did you mean {near[0]}?" if near else "see the list of functions in docs/query.md"
+        )
+        self.fail(node, f"the function {name} is not supported", hint)
+
+    def _filtered(self, node: Node) -> Term:
+        if type(node.this).__name__ != "Anonymous":
+            self.fail(node, "FILTER belongs to an aggregate")
+        return self._call(node.this, node.expression.this)
+
+    def _literal(self, node: Node) -> Term:
+        if node.is_string:
+            return Term(Literal(str(node.this), STRING), str(node.this))
+        return number(str(node.this))
+
+    def _boolean(self, node: Node) -> Term:
+        return Term(Literal(bool(node.this), BOOLEAN), str(bool(node.this)).lower())
+
+    def _window_field(self, node: Node) -> Term:
+        """`window(time, '…').start`."""
+        inner, field = self.term(node.this), node.expression.name.lower()
+        return self.field(node, inner, field)
+
+    def field(self, node: Node, inner: Term, field: str) -> Term:
+        self.fail(node, f"there is no field {field} in a {inner.type}")
+
+
+def named(function: str, reason: str) -> str:
+    """`reason`, saying once which function it is about."""
+    return reason if function in reason else f"{function}: {reason}"
+
+
+def _counted(function: Any) -> str:
+    fewest, most = function.fewest, function.most
+    if fewest == most:
+        return f"{fewest} argument{'s' if fewest != 1 else ''}"
+    return f"{fewest} or more arguments" if most >= 1_000 else f"{fewest} to {most} arguments"
+
+
+_NODES: dict[str, Callable[[Translator, Any], Term]] = {
+    "And": Translator._connected,
+    "Or": Translator._connected,
+    "Not": Translator._not,
+    "Neg": Translator._negate,
+    "Paren": lambda self, node: self.term(node.this),
+    "Is": Translator._is,
+    "Between": Translator._between,
+    "In": Translator._in,
+    "Like": Translator._like,
+    "ILike": Translator._like,
+    "Escape": Translator._escape,
+    "RegexpLike": Translator._rlike,
+    "DPipe": Translator._concat,
+    "Case": Translator._case,
+    "Cast": Translator._cast,
+    "TryCast": Translator._cast,
+    "Trim": Translator._trim,
+    "Anonymous": Translator._call,
+    "Filter": Translator._filtered,
+    "Literal": Translator._literal,
+    "NullSafeNEQ": Translator._distinct_from,
+    "Boolean": Translator._boolean,
+    "Null": lambda self, node: Term(Literal(None, NULL), "NULL"),
+    "Column": lambda self, node: self.column(node),
+    "Dot": Translator._window_field,
+}

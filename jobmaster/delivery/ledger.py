@@ -1,0 +1,194 @@
+"""What a durable sink remembers of one job: which master it serves, and the highest revision it holds of each window.
+
+    message                              | answer              | kept
+    -------------------------------------+---------------------+------------------------------------------
+    LedgerAsk, Put of a lower ballot     | the fence: refused  | nothing
+    LedgerAsk                            | the entries         | its ballot as the fence
+    Put of a higher revision             | its revision        | fence, revision, digest; stored by the sink
+    the same, open, of a final window    | the revision held   | its ballot as the fence
+    Put of a final window, by a later    | its revision        | as of a higher revision
+      master than said what is open      |                     |
+    Put of the revision held             | its revision        | its ballot as the fence: it was repeated
+    Put of a lower revision              | the revision held   | its ballot as the fence
+    PutPart of a window that is wanted   | none: see `wants`   | nothing
+    any other PutPart                    | the revision held   | its ballot as the fence
+
+A master asks what has been published for good, so windows of which only an open revision is held are not told. A window that was
+withdrawn is an entry like any other, of the digest `NO_ROWS`. A sink takes a window as final once: what a master calls final that
+does not know of it, is revised.
+
+An answer says which revision is held: the asker compares. The sink stores what `take_accepted` gives before it performs the
+effects that the same step returned; its files are named by revision, so storing one twice does no harm, and a crash between the
+two leaves a file that the next Put of the window repeats or outdoes. Compaction of files never touches the ledger.
+
+Invariants: `check`. Size: some 200 bytes for each window and version, of which the newest are kept: 4 MB at most.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from elf.srt.messages.effects import Effect, Notice, Send, Write
+from elf.srt.messages.ids import MAKER_BYTES
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Message, Micros
+from elf.srt.messages.results import NO_ROWS, LedgerAsk, LedgerTell, Put, PutPart, PutTell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from elf.srt.messages.ids import JobId, NodeId
+
+Window = tuple[str, Micros]
+"""(version, start)."""
+Revision = tuple[int, bytes, int]
+"""(epoch, maker, n), compared in order."""
+Record = tuple[Ballot, tuple[tuple[Window, Revision, int, bool], ...]]
+"""A line of the ledger on disk: the fence, and entries that are new (or all of them, when it replaces), each with whether it is
+open."""
+NO_REVISION: Revision = (0, b"", 0)
+ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000
+"""Past the one, the oldest are forgotten down to the other: sorting is rare."""
+ENTRIES_TOLD_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
+
+
+def above_all(epoch: int) -> Ballot:
+    """Above every ballot of that epoch: the fence of a lost ledger, in a lake whose highest revision is of that epoch."""
+    return epoch, b"\xff" * MAKER_BYTES
+
+
+class Ledger:
+    """One job's ledger in one sink.
+
+    entries: window -> (revision, digest of the rows). fence: the highest ballot served.
+    """
+
+    def __init__(self, job: JobId, key: bytes = b"") -> None:
+        self.job, self._key = job, key or job  # under which it is on disk
+        self.fence: Ballot = NO_BALLOT
+        self.entries: dict[Window, tuple[Revision, int]] = {}
+        self._open: set[Window] = set()
+        self._accepted: list[Put] = []
+        self._records = 0
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        """Answer a master. `now` is not looked at: a ledger has no clock, it only looks like the other cores."""
+        if isinstance(message, LedgerAsk):
+            return self._on_ask(source, message)
+        if isinstance(message, Put):
+            return self._on_put(source, message)
+        if isinstance(message, PutPart) and not self.wants(message):
+            return [*self._raise_fence(message.ballot), self._told(source, message)]
+        return []
+
+    def wants(self, part: PutPart) -> bool:
+        """Whether the window that this is a part of would be taken if it were whole."""
+        return not self._is_fenced_off(part.ballot) and self._is_newer(
+            (part.version, part.start), part.revision, part.ballot
+        )
+
+    def take_accepted(self) -> list[Put]:
+        """Windows to store, before the effects of the step that accepted them are performed."""
+        accepted, self._accepted = self._accepted, []
+        return accepted
+
+    def restore(self, records: Iterable[Record]) -> None:
+        """What was written under ("ledger", job), in order."""
+        for fence, entries in records:
+            self.fence = max(self.fence, fence)
+            for window, revision, digest, is_open in entries:
+                held = self.entries.get(window)
+                if held is None or revision > held[0] or (window in self._open and not is_open):
+                    self._hold(window, revision, digest, is_open)
+            self._records += 1
+
+    def _is_fenced_off(self, ballot: Ballot) -> bool:
+        """Rule Sinks*: a master below one that was served already is refused, whatever it says."""
+        return ballot < self.fence
+
+    def _is_newer(self, window: Window, revision: Revision, ballot: Ballot, is_open: bool = False) -> bool:
+        """Rule Windows*: revisions are compared in order, and a window never goes back to a lower one, nor from final to open.
+        What the log of a later master has as final counts over what an earlier one, without that log, told as open."""
+        held = self.entries.get(window)
+        if held is None:
+            return True
+        if window in self._open:
+            return revision > held[0] or (not is_open and ballot > held[0][:2])
+        return revision > held[0] and not (is_open and held[1] != NO_ROWS)
+
+    def _hold(self, window: Window, revision: Revision, digest: int, is_open: bool) -> None:
+        self.entries[window] = (revision, digest)
+        (self._open.add if is_open else self._open.discard)(window)
+        if len(self.entries) > ENTRIES_MAX:
+            self._forget_oldest(window)
+
+    def _forget_oldest(self, but: Window) -> None:
+        """A word on such a window would be stored once more, under the same name, and a lake's files say which is the highest."""
+        oldest = sorted(self.entries.keys() - {but}, key=lambda each: each[1])[: ENTRIES_MAX - ENTRIES_KEPT]
+        for window in oldest:
+            del self.entries[window]
+        self._open.difference_update(oldest)
+
+    def _on_ask(self, source: NodeId, message: LedgerAsk) -> list[Effect]:
+        if self._is_fenced_off(message.ballot):
+            return [Send(source, LedgerTell(self.job, self.fence, message.number, ()))]
+        effects = self._raise_fence(message.ballot)
+        told = [
+            window for window in self.entries if window[1] >= message.since_us and window not in self._open
+        ]
+        told = sorted(told, key=lambda window: (window[1], window[0]))[-ENTRIES_TOLD_MAX:]
+        entries = tuple((window, *self.entries[window]) for window in told)
+        return [*effects, Send(source, LedgerTell(self.job, self.fence, message.number, entries))]
+
+    def _raise_fence(self, ballot: Ballot) -> list[Effect]:
+        if ballot <= self.fence:
+            return []
+        self.fence = ballot
+        return [self._write(())]
+
+    def _on_put(self, source: NodeId, message: Put) -> list[Effect]:
+        window = (message.version, message.start)
+        effects: list[Effect] = []
+        if not self._is_fenced_off(message.ballot):
+            if self._is_newer(window, message.revision, message.ballot, message.status == "open"):
+                effects.append(self._accept(window, message))
+            else:
+                effects += self._raise_fence(message.ballot) + self._doubt(source, window, message)
+        return [*effects, self._told(source, message)]
+
+    def _told(self, source: NodeId, about: Put | PutPart) -> Send:
+        held = self.entries.get((about.version, about.start), (NO_REVISION, 0))[0]
+        return Send(source, PutTell(self.job, self.fence, about.version, about.start, held))
+
+    def _doubt(self, source: NodeId, window: Window, message: Put) -> list[Effect]:
+        revision, digest = self.entries[window]
+        if message.revision != revision or message.digest == digest:
+            return []
+        text = f"two contents of revision {revision[2]} of the window at {message.start}; the first is kept"
+        return [Notice("ledger", text, source)]
+
+    def _accept(self, window: Window, message: Put) -> Write:
+        self.fence = max(self.fence, message.ballot)
+        is_open = message.status == "open"
+        held = self.entries.get(window)
+        if message.status == "final" and held is not None and window not in self._open and held[1] != NO_ROWS:
+            message = replace(message, status="revised")
+        self._hold(window, message.revision, message.digest, is_open)
+        self._accepted.append(message)
+        return self._write(((window, message.revision, message.digest, is_open),))
+
+    def _write(self, entries: tuple[tuple[Window, Revision, int, bool], ...]) -> Write:
+        """Append; once there are three times as many records as entries, write all anew."""
+        self._records += 1
+        if self._records <= 3 * len(self.entries) + 64:
+            return Write(("ledger", self._key), (self.fence, entries))
+        self._records = 1
+        whole = tuple((window, *held, window in self._open) for window, held in self.entries.items())
+        return Write(("ledger", self._key), (self.fence, whole), replace=True)
+
+    def check(self) -> None:
+        """Raise AssertionError unless all invariants hold. O(entries)."""
+        assert all(revision > NO_REVISION for revision, _ in self.entries.values())
+        assert self._open <= self.entries.keys()
+        assert all(put.ballot <= self.fence for put in self._accepted)

@@ -1,0 +1,423 @@
+"""Windows on their way to durable sinks: each is sent again until the sink's ledger holds it, or something newer.
+
+A sink is asked for its ledger first (which raises its fence), and gets nothing before it has told. Of a window only the highest
+revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so that one that was away for long
+is not flooded when it comes back.
+
+A window larger than a frame goes in parts (`parcels`), one such window of a sink at a time: a few parts are on the way until
+the sink has told that they came. A sink that has lost what it had of them says so by another `begun`, and gets all of them again.
+It acknowledges the window, as any other, when all of it is durable. A window that a sink holds from before this log began is not
+told there with less than all: of what was lost with the log nobody knows any more.
+
+A window larger than `window_bytes_max`, or than the sink
+takes, does not go there, which a Notice tells.
+
+What waits for a sink is bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is read again from
+the job's state when it is its turn; one large window besides is kept, whose states are under the budget, on disk if need be. One
+that is past retention when it is read is lost, which a Notice tells.
+
+    a sink      | what happens                        | next
+    ------------+-------------------------------------+--------------------------------------------------
+    not asked   | tick                                | asked
+    asked       | `ask_us` without an answer          | asked again; what is put meanwhile waits
+                | LedgerTell under this ballot        | told
+                | any answer under a higher ballot    | `fence` is set: the master steps down
+    told        | a window waits, and is due          | sent, whole or its parts; again after `ask_us`, then `ask_us_max`
+                | PutTell of it, or of a newer one    | it waits no more
+                | PartTell: came; another `begun`;    | the next part; all parts again;
+                | no room there                       | given up, and told
+                | put of a newer revision             | that waits in its place, and is sent from its beginning
+
+Invariants (`check`): of each sink `nbytes` is the sum of what waits with its rows, and at most `outbox_bytes_max`; only one
+window waits with its rows besides; what is sent in parts waits too, and is not older; what is on the way was made, and is below
+the bound; before a sink has told its ledger nothing was sent to it; sinks that store states wait for no rows; a fence is above
+the own ballot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from elf.jobmaster.delivery.chunks import Parcel, put_bytes, whole
+from elf.srt.messages.effects import Effect, Notice, Send
+from elf.srt.messages.ids import JobId, NodeId, short
+from elf.srt.messages.messages import Ballot, Maker, Micros
+from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.results import (
+    NO_ROWS,
+    WITHDRAWN,
+    LedgerAsk,
+    LedgerTell,
+    PartTell,
+    Put,
+    PutPart,
+    PutTell,
+)
+
+IN_FLIGHT_MAX = 16
+"""Windows sent to one sink and not acknowledged: 8 MiB at most, a frame each; all of a second's windows mostly."""
+WINDOW_BYTES = 500
+"""What a window takes that has no rows."""
+LATER: Final[Literal["later"]] = "later"
+Revision = tuple[int, Maker, int]
+WindowKey = tuple[str, Micros]
+Again = Callable[[WindowKey, str], Put | Literal["later"] | None]
+"""Reads a final window again, to be told with that status; None if its rows are about to be others, of a later put; `LATER` if
+it is large, and being read."""
+
+
+class _Waiting(msgspec.Struct):
+    revision: Revision
+    status: str
+    put: Put | None  # None: to be read again
+    nbytes: int  # of the rows that are kept
+    due: int | None = None  # None: not sent yet
+
+
+class _Sending(msgspec.Struct):
+    """A window on its way in parts. flight: part -> when it is sent again, and how long after that once more."""
+
+    key: WindowKey
+    revision: Revision
+    parcel: Parcel
+    begun: int | None = None
+    next: int = 0
+    flight: dict[int, tuple[int, int]] = {}
+    ask_at: int | None = None  # all parts came: the sink is asked what became of them
+
+
+class _Sink(msgspec.Struct):
+    ledger: dict[WindowKey, tuple[Revision, int]] | None = None
+    ask_at: int | None = None
+    waiting: dict[WindowKey, _Waiting] = {}
+    nbytes: int = 0
+    is_late: bool = False
+    large: WindowKey | None = None  # kept besides
+    sending: _Sending | None = None
+
+    def keep(self, key: WindowKey, waiting: _Waiting, most: int) -> None:
+        """It takes the place of what waited of that window; rows that have no room are not kept."""
+        self.drop(key)
+        if self.nbytes + waiting.nbytes > most:
+            if waiting.nbytes > most // 2 and self.large is None:
+                self.large = key
+            else:
+                waiting.put = None
+            waiting.nbytes = 0
+        self.waiting[key] = waiting
+        self.nbytes += waiting.nbytes
+
+    @property
+    def held_bytes(self) -> int:
+        """With the large window that is kept besides, and its parts."""
+        large = self.waiting[self.large].put if self.large is not None else None
+        sent = self.sending.parcel.held_bytes if self.sending is not None else 0
+        return self.nbytes + sent + (put_bytes(large) if large is not None else 0)
+
+    def drop(self, key: WindowKey) -> None:
+        found = self.waiting.pop(key, None)
+        self.nbytes -= found.nbytes if found is not None else 0
+        if self.large == key:
+            self.large = None
+        if self.sending is not None and self.sending.key == key:
+            self.sending = None
+
+    def check(self, most: int) -> None:
+        assert self.nbytes == sum(waiting.nbytes for waiting in self.waiting.values()) <= most
+        for key, waiting in self.waiting.items():
+            put = waiting.put
+            if put is None:
+                assert waiting.nbytes == 0
+                continue
+            assert (put.version, put.start, put.revision, put.status) == (
+                *key,
+                waiting.revision,
+                waiting.status,
+            )
+            assert (waiting.nbytes == 0) == (key == self.large)
+        assert self.large is None or self.waiting[self.large].put is not None
+        if self.ledger is None:
+            assert self.sending is None
+            assert all(waiting.due is None for waiting in self.waiting.values())
+        if self.sending is not None:
+            sending = self.sending
+            assert sending.revision >= self.waiting[sending.key].revision
+            assert sending.flight.keys() <= set(range(sending.next))
+            assert sending.next <= sending.parcel.of
+
+
+class Outbox:
+    """What a master has to tell its sinks. fence: the highest ballot that refused ours, or None. with_open: whether sinks are
+    told open windows too; those that keep states are not. is_before: whether a revision is from before the log began."""
+
+    def __init__(
+        self,
+        job: JobId,
+        ballot: Ballot,
+        sinks: Iterable[NodeId],
+        parameters: Parameters,
+        again: Again = lambda key, status: None,
+        with_open: bool = True,
+        name: str = "",
+        is_before: Callable[[Revision], bool] = lambda revision: False,
+    ) -> None:
+        self.job, self.ballot, self.with_open = job, ballot, with_open
+        self._is_before = is_before
+        self._parameters, self._name = parameters, name
+        self._sinks = {sink: _Sink() for sink in sinks}
+        self._again = again
+        self.fence: Ballot | None = None
+        self.lost = 0
+        """Windows that could not be sent while they were retained, or are too large."""
+
+    def serve(self, sinks: Iterable[NodeId], fresh: Collection[NodeId] = ()) -> None:
+        """These are the sinks now: one that is new, or has one lake more, is asked like the others, and gets what it lacks of
+        all that is final."""
+        before = {sink: known for sink, known in self._sinks.items() if sink not in fresh}
+        self._sinks = {sink: before.get(sink) or _Sink(is_late=True) for sink in sinks}
+
+    @property
+    def nbytes(self) -> int:
+        """Of the rows that wait for sinks."""
+        return sum(sink.held_bytes for sink in self._sinks.values())
+
+    @property
+    def wants_open(self) -> bool:
+        """Whether some sink is told open windows."""
+        return self.with_open and bool(self._sinks)
+
+    def is_late(self, source: NodeId) -> bool:
+        """Whether that sink came when this master served already."""
+        return source in self._sinks and self._sinks[source].is_late
+
+    def put(self, put: Put, to: NodeId | None = None) -> None:
+        """A final, revised or withdrawn window, to all sinks or one: until it is acknowledged."""
+        if not self.with_open:
+            put = replace(put, rows=())  # these sinks store states
+        for sink in self._sinks.values() if to is None else filter(None, [self._sinks.get(to)]):
+            nbytes = max(put_bytes(put), WINDOW_BYTES)
+            waiting = _Waiting(put.revision, put.status, put, nbytes)
+            sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
+
+    def retired(self, is_past: Callable[[str, Micros], bool]) -> list[Effect]:
+        """Panes are gone: what waits without rows and was read from these is lost. O(windows that wait)."""
+        lost: list[Effect] = []
+        for to, sink in self._sinks.items():
+            gone = [key for key, waiting in sink.waiting.items() if waiting.put is None and is_past(*key)]
+            for key in gone:
+                sink.drop(key)
+            if gone:
+                self.lost += len(gone)
+                text = f"{len(gone)} windows were not sent to the sink {short(to)} while they were retained"
+                lost.append(Notice("unsent", text, to))
+        return lost
+
+    def open(self, put: Put) -> list[Effect]:
+        """An open window: once, the next one mends what is lost."""
+        if not self.with_open:
+            return []
+        if put_bytes(put) > self._parameters.frame_bytes_max:
+            return []  # it comes when it is final
+        return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
+
+    def told(self, source: NodeId, message: LedgerTell) -> Sequence[tuple[WindowKey, Revision, int]] | None:
+        """A sink's ledger; None if it tells nothing new. See `is_refused`.
+
+        The ask has raised the fence to this ballot: what was told under a lower one answers an earlier master, maybe this node.
+        """
+        sink = self._sinks.get(source)
+        if sink is None or self.is_refused(message.fence) or sink.ledger is not None:
+            return None
+        if message.fence != self.ballot:
+            return None
+        sink.ledger = {key: (revision, digest) for key, revision, digest in message.entries}
+        return message.entries
+
+    def acknowledged(self, source: NodeId, message: PutTell) -> None:
+        """A sink holds that revision."""
+        sink = self._sinks.get(source)
+        if sink is None or self.is_refused(message.fence):
+            return
+        key = (message.version, message.start)
+        waiting = sink.waiting.get(key)
+        if waiting is not None and message.revision >= waiting.revision:
+            sink.drop(key)
+
+    def part_told(self, source: NodeId, message: PartTell) -> list[Effect]:
+        """A part came there, or never will."""
+        sink = self._sinks.get(source)
+        sending = sink.sending if sink is not None else None
+        about = (message.version, message.start), message.revision
+        if sink is None or sending is None or about != (sending.key, sending.revision):
+            return []
+        if message.room:
+            return self._too_large(source, sink, sending.key, sending.parcel.nbytes, message.room)
+        if sending.begun is not None and message.begun > sending.begun:
+            sending.parcel.restart()
+            sending.next, sending.flight, sending.ask_at = 0, {}, None
+        elif sending.begun in (None, message.begun) and sending.flight.pop(message.at, None) is not None:
+            sending.parcel.free(message.at)
+        sending.begun = max(message.begun, sending.begun or 0)
+        return []
+
+    def _too_large(
+        self, to: NodeId, sink: _Sink, key: WindowKey, nbytes: int, bytes_max: int
+    ) -> list[Effect]:
+        sink.drop(key)
+        self.lost += 1
+        text = (
+            f"job {self._name or self.job.hex()}: its window of {_time(key[1])} has {_size(nbytes)}, and its sink takes "
+            f"{_size(bytes_max)}: it is not stored. Group by fewer or coarser keys, take shorter windows, or add a WHERE"
+        )
+        return [Notice("too large", text, to)]
+
+    def is_refused(self, fence: Ballot) -> bool:
+        """A sink that serves a higher ballot refuses this master, which must step down."""
+        if fence > self.ballot:
+            self.fence = fence if self.fence is None else max(fence, self.fence)
+        return fence > self.ballot
+
+    def ledgers(self) -> list[dict[WindowKey, tuple[Revision, int]]]:
+        """The ledgers that were told, as they were then."""
+        return [sink.ledger for sink in self._sinks.values() if sink.ledger is not None]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether every sink has told its ledger."""
+        return all(sink.ledger is not None for sink in self._sinks.values())
+
+    @property
+    def waiting(self) -> int:
+        """Windows that some sink has not acknowledged."""
+        return sum(len(sink.waiting) for sink in self._sinks.values())
+
+    def tick(self, now: int, since_us: Micros) -> list[Effect]:
+        """Ask, and send (again)."""
+        out: list[Effect] = []
+        for to, sink in self._sinks.items():
+            if sink.ledger is None:
+                sink.ask_at = self._sooner(sink.ask_at, now, self._parameters.ask_us)
+                if sink.ask_at is None or now >= sink.ask_at:
+                    out.append(Send(to, LedgerAsk(self.job, self.ballot, since_us=since_us)))
+                    sink.ask_at = now + self._parameters.ask_us
+                continue
+            for key, waiting in list(islice(sink.waiting.items(), IN_FLIGHT_MAX)):
+                if sink.sending is None or sink.sending.key != key:
+                    out += self._turn(to, sink, key, waiting, now)
+            if sink.sending is not None:
+                out += self._send_parts(to, sink.sending, now)
+        return out
+
+    def _turn(self, to: NodeId, sink: _Sink, key: WindowKey, waiting: _Waiting, now: int) -> list[Effect]:
+        """A window that waits is sent, if it is time."""
+        waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
+        if waiting.due is not None and now < waiting.due:
+            return []
+        put = waiting.put or self._again(key, waiting.status)
+        first = waiting.due is None
+        waiting.due = now + (self._parameters.ask_us if first else self._parameters.ask_us_max)
+        if put == LATER:
+            waiting.due = now + self._parameters.read_us
+        if put is None or put == LATER:
+            return []
+        if self.is_worse(put, sink.ledger.get(key) if sink.ledger is not None else None):
+            sink.drop(key)
+            return []
+        if not self.with_open and put.rows:
+            put = replace(put, rows=())
+        nbytes = put_bytes(put)
+        if nbytes > self._parameters.window_bytes_max:
+            return self._too_large(to, sink, key, nbytes, self._parameters.window_bytes_max)
+        if nbytes <= self._parameters.frame_bytes_max:
+            return [Send(to, whole(put))]
+        if sink.sending is None:
+            parcel = Parcel(put, self._parameters.frame_bytes_max)
+            sink.sending = _Sending(key, put.revision, parcel)
+        return []
+
+    def is_worse(self, put: Put, held: tuple[Revision, int] | None) -> bool:
+        """Rule 8*: whether the sink holds a result from before this log began, and this one is not of all."""
+        is_result = held is not None and held[1] != NO_ROWS and self._is_before(held[0])
+        return is_result and put.status != WITHDRAWN and put.agents_reporting < put.agents_expected
+
+    def _send_parts(self, to: NodeId, sending: _Sending, now: int) -> list[Effect]:
+        """As many as may be on the way; before the first was answered that is one. Those not answered in time go again."""
+        p, flight, out = self._parameters, sending.flight, list[Effect]()
+        for at, (due, wait) in list(flight.items()):
+            due = min(due, now + p.ask_us_max)
+            flight[at] = due, wait
+            if now >= due:
+                flight[at] = now + wait, min(2 * wait, p.ask_us_max)
+                out.append(self._part(to, sending, at))
+        most = self._flight_max(sending)
+        while sending.next < sending.parcel.of and len(flight) < most:
+            flight[sending.next] = now + p.ask_us, 2 * p.ask_us
+            out.append(self._part(to, sending, sending.next))
+            sending.next += 1
+        if not flight:
+            sending.ask_at = self._sooner(sending.ask_at, now, p.ask_us_max)
+            if sending.ask_at is not None and now >= sending.ask_at:
+                out.append(self._part(to, sending, sending.parcel.of - 1))
+                sending.ask_at = None
+            if sending.ask_at is None:
+                sending.ask_at = now + p.ask_us_max
+        return out
+
+    def _flight_max(self, sending: _Sending) -> int:
+        """Parts on the way: half of a link's window; one, until it is known that the sink takes them."""
+        p = self._parameters
+        return max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
+
+    def _part(self, to: NodeId, sending: _Sending, at: int) -> Send:
+        parcel = sending.parcel
+        about = (self.job, self.ballot, *sending.key, sending.revision)
+        return Send(to, PutPart(*about, at, parcel.of, parcel.nbytes, parcel.payload(at)))
+
+    def _sooner(self, due: int | None, now: int, span: int) -> int | None:
+        """A clock that went back lets nobody wait longer than `span`."""
+        return None if due is None else min(due, now + span)
+
+    def deadline(self) -> int | None:
+        """When `tick` has work; 0 where something was never sent."""
+        found: list[int] = []
+        for sink in self._sinks.values():
+            if sink.ledger is None:
+                found.append(0 if sink.ask_at is None else sink.ask_at)
+            else:
+                sending = sink.sending
+                for key, waiting in islice(sink.waiting.items(), IN_FLIGHT_MAX):
+                    if sending is None or sending.key != key:
+                        found.append(0 if waiting.due is None else waiting.due)
+                if sending is not None:
+                    found += [due for due, _ in sending.flight.values()]
+                    if not sending.flight:
+                        found.append(sending.ask_at or 0)
+        return min(found, default=None)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold. O(windows that wait)."""
+        assert self.fence is None or self.fence > self.ballot
+        for sink in self._sinks.values():
+            sink.check(self._parameters.outbox_bytes_max)
+            for waiting in sink.waiting.values():
+                assert self.with_open or waiting.put is None or not waiting.put.rows
+            if sink.sending is not None:
+                assert len(sink.sending.flight) <= self._flight_max(sink.sending)
+
+
+def _time(start: Micros) -> str:
+    """UTC, to the second."""
+    try:
+        return str(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=start))[:19]
+    except OverflowError:
+        return str(start)
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):,.0f} MiB" if nbytes >= 10 << 20 else f"{nbytes / 1024:,.0f} KiB"

@@ -1,0 +1,133 @@
+"""A pane's state between the master that made it and the sink that stores it: values packed, and all else left out that the sink
+knows from the job's spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, overload
+
+import zstandard
+from msgspec.structs import replace
+
+from elf.errors import PeerError
+from elf.jobmaster.plan.codec import decode
+from elf.jobmaster.plan.recipe import recipe
+from elf.jobmaster.windows.result import Lines, PaneState, StateColumn, StateValues
+from elf.jobmaster.windows.state import KeptValues, state_columns
+from elf.srt.messages.messages import Micros
+from elf.srt.messages.results import WITHDRAWN, PaneParts, Put
+
+PART_BYTES_MAX = 64 << 20
+"""Of a part unpacked: 16,384 groups and members of 4 KiB."""
+
+
+HELD_BYTES_MAX = 256 << 10
+"""Of a pane whose packed values are taken out of the budget at once. Those of a larger one stay there, on disk where memory is
+short, until each is sent."""
+
+
+def as_parts(state: PaneState) -> PaneParts:
+    """Raises OSError where values cannot be read back. O(values), without those of large panes."""
+    values = state.values
+    assert isinstance(values, KeptValues)
+    parts: Sequence[tuple[bytes, bool]] = KeptParts(values)
+    if sum(values.packed_sizes) <= HELD_BYTES_MAX:
+        parts = tuple(parts)
+    lines = state.lines
+    told = PaneParts(state.start, state.end, (lines.read, lines.parsed, lines.rejected, lines.late), ())
+    return replace(told, parts=parts)
+
+
+class KeptParts(Sequence[tuple[bytes, bool]]):
+    """Packed parts of a pane, under the budget of its master. They are read on its thread only. sizes: in bytes."""
+
+    def __init__(self, values: KeptValues) -> None:
+        self._values, self.sizes = values, values.packed_sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, bool]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[tuple[bytes, bool]]: ...
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self._values.packed(i) for i in range(*at.indices(len(self)))]
+        return self._values.packed(range(len(self))[at])
+
+
+class PaneReader:
+    """Makes the states of a job version again from what a master told. Raises PeerError for a plan that is none."""
+
+    def __init__(self, job: str, version: str, plan: bytes) -> None:
+        decoded = decode(plan)
+        self._job, self._version, self._plan = job, version, plan
+        self._columns: tuple[StateColumn, ...] = tuple(state_columns(decoded))
+        self._recipe = recipe(decoded)
+        self._window = decoded.window
+
+    def _empty(self, start: Micros) -> Iterator[PaneParts]:
+        """The panes that a lake stored with the window which begins then, without a line."""
+        if self._window is not None:
+            stop, pane_us = start + self._window.size_us, self._window.pane_us
+            for pane in range(stop - self._window.slide_us, stop, pane_us):
+                yield PaneParts(pane, pane + pane_us, (0, 0, 0, 0), ())
+
+    def states(self, put: Put) -> list[PaneState]:
+        """Of a window's panes, with its revision. Their values are unpacked when they are asked for. O(panes)."""
+        epoch, node, n = put.revision
+        return [
+            PaneState(
+                self._job,
+                self._version,
+                pane.start,
+                pane.end,
+                put.status,
+                (epoch, int.from_bytes(node), n),
+                Lines(*pane.lines),
+                self._columns,
+                PackedValues(pane.parts, len(self._columns)),
+                self._plan,
+                agents_reporting=put.agents_reporting,
+                agents_expected=put.agents_expected,
+                recipe=self._recipe,
+            )
+            for pane in (self._empty(put.start) if put.status == WITHDRAWN else put.panes)
+        ]
+
+
+class PackedValues(StateValues):
+    """A pane's values as they came."""
+
+    def __init__(self, parts: Sequence[tuple[bytes, bool]], width: int) -> None:
+        self._parts, self._width = parts, width
+
+    @property
+    def raw_bytes(self) -> int:
+        """What is held, which is what a sink counts."""
+        sizes: Sequence[int] | None = getattr(self._parts, "sizes", None)
+        return sum(len(part) for part, _ in self._parts) if sizes is None else sum(sizes)
+
+    @property
+    def digest(self) -> bytes:
+        digest = blake2b(digest_size=8)
+        for part, more in self.parts():
+            digest.update(len(part).to_bytes(8) + bytes([more]) + part)
+        return digest.digest()
+
+    def parts(self) -> Iterator[tuple[bytes, bool]]:
+        """Raises PeerError for what cannot be unpacked, or is too large."""
+        unpack: Callable[..., bytes] = zstandard.ZstdDecompressor().decompress
+        for part, more in self._parts:
+            try:
+                size = zstandard.frame_content_size(part)
+                if not 0 <= size <= PART_BYTES_MAX:
+                    raise PeerError(f"Put: a part of {size} bytes")
+                yield unpack(part, max_output_size=PART_BYTES_MAX), more
+            except zstandard.ZstdError as error:
+                raise PeerError(f"Put: {error}") from error
+
+    def __len__(self) -> int:
+        return self._width

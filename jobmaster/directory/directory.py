@@ -1,0 +1,440 @@
+"""The directory: a versioned map of jobs, agents, ballots and revocations that every node holds whole, spread by gossip.
+
+A change is made fast by rumor and certain by anti-entropy (Demers et al., 1987): new items go to a few random neighbours at once,
+who pass them on once; and each period a node compares its digest with one random neighbour's, then bucket by bucket where they
+differ.
+
+    message                         | answer
+    --------------------------------+----------------------------------------------------------------------
+    GossipDigest(root)              | if it differs from mine: my digests of all buckets
+    GossipDigest(root, buckets)     | buckets that differ: those I have, as items to be replied to; the others I ask for
+    GossipDigest(root, want=…)      | those buckets' items
+    GossipItems(bucket, items)      | what is newer is verified and kept, and travels on as a rumor
+    … reply                         | what I hold of that bucket that is newer or missing there
+
+A bucket is an immutable sorted tuple of items with its digest, the exclusive or of its items' digests. Nodes of one process that
+hold the same items, with the same signatures, share the same `Bucket` objects (`_pool`): ten thousand simulated nodes with ten
+thousand adverts cost as much as one.
+
+Invariants (`check`): each key is held once, in the bucket that it falls into, in order; digests of buckets, and of all, are those
+of what is held; what is still to be told, passed on or written is held as it is.
+
+An ended job or a departed agent is an item that says so. Only what was signed under a certificate that was
+revoked since is removed (`drop`), at every node, and refused wherever it comes from: so all come to hold the same, whatever the
+order.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+from zlib import crc32
+
+from elf.srt.messages.effects import Effect, Notice, Send, Write
+from elf.srt.messages.messages import GossipDigest, GossipItems, Item, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from random import Random
+
+    from elf.srt.messages.ids import NodeId
+    from elf.srt.messages.parameters import Parameters
+
+Key = tuple[str, bytes]
+KINDS = ("agent", "ballot", "job", "revoked", "schedule")
+NAME_BYTES_MAX = 64  # ids of 16 and 32 bytes; kinds to come
+STAMP_MAX = 5  # a ballot, its node as two halves and its instance, and a number
+BODY_BYTES_MAX = 1 << 20  # a job's spec: `job_spec.BODY_BYTES_MAX`
+ITEMS_MAX = 300_000  # 100,000 agents, their predecessors, and jobs: 60 MB, 150 MB signed
+MESSAGE_BYTES_MAX = 64 << 10  # items of one message: a datagram's worth that a slow link takes in 10 ms
+RUMORS_MAX = 32  # with more news than that, comparing digests is cheaper
+REFUSED_MAX = 64
+"""Items of a message that are not believed, 10 ms of checking signatures: the rest is not looked at."""
+UNBELIEVED = "unbelieved items"
+"""Kind of the notice about such a message."""
+ANSWER_BYTES_MAX = 512 << 10  # items of one answer: all of 3,000 agents; more take several periods
+
+
+def item_digest(item: Item) -> int:
+    """64 bits of everything that decides which of two items stays. The signature does not: two of one body are one item."""
+    stamp = ",".join(map(str, item.stamp))
+    head = f"{item.kind} {item.name.hex()} {stamp} ".encode()
+    return int.from_bytes(blake2b(head + body_digest(item), digest_size=8).digest())
+
+
+def body_digest(item: Item) -> bytes:
+    return blake2b(item.body, digest_size=16).digest()
+
+
+class Bucket:
+    """Items in order of (kind, name), their digest, and where each kind begins. Immutable, shared."""
+
+    __slots__ = ("__weakref__", "digest", "items", "places")
+
+    def __init__(self, items: tuple[Item, ...], digest: int) -> None:
+        self.items, self.digest = items, digest
+        self.places = {(item.kind, item.name): place for place, item in enumerate(items)}
+
+    def get(self, key: Key) -> Item | None:
+        place = self.places.get(key)
+        return None if place is None else self.items[place]
+
+    def with_items(self, news: dict[Key, Item], digest: int) -> Bucket:
+        """One with these in it, instead of those with the same keys. O(n log n), mostly in order already."""
+        merged = dict(zip(self.places, self.items, strict=True)) | news
+        items = tuple(merged[key] for key in sorted(merged))
+        held = _pool.get(digest)
+        # The digest leaves signatures out, but who signed an item decides who can take it back: all of it is compared.
+        if held is not None and held.items == items:
+            return held
+        made = _pool[digest] = Bucket(items, digest)
+        return made
+
+
+_pool: WeakValueDictionary[int, Bucket] = WeakValueDictionary()
+"""Flyweights: digest -> the bucket that somebody in this process holds."""
+EMPTY = Bucket((), 0)
+
+
+class Directory:
+    """One node's copy. `verify(item)` decides whether its signer may say so; it sees every item before it is kept."""
+
+    def __init__(self, parameters: Parameters, verify: Callable[[Item], bool], rng: Random) -> None:
+        self._parameters, self._verify, self._rng = parameters, verify, rng
+        self._buckets: list[Bucket] = [EMPTY] * parameters.buckets
+        self._root = 0
+        self._count = 0
+        self._changed: dict[Key, Item] = {}
+        self._rumors: dict[Key, Item] = {}
+        self._unwritten: dict[Key, Item] = {}
+        self._written = 0
+        self._has_dropped = False  # the disk holds what this no longer does
+        self._refused = 0
+        self._gossip_due: int | None = None
+        self._rumor_due: int | None = None
+        self._now = 0
+
+    # The map.
+
+    def get(self, kind: str, name: bytes) -> Item | None:
+        """O(1)."""
+        return self._buckets[self._place(kind, name)].get((kind, name))
+
+    def items(self, kind: str) -> Iterator[Item]:
+        """All of one kind, in no order that means anything. O(items held)."""
+        for bucket in self._buckets:
+            for item in bucket.items:
+                if item.kind == kind:
+                    yield item
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def digest(self) -> int:
+        """Equal on two nodes exactly when they hold the same."""
+        return self._root
+
+    def put(self, item: Item, now: int) -> bool:
+        """Add an item made here. True if it is newer than what is held; then `tick` has work at once. O(bucket)."""
+        self._clock(now)
+        return bool(self._merge(self._place(item.kind, item.name), (item,)))
+
+    def take_changes(self) -> tuple[Item, ...]:
+        """Items that came or were replaced since the last call."""
+        if not self._changed:
+            return ()
+        changes = tuple(self._changed.values())
+        self._changed.clear()
+        return changes
+
+    def share(self, other: Directory) -> None:
+        """Hold exactly what `other` holds, at no cost: how a simulated mesh starts warm. No changes, rumors or records."""
+        self._buckets, self._root, self._count = list(other._buckets), other._root, other._count
+
+    def restore(self, records: Iterable[tuple[Item, ...]]) -> None:
+        """What was written under ("directory", b""), in order. Changes are told, rumors are not spread."""
+        for record in records:
+            self._written += len(record)
+            for place, items in self._by_bucket(record).items():
+                self._merge(place, tuple(items), len(items))
+        self._rumors.clear()
+        self._unwritten.clear()
+
+    def drop(self, is_out: Callable[[Item], bool]) -> list[Item]:
+        """Remove items; those that were. They are not among the changes. O(items held)."""
+        dropped: list[Item] = []
+        for place, bucket in enumerate(self._buckets):
+            out = [item for item in bucket.items if is_out(item)]
+            if out:
+                self._buckets[place] = self._without(bucket, out)
+                dropped += out
+        self._count -= len(dropped)
+        self._has_dropped |= bool(dropped)
+        for item in dropped:
+            for news in (self._changed, self._rumors, self._unwritten):
+                news.pop((item.kind, item.name), None)
+        return dropped
+
+    def write_anew(self) -> None:
+        """What was to be written may not have been: all of it is, with the next tick."""
+        self._has_dropped = True
+
+    def _without(self, bucket: Bucket, out: list[Item]) -> Bucket:
+        digest = bucket.digest
+        for item in out:
+            digest ^= item_digest(item)
+        self._root ^= bucket.digest ^ digest
+        gone = {(item.kind, item.name) for item in out}
+        return Bucket(tuple(item for item in bucket.items if (item.kind, item.name) not in gone), digest)
+
+    def _place(self, kind: str, name: bytes) -> int:
+        return crc32(name, crc32(kind.encode())) % len(self._buckets)
+
+    def _by_bucket(self, items: Iterable[Item]) -> dict[int, list[Item]]:
+        found: dict[int, list[Item]] = {}
+        for item in items:
+            found.setdefault(self._place(item.kind, item.name), []).append(item)
+        return found
+
+    def _is_newer(self, item: Item, held: Item) -> bool:
+        """Rule Changing a job: of two items with one key the higher (stamp, digest of body) stays, everywhere the same."""
+        if item.stamp != held.stamp:
+            return item.stamp > held.stamp
+        return item.body != held.body and body_digest(item) > body_digest(held)
+
+    def _merge(self, place: int, items: tuple[Item, ...], refused_max: int = REFUSED_MAX) -> list[Item]:
+        """Keep what is newer; the items that were. O(bucket + items)."""
+        bucket = self._buckets[place]
+        if items is bucket.items:
+            return []
+        fresh = [item for item in items if self._is_fresh(bucket, item) and self._is_wellformed(place, item)]
+        accepted: dict[Key, Item] = {}
+        self._refused = 0
+        for item in fresh:
+            held = accepted.get((item.kind, item.name))
+            if held is not None and not self._is_newer(item, held):
+                continue
+            if self._verify(item):
+                accepted[item.kind, item.name] = item
+                continue
+            self._refused += 1
+            if self._refused > refused_max:
+                break
+        if accepted:
+            self._replace(place, bucket, accepted)
+        return list(accepted.values())
+
+    def _is_fresh(self, bucket: Bucket, item: Item) -> bool:
+        held = bucket.get((item.kind, item.name))
+        return held is None or (item is not held and self._is_newer(item, held))
+
+    def _is_wellformed(self, place: int, item: Item) -> bool:
+        return (
+            item.kind in KINDS
+            and 0 < len(item.name) <= NAME_BYTES_MAX
+            and 0 < len(item.stamp) <= STAMP_MAX
+            and all(0 <= part < 1 << 64 for part in item.stamp)
+            and len(item.body) <= BODY_BYTES_MAX
+            and self._place(item.kind, item.name) == place
+            and (self._count < ITEMS_MAX or self.get(item.kind, item.name) is not None)
+        )
+
+    def _replace(self, place: int, bucket: Bucket, accepted: dict[Key, Item]) -> None:
+        digest, count = bucket.digest, len(bucket.items)
+        for key, item in accepted.items():
+            held = bucket.get(key)
+            digest ^= item_digest(item)
+            if held is None:
+                count += 1
+            else:
+                digest ^= item_digest(held)
+        self._root ^= bucket.digest ^ digest
+        self._count += count - len(bucket.items)
+        self._buckets[place] = bucket.with_items(accepted, digest)
+        for news in (self._changed, self._rumors, self._unwritten):
+            news.update(accepted)
+
+    # Gossip.
+
+    @property
+    def deadline(self) -> int | None:
+        """0: at once."""
+        if self._gossip_due is None or self._unwritten or self._has_dropped:
+            return 0
+        if self._rumors and self._rumor_due is None:
+            return 0
+        return self._gossip_due if self._rumor_due is None else min(self._gossip_due, self._rumor_due)
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        """A `GossipDigest` or `GossipItems`. O(bucket) for each that differs."""
+        if isinstance(message, GossipItems):
+            return self._on_items(source, message)
+        if not isinstance(message, GossipDigest):
+            return []
+        if message.want:
+            want = [place for place in set(message.want) if 0 <= place < len(self._buckets)]
+            return self._answer(source, want, reply=False)
+        if message.root == self._root:
+            return []
+        if not message.buckets:
+            return [Send(source, self._digest(whole=True))]
+        return self._compare(source, message.buckets)
+
+    def ask(self, kind: str, name: bytes) -> GossipDigest:
+        """What another node holds where that item belongs, whatever is held here."""
+        return GossipDigest(self._root, (), (self._place(kind, name),))
+
+    def _compare(self, source: NodeId, theirs: tuple[int, ...]) -> list[Effect]:
+        if len(theirs) != len(self._buckets):
+            text = f"a neighbour has {len(theirs)} buckets, this node {len(self._buckets)}; give both the same parameters"
+            return [Notice("directory", text, source)]
+        differ = [place for place, bucket in enumerate(self._buckets) if bucket.digest != theirs[place]]
+        effects: list[Effect] = []
+        want = tuple(place for place in differ if not self._buckets[place].items)
+        if want:
+            effects.append(Send(source, GossipDigest(self._root, (), want)))
+        return effects + self._answer(source, differ, reply=True)
+
+    def _answer(self, to: NodeId, places: list[int], reply: bool) -> list[Effect]:
+        """Those buckets, in random order, as many as one answer may hold: what is left out comes another time."""
+        self._rng.shuffle(places)
+        effects: list[Effect] = []
+        room = ANSWER_BYTES_MAX
+        for place in places:
+            if room <= 0:
+                break
+            effects += self._sends(to, place, reply)
+            room -= sum(map(_size, self._buckets[place].items))
+        return effects
+
+    def _sends(self, to: NodeId, place: int, reply: bool) -> list[Effect]:
+        """A bucket's items. One too large for a message goes in pieces; instead of a reply, the other side's is asked for."""
+        items = self._buckets[place].items
+        pieces = _pieces(items)
+        if len(pieces) == 1:
+            return [Send(to, GossipItems(place, items, reply))]
+        effects: list[Effect] = [Send(to, GossipItems(place, piece)) for piece in pieces]
+        if reply and pieces:
+            effects.append(Send(to, GossipDigest(self._root, (), (place,))))
+        return effects
+
+    def _on_items(self, source: NodeId, message: GossipItems) -> list[Effect]:
+        if not 0 <= message.bucket < len(self._buckets):
+            return []
+        self._merge(message.bucket, message.items)
+        effects: list[Effect] = []
+        if self._refused:
+            text = f"{self._refused} items of the directory that it sent are not signed as they must be"
+            effects.append(Notice(UNBELIEVED, text, source))
+        if not message.reply:
+            return effects
+        newer = self._unknown_to(message.bucket, message.items)
+        return effects + [Send(source, GossipItems(message.bucket, piece)) for piece in _pieces(newer)]
+
+    def _unknown_to(self, place: int, theirs: tuple[Item, ...]) -> tuple[Item, ...]:
+        """Of my bucket, what somebody who holds `theirs` lacks."""
+        mine = self._buckets[place].items
+        if mine is theirs:
+            return ()
+        known = {(item.kind, item.name): item for item in theirs}
+        return tuple(
+            item
+            for item in mine
+            if (held := known.get((item.kind, item.name))) is None or self._is_newer(item, held)
+        )
+
+    def _digest(self, whole: bool = False) -> GossipDigest:
+        return GossipDigest(self._root, tuple(bucket.digest for bucket in self._buckets) if whole else ())
+
+    def tick(self, now: int, neighbours: Sequence[NodeId]) -> list[Effect]:
+        """Write what is new, pass it on, and compare with one neighbour at random. `neighbours`: leaf set, routing table, …"""
+        self._clock(now)
+        effects = self._write()
+        if self._rumors and self._rumor_due is None:
+            self._rumor_due = now + self._rng.randrange(1, self._parameters.rumor_us + 1)
+        elif self._rumor_due is not None and now >= self._rumor_due:
+            if neighbours:
+                effects += self._tell_rumors(neighbours)
+            else:
+                self._rumor_due = now + self._parameters.gossip_us
+        if self._gossip_due is None:
+            self._gossip_due = now + self._rng.randrange(1, self._parameters.gossip_us + 1)
+        elif now >= self._gossip_due:
+            self._gossip_due = now + self._parameters.gossip_us
+            if neighbours:
+                effects.append(Send(self._rng.choice(neighbours), self._digest()))
+        return effects
+
+    def _tell_rumors(self, neighbours: Sequence[NodeId]) -> list[Effect]:
+        self._rumor_due = None
+        chosen = self._rng.sample(neighbours, min(len(neighbours), self._parameters.rumor_fanout))
+        messages: list[Message]
+        if len(self._rumors) > RUMORS_MAX:
+            messages = [self._digest(whole=True)]
+        else:
+            messages = [
+                GossipItems(place, piece)
+                for place, items in self._by_bucket(self._rumors.values()).items()
+                for piece in _pieces(tuple(items))
+            ]
+        self._rumors.clear()
+        return [Send(node, message) for node in chosen for message in messages]
+
+    def _write(self) -> list[Effect]:
+        """New items are appended; once there are three times as many records as items, all is written anew."""
+        if not self._unwritten and not self._has_dropped:
+            return []
+        record, replace = tuple(self._unwritten.values()), False
+        self._unwritten.clear()
+        self._written += len(record)
+        if self._has_dropped or self._written > 3 * self._count + 64:
+            self._has_dropped = False
+            record, replace = tuple(item for bucket in self._buckets for item in bucket.items), True
+            self._written = len(record)
+        return [Write(("directory", b""), record, replace)]
+
+    def _clock(self, now: int) -> None:
+        """Waits move along when the clock steps back."""
+        back = self._now - now
+        self._now = now
+        if back > 0:
+            self._gossip_due = None if self._gossip_due is None else self._gossip_due - back
+            self._rumor_due = None if self._rumor_due is None else self._rumor_due - back
+
+    def check(self) -> None:
+        """Raise AssertionError unless all invariants hold. O(items)."""
+        root = count = 0
+        for place, bucket in enumerate(self._buckets):
+            digest = 0
+            keys = [(item.kind, item.name) for item in bucket.items]
+            assert keys == sorted(set(keys)), "ordered, each key once"
+            assert all(self._place(*key) == place for key in keys)
+            assert list(bucket.places) == keys
+            for item in bucket.items:
+                digest ^= item_digest(item)
+            assert digest == bucket.digest
+            root, count = root ^ digest, count + len(keys)
+        assert (root, count) == (self._root, self._count)
+        for news in (self._changed, self._rumors, self._unwritten):
+            assert all(self.get(*key) == item for key, item in news.items())
+
+
+def _size(item: Item) -> int:
+    return len(item.body) + len(item.signature) + NAME_BYTES_MAX
+
+
+def _pieces(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
+    """Cut so that each piece fits into a message. The very tuple if it does."""
+    sizes = list(map(_size, items))
+    if sum(sizes) <= MESSAGE_BYTES_MAX:
+        return [items] if items else []
+    pieces: list[tuple[Item, ...]] = []
+    start = room = 0
+    for at, size in enumerate(sizes):
+        if room + size > MESSAGE_BYTES_MAX and at > start:
+            pieces.append(items[start:at])
+            start, room = at, 0
+        room += size
+    return [*pieces, items[start:]]

@@ -1,0 +1,191 @@
+"""What the directory holds about a job and about an agent, as bytes that were made here or come from anybody.
+
+`decode` accepts nothing that the rest of the mesh would have to be afraid of: bounded lengths, known words, ordered numbers.
+Whether the signer may say it is another question (`Directory.verify`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from elf.errors import PeerError
+from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, decode_schedule, stamp_of
+from elf.srt.messages.ids import NodeId, job_id, maker
+from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
+
+BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
+NAME_MAX = 200  # a folder of the lake is called after it: file systems take 255 bytes
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
+Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Mode = Literal["split", "restate", "next"]
+
+
+class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One version of a job: digest of its plan, the encoded plan, and the query's text for people."""
+
+    digest: Annotated[str, Meta(min_length=1, max_length=64)]
+    plan: Annotated[bytes, Meta(max_length=256 << 10)]
+    text: Annotated[str, Meta(max_length=64 << 10)]
+
+
+class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A job as the operator signed it.
+
+    number: counts the changes; of two specs with one number the digest of the body decides. versions: oldest first, the last is
+    to be in force. mode, line_us: where the last one begins: "split" at `line_us`, "restate" at the start of the oldest window
+    that is not final, "next" at the next boundary after it. stopped: the job has ended; the entry stays, so that nobody starts
+    it again from an older one. lateness_us: a line may come so long after its time; a minute is the longest that a request
+    takes by default, whose server logs its beginning. keep_us: final panes are retained for revisions so long; an hour is 360
+    panes of ten seconds, and longer than an upgrade of a host. since_us: the job's first line; what is older is not part of it.
+    emit_us: how often open windows are told; 0: as often as the mesh does.
+    """
+
+    name: Name
+    number: Number
+    source: Name
+    versions: Annotated[tuple[Version, ...], Meta(min_length=1, max_length=16)]
+    mode: Mode = "split"
+    line_us: Number = 0
+    lateness_us: Number = 60_000_000
+    keep_us: Number = 3_600_000_000
+    sinks: Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], Meta(max_length=16)] = ()
+    stopped: bool = False
+    since_us: Number = 0
+    emit_us: Number = 0
+
+    @property
+    def id(self) -> bytes:
+        """Where on the ring its master belongs."""
+        return job_id(self.name)
+
+    def encode(self) -> bytes:
+        return _encoder.encode(self)
+
+    def item(self, signature: bytes = b"") -> Item:
+        """The directory's entry of this job. Its key is the job's id."""
+        return Item("job", self.id, (self.number,), self.encode(), signature)
+
+
+COLUMNS_MAX, COLUMN_TYPES_MAX = 256, 16
+"""Of one source in an advert: names of one type, and types."""
+
+
+class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Columns that a source has beyond the canonical ones: type, as text, and the names of that type."""
+
+    source: Name
+    types: Annotated[
+        tuple[
+            tuple[
+                Annotated[str, Meta(min_length=1, max_length=32)],
+                Annotated[tuple[Name, ...], Meta(max_length=COLUMNS_MAX)],
+            ],
+            ...,
+        ],
+        Meta(max_length=COLUMN_TYPES_MAX),
+    ]
+
+
+class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an agent offers: `sources` it follows, in which life, and since when; `sinks` it serves; `address` where others find
+    it; `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is at or past
+    this (0: it has not). instance: which process says so."""
+
+    name: Name
+    sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
+    incarnation: Number
+    since_us: Micros = 0
+    until_us: Micros = 0
+    sinks: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
+    address: Annotated[str, Meta(max_length=255)] = ""
+    columns: Annotated[tuple[SourceColumns, ...], Meta(max_length=64)] = ()
+    instance: Instance = 0
+
+    def encode(self) -> bytes:
+        return _encoder.encode(self)
+
+    def item(self, node: NodeId, signature: bytes = b"") -> Item:
+        """The directory's entry of this agent, later in its life and in later lives above earlier ones."""
+        return Item("agent", node, (self.incarnation, self.since_us), self.encode(), signature)
+
+
+Body = TypeVar("Body", JobSpec, AgentAdvert)
+_encoder = msgspec.msgpack.Encoder()
+_jobs = msgspec.msgpack.Decoder(JobSpec)
+_agents = msgspec.msgpack.Decoder(AgentAdvert)
+
+
+def is_readable(item: Item) -> bool:
+    """Whether what others will decode can be decoded. O(bytes)."""
+    reader = _READERS.get(item.kind)
+    try:
+        if reader is not None:
+            reader(item)
+    except PeerError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=16)
+def decode_job(item: Item) -> JobSpec:
+    """The job of a "job" item. Raises PeerError if the bytes are no job, or another one than the key and stamp say.
+
+    A job's plans are KiB of bytes, which all nodes of one process that hold the same item share.
+    """
+    spec = _decode(_jobs, item)
+    if (spec.id, (spec.number,)) != (item.name, item.stamp):
+        raise PeerError(
+            f"directory: job {spec.name!r} stands under a key that is not its own; the item is ignored"
+        )
+    digests = [version.digest for version in spec.versions]
+    if len(set(digests)) != len(digests):
+        raise PeerError(f"directory: job {spec.name!r} names a version twice; the item is ignored")
+    return spec
+
+
+def decode_agent(item: Item) -> AgentAdvert:
+    """The advert of an "agent" item. Raises PeerError like `decode_job`."""
+    advert = _decode(_agents, item)
+    if (advert.incarnation, advert.since_us) != item.stamp:
+        raise PeerError(
+            f"directory: agent {advert.name!r} has another stamp than its item; the item is ignored"
+        )
+    return advert
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Body], item: Item) -> Body:
+    if len(item.body) > BODY_BYTES_MAX:
+        raise PeerError(
+            f"directory: a {item.kind} item of {len(item.body)} bytes; {BODY_BYTES_MAX} are allowed"
+        )
+    try:
+        return decoder.decode(item.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PeerError(f"directory: a {item.kind} item cannot be read ({error}); it is ignored") from error
+
+
+def ballot_item(job: bytes, ballot: Ballot) -> Item:
+    """The highest ballot heard of a job, for nodes that will come to serve it."""
+    return Item("ballot", job, stamp_of(ballot), b"")
+
+
+def ballot_of(item: Item) -> Ballot:
+    """The other way. Raises PeerError if the stamp is no ballot."""
+    is_ballot = len(item.stamp) == BALLOT_PARTS and all(0 <= part < 1 << 64 for part in item.stamp)
+    if not is_ballot or item.stamp[0] > COUNT_MAX:
+        raise PeerError("directory: a ballot item without a ballot; it is ignored")
+    epoch, high, low, instance = item.stamp
+    return epoch, maker(high.to_bytes(8) + low.to_bytes(8), instance)
+
+
+_READERS: dict[str, Callable[[Item], object]] = {
+    "job": decode_job,
+    "agent": decode_agent,
+    "ballot": ballot_of,
+    "schedule": decode_schedule,
+}

@@ -1,0 +1,81 @@
+"""The schedule that a job's log has, as the directory holds it: for a master that finds no log, and has to begin one anew.
+
+Where the next line of a job is to be follows from its spec only for `split` at a given time; for other modes it is decided once,
+by the master, and is nowhere but in the log. So each master tells the directory, as an item of its own under its ballot, what its
+log has: of two items the one of the higher (ballot, number of the schedule) stays. It names versions and times; their plans are
+in the spec, which an operator has signed.
+
+Bounded: the newest `LINES_MAX` lines, 1.5 KiB. A job that was never changed has no such item.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from elf.errors import PeerError
+from elf.jobmaster.log.entries import SpecRank
+from elf.jobmaster.log.schedule import number_of
+from elf.srt.messages.ids import ID_BYTES, JobId
+from elf.srt.messages.messages import Ballot, Item, Micros, Schedule
+
+LINES_MAX = 64
+"""Four times the versions that a spec may name: older lines are behind any retention."""
+BODY_BYTES_MAX = 8 << 10
+"""Five times what the lines take."""
+BALLOT_PARTS = 4
+STAMP_PARTS = BALLOT_PARTS + 1
+"""Epoch, both halves of a node's id, instance; and a number."""
+
+
+class ToldLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """From `from_us` on that version is in force."""
+
+    version: Annotated[str, Meta(min_length=1, max_length=64)]
+    from_us: Micros
+
+
+class ToldSchedule(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """number, digest: of the spec that is in force whole. What was in force before the first line is not told."""
+
+    number: Annotated[int, Meta(ge=0, lt=1 << 62)]
+    digest: Annotated[bytes, Meta(max_length=16)]
+    lines: Annotated[tuple[ToldLine, ...], Meta(min_length=1, max_length=LINES_MAX)]
+
+    @property
+    def rank(self) -> SpecRank:
+        return self.number, self.digest
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(ToldSchedule)
+
+
+def stamp_of(ballot: Ballot) -> tuple[int, ...]:
+    """A ballot as a stamp, in the same order: its maker is split into 64-bit numbers."""
+    epoch, by = ballot
+    return epoch, int.from_bytes(by[:8]), int.from_bytes(by[8:ID_BYTES]), int.from_bytes(by[ID_BYTES:])
+
+
+def schedule_item(job: JobId, ballot: Ballot, rank: SpecRank, schedule: Schedule) -> Item:
+    """What a master under that ballot says."""
+    lines = tuple(ToldLine(line.version, line.from_us) for line in schedule[-LINES_MAX:])
+    told = ToldSchedule(*rank, lines)
+    stamp = (*stamp_of(ballot), number_of(schedule))
+    return Item("schedule", job, stamp, _encoder.encode(told))
+
+
+def decode_schedule(item: Item) -> ToldSchedule:
+    """Raises PeerError for what is no schedule, or is not in order."""
+    if len(item.stamp) != STAMP_PARTS or len(item.body) > BODY_BYTES_MAX:
+        raise PeerError("directory: a schedule item without a ballot, or too large; it is ignored")
+    try:
+        told = _decoder.decode(item.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PeerError(f"directory: a schedule item cannot be read ({error}); it is ignored") from error
+    times = [line.from_us for line in told.lines]
+    if times != sorted(set(times)):
+        raise PeerError("directory: a schedule item whose lines are not in order; it is ignored")
+    return told

@@ -1,0 +1,5 @@
+"""Scalar functions over whole columns.
+
+Enters: expressions of a plan, columns of a block. Leaves: columns.
+May import: plan, values.
+"""

@@ -1,0 +1,48 @@
+"""What a node's neighbours have told of their logs, when it asks which log is the highest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from elf.jobmaster.log.job_log import Rank, rank
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import NO_BALLOT, Ballot, StateTell
+
+
+class Answers:
+    """`ranks`: the log of each neighbour that has answered. Bounded by the leaf set."""
+
+    __slots__ = ("_heeded", "ranks")
+
+    def __init__(self) -> None:
+        self.ranks: dict[NodeId, Rank] = {}
+        self._heeded: dict[NodeId, Rank] = {}  # for whose log this node gave up its own already
+
+    def keep_only(self, neighbours: Collection[NodeId]) -> None:
+        self.ranks = {node: told for node, told in self.ranks.items() if node in neighbours}
+        self._heeded = {node: told for node, told in self._heeded.items() if node in neighbours}
+
+    def lacking(self, neighbours: Iterable[NodeId]) -> list[NodeId]:
+        """Who has not answered."""
+        return [node for node in neighbours if node not in self.ranks]
+
+    @property
+    def proven(self) -> Ballot:
+        """The highest ballot under which more than half of the agents stood behind one of these logs."""
+        return max((told[0] for told in self.ranks.values()), default=NO_BALLOT)
+
+    def best(self, own: Rank) -> NodeId:
+        """Who holds the highest log, where that is higher than the own one; b"" else."""
+        found = max(self.ranks, key=lambda node: (self.ranks[node], node), default=b"")
+        return found if found and self.ranks[found] > own else b""
+
+    def heed(self, node: NodeId, told: Rank) -> None:
+        """Give up the own log for that one. Once: whoever cannot give it, or takes too long, must not end each master anew."""
+        self._heeded[node] = told
+
+    def is_heeded(self, node: NodeId, told: Rank) -> bool:
+        return self._heeded.get(node) == told
+
+
+def rank_of(tell: StateTell) -> Rank:
+    return rank(tell.proven, tell.held, tell.index)

@@ -1,0 +1,369 @@
+"""What a master that lost a partition has accepted alone, offered to the one that won: rule 9's last half sentence.
+
+In one sentence: accepted entries go in while somebody who may serve another log is away, and when this master must step down
+they come out as bundles, in order, from its node's own reducer, for the winner to judge as any others.
+
+| event                                          | what follows                                                             |
+|------------------------------------------------|--------------------------------------------------------------------------|
+| all replicas are here                          | nothing is kept: whoever takes over has all that is committed            |
+| a replica, or the master before, is lost       | every Accept that is committed from then on is kept (`Unshared`)         |
+| more than `bytes_max` is kept                  | entries of related workers are joined; if that is too much, given up     |
+| it is back for `settled_us`                    | what is kept is forgotten: had it brought a higher ballot, we had heard  |
+| this node serves again, with its own log       | what was kept before goes on being kept: who won may yet lose            |
+| a higher ballot (not: the log was handed on)   | all of it is offered, oldest first, some at a time (`Offering`)          |
+| Commit of an offer                             | the winner has it, or had it                                             |
+| Split of an offer                              | it does not fit, and will not: dropped                                   |
+| Resend                                         | offered again: it was in nobody else's hands                             |
+| `give_up_us` after it began                    | what is left is dropped                                                  |
+
+Why bundles: an offer is the very contributions and rows of one Accept, so the winner's rule 4* says all there is to say. It
+fits at the committed places, and is accepted; or its lines are in the winner's log already, and it is dropped; or it is ahead,
+and waits for what is before it. Whoever else sends the same bytes, in whatever order, one of the two comes too late. Nothing is
+believed, so nothing about partitions, ballots or who is gone has to be proven. Reducers keep, forward, and send it again as all
+bundles that come `again` (rule 3), in pieces where it is large, under the credits of links.
+
+Why all is offered, not only what has left the disks: a master cannot know which logs of others are gone, and asking would take
+longer than an offer of a few bundles. It also spares the workers reading again: their own bundles, ahead of the winner's log,
+wait parked for `park_us`, and fit when the offers have come.
+
+Why nobody holds a gap back for it: a worker reads again only when its own bundle has waited for `park_us`, and its source looks
+for a file that is gone for two graces more, naming its place meanwhile (`agent/work/cuts.py`). When an offer passes that place,
+the worker is told so as soon as it names it again. Only of a file that was cut short the gap is said at once.
+
+Why entries and not ranges: rows of a bundle are merged over all workers in it. At the root bundles of children are not merged, so
+in a tree of one level each entry is one worker's. In a deeper one an entry that was on its way when the partition began may hold
+workers of both sides; it is MIXED for the winner, and what is behind it of those workers is read again from their logs.
+
+What it does not cover: entries of a master that died meanwhile; watermarks, which are never promises to another master
+(rule 2*), so windows with handed-over lines of an agent that is gone for good hold its lines and count it as missing.
+
+Invariants (`check`): `nbytes` is what is kept and at most the bound; spans of a file follow one another; what was offered and not
+answered is at most `sent_bytes_max`, or one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from elf.jobmaster.log.entries import Accept
+from elf.jobmaster.log.positions import Positions
+from elf.srt.messages.bundles import joined_span, summed
+from elf.srt.messages.effects import Effect, Notice
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import GAP, Bundle, BundleId, Commit, Resend, Slot, Span, Split
+from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.partial import merge_parts
+
+FIRST_ID = (1 << 62) | 1
+"""Offers count odd numbers from here on: a worker's begin at 1, and even ones are the reducer's."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """An accepted entry, or several joined. fixed: is never joined, for somebody's log may end inside."""
+
+    entry: Accept
+    nbytes: int
+    fixed: bool
+
+    @property
+    def workers(self) -> list[NodeId]:
+        """Whose lines."""
+        return sorted({slot[0] for slot in self.entry.contributions})
+
+    @property
+    def is_alone(self) -> bool:
+        """Not to be joined; also what says that lines were lost, for its watermark says how far."""
+        return self.fixed or any(flags & GAP for _, _, flags in self.entry.contributions.values())
+
+
+class Unshared:
+    """Accepted entries that a lost neighbour's log may lack. `nbytes`: of them."""
+
+    def __init__(self, bytes_max: int, run_bytes_max: int, unsure_us: int, settled_us: int) -> None:
+        self._bytes_max, self._run_bytes_max = bytes_max, run_bytes_max
+        self._unsure_us, self._settled_us = unsure_us, settled_us
+        self._runs: list[Run] = []
+        self.nbytes = 0
+        self.given_up = False
+        self._losses = 0  # counted so far
+        self._lost_at = 0  # when the last one was
+        self._apart_at: int | None = None  # when somebody was last seen missing
+
+    @classmethod
+    def by(cls, parameters: Parameters) -> Unshared:
+        """With a mesh's bounds: what was under way when somebody was lost has been answered, parked or split after `park_us`;
+        the log that the other side serves is with the closest node after `transfer_us_max`."""
+        p = parameters
+        return cls(p.handover_bytes_max, p.frame_bytes_max, p.park_us, p.transfer_us_max)
+
+    def begin(self, positions: Positions) -> None:
+        """A master begins on this node. With a log that lacks some of what is kept it is another's: what is kept is being offered
+        to it, and is kept again as it is accepted."""
+        for run in self._runs:
+            for slot, (_, end, _) in run.entry.contributions.items():
+                at = positions.position(slot)
+                if at is None or at.offset < end:
+                    self._runs, self.nbytes, self.given_up = [], 0, False
+                    return
+
+    def keep(self, entry: Accept, losses: int, now: int) -> list[Effect]:
+        """The entry is committed. losses: how often somebody was lost who is not back, 0 if nobody is. What was under way when
+        somebody was lost may lie anywhere to the other log, so for `unsure_us` entries stay as they are.
+
+        Amortised O(rows); nothing while nobody is missing."""
+        if losses:
+            if losses != self._losses:
+                self._lost_at = now
+            self._apart_at = now
+        elif self._apart_at is None:
+            return []
+        elif not 0 <= now - self._apart_at <= self._settled_us:
+            self.clear()
+            return []
+        self._losses = losses
+        if self.given_up:
+            return []
+        self._add(Run(entry, entry.nbytes, fixed=now - self._lost_at <= self._unsure_us))
+        return self._fit()
+
+    def clear(self) -> None:
+        """Everybody has it all."""
+        self._runs.clear()
+        self.nbytes, self.given_up, self._losses, self._apart_at = 0, False, 0, None
+
+    @property
+    def entries(self) -> list[Accept]:
+        """All that is kept, oldest first. It stays: two masters may raise their ballots over each other a few times before one of
+        them has the other's log, and may begin again with its own."""
+        return [run.entry for run in self._runs]
+
+    def _add(self, run: Run) -> None:
+        self._runs.append(run)
+        self.nbytes += run.nbytes
+
+    def _fit(self) -> list[Effect]:
+        """Join what can be; a quarter of the bound must come free, so that each byte is joined a few times at most."""
+        if self.nbytes <= self._bytes_max:
+            return []
+        runs, self._runs, self.nbytes = self._runs, [], 0
+        for run in joined(runs, self._run_bytes_max):
+            self._add(run)
+        if self.nbytes <= self._bytes_max * 3 // 4:
+            return []
+        self._runs, self.nbytes, self.given_up = [], 0, True
+        text = (
+            f"a node that has the log is away, and what was taken in since is more than {self._bytes_max >> 10} KiB: if it is "
+            "beyond a partition, and this side has to step down, lines whose logs are deleted by then will be missing"
+        )
+        return [Notice("handover", text)]
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        assert self.nbytes == sum(run.nbytes for run in self._runs) <= self._bytes_max
+        assert not (self.given_up and self._runs)
+        ends: dict[Slot, int] = {}
+        for run in self._runs:
+            for slot, (start, end, _) in run.entry.contributions.items():
+                assert ends.get(slot, start) <= start, f"kept twice at {slot}"
+                ends[slot] = end
+
+
+def joined(runs: list[Run], run_bytes_max: int) -> list[Run]:
+    """Runs as one where their spans meet, each where its first part was, up to `run_bytes_max`. O(rows).
+
+    Of workers that were ever in one bundle: they depend on each other already. To join more would let one that reads again spoil
+    the others' lines.
+    """
+    out: list[_Group] = []
+    last: dict[tuple[int, NodeId], _Group] = {}
+    kin = _kin(runs)
+    for run in runs:
+        key = run.entry.schedule, kin(run.workers[0])
+        group = last.get(key)
+        if group is None or not group.takes(run, run_bytes_max):
+            last[key] = group = _Group()
+            out.append(group)
+        group.add(run)
+    return [group.as_run() for group in out]
+
+
+def _kin(runs: list[Run]) -> Callable[[NodeId], NodeId]:
+    """For each worker one of those that it was ever in a bundle with, or in one with one of these, and so on."""
+    above: dict[NodeId, NodeId] = {}
+
+    def top(worker: NodeId) -> NodeId:
+        while (up := above.get(worker, worker)) != worker:
+            above[worker] = worker = above.get(up, up)
+        return worker
+
+    for run in runs:
+        if not run.is_alone:
+            first, *others = run.workers
+            for other in others:
+                above[top(other)] = top(first)
+    return top
+
+
+class _Group:
+    """Runs that become one."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._spans: dict[Slot, Span] = {}
+        self._nbytes = 0
+
+    def takes(self, run: Run, bytes_max: int) -> bool:
+        """Rule 2*: whether each file's span begins where the last one here ends."""
+        if self._nbytes + run.nbytes > bytes_max or run.is_alone or self._runs[0].is_alone:
+            return False
+        known = self._spans
+        return all(
+            slot not in known or known[slot][1] == span[0] for slot, span in run.entry.contributions.items()
+        )
+
+    def add(self, run: Run) -> None:
+        self._runs.append(run)
+        self._nbytes += run.nbytes
+        for slot, span in run.entry.contributions.items():
+            first = self._spans.get(slot)
+            self._spans[slot] = span if first is None else joined_span(first, span)
+
+    def as_run(self) -> Run:
+        if len(self._runs) == 1:
+            return self._runs[0]
+        lagging: dict[NodeId, int] = {}
+        for run in self._runs:
+            lagging.update(run.entry.lagging)
+        last = self._runs[-1].entry
+        parts = merge_parts([run.entry.parts for run in self._runs])
+        since_us = max(run.entry.since_us for run in self._runs)
+        untimed = summed(run.entry.untimed for run in self._runs)
+        entry = Accept(last.schedule, self._spans, last.watermark, lagging, parts, False, since_us, untimed)
+        return Run(entry, entry.nbytes, fixed=False)
+
+
+class Offering:
+    """Entries on their way to the winner, as bundles of this node. `is_empty`: nothing is left.
+
+    take_bundles: what the node's reducer is to get now. step: an answer, of which the worker's own bundles are not named here.
+    """
+
+    def __init__(self, job: JobId, me: NodeId, life: int, sent_bytes_max: int, give_up_us: int) -> None:
+        self._job, self._me, self._life = job, me, life
+        self._sent_bytes_max, self._give_up_us = sent_bytes_max, give_up_us
+        self._waiting: deque[Accept] = deque()
+        self._sent: dict[BundleId, tuple[Bundle, int]] = {}
+        self._again: dict[BundleId, None] = {}  # ordered
+        self._sent_bytes = 0
+        self._count = FIRST_ID - 2
+        self._until: int | None = None
+        self._done = self._lost = 0
+
+    def go_on(self, former: Offering) -> None:
+        """The same life offered something before: its numbers are not used again."""
+        self._count = former._count
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._sent or self._waiting)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of what is offered, or waits to be. O(what waits)."""
+        return self._sent_bytes + sum(entry.nbytes for entry in self._waiting)
+
+    @property
+    def deadline(self) -> int | None:
+        """When it is over, also where all was answered before: nobody has raised a ballot over the winner's for so long."""
+        return self._until
+
+    def offer(self, entries: list[Accept], now: int) -> None:
+        """A master has stepped down. What an earlier one left here goes first, unless this one has it too."""
+        known = {id(entry) for entry in entries}
+        self._waiting = deque([*(entry for entry in self._waiting if id(entry) not in known), *entries])
+        if entries:
+            self._until = now + self._give_up_us
+            self._done = self._lost = 0
+
+    def take_bundles(self) -> list[Bundle]:
+        """Bundles for the reducer, in order; more when some of them are answered."""
+        out = [self._sent[id][0] for id in self._again]
+        self._again.clear()
+        while self._waiting and (not self._sent or self._sent_bytes < self._sent_bytes_max):
+            out.append(self._send(self._waiting.popleft()))
+        return out
+
+    def _send(self, entry: Accept) -> Bundle:
+        self._count += 2
+        id = (self._me, self._life, self._count)
+        bundle = Bundle(
+            self._job,
+            id,
+            entry.schedule,
+            entry.contributions,
+            entry.watermark,
+            entry.lagging,
+            entry.parts,
+            again=True,
+            since_us=entry.since_us,
+            untimed=entry.untimed,
+        )
+        self._sent[id] = bundle, entry.nbytes
+        self._sent_bytes += entry.nbytes
+        return bundle
+
+    def step(self, answer: Commit | Split | Resend, now: int) -> list[Effect]:
+        """A word from above."""
+        if isinstance(answer, Commit):
+            for id in answer.ids:
+                self._done += self._drop(id)
+        elif isinstance(answer, Split):
+            self._lost += self._drop(answer.id)
+        else:
+            self._again.update((id, None) for id in answer.ids or self._sent if id in self._sent)
+        return self._end()
+
+    def tick(self, now: int) -> list[Effect]:
+        """Give up in time; a clock that stepped back begins the time anew."""
+        if self._until is None:
+            return []
+        self._until = min(self._until, now + self._give_up_us)
+        if now < self._until:
+            return []
+        self._until = None
+        if self.is_empty:
+            return []
+        self._lost += len(self._sent) + len(self._waiting)
+        self._waiting.clear()
+        self._sent.clear()
+        self._again.clear()
+        self._sent_bytes = 0
+        return self._end()
+
+    def _drop(self, id: BundleId) -> int:
+        self._again.pop(id, None)
+        sent = self._sent.pop(id, None)
+        if sent is None:
+            return 0
+        self._sent_bytes -= sent[1]
+        return 1
+
+    def _end(self) -> list[Effect]:
+        """All is answered: say what became of it."""
+        if not self.is_empty or not self._done + self._lost:
+            return []
+        text = (
+            f"this side of a partition stepped down: of the deltas that it alone had taken in, {self._done} are with the other "
+            f"side's master now, {self._lost} did not fit there and are read again from the logs"
+        )
+        self._done = self._lost = 0
+        return [Notice("handover", text, self._me)]
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        assert self._sent_bytes == sum(nbytes for _, nbytes in self._sent.values())
+        assert self.is_empty or self._until is not None
+        assert self._again.keys() <= self._sent.keys()

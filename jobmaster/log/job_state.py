@@ -1,0 +1,516 @@
+"""What a job's log means: committed positions and the rows behind them, windows that are final, the roster, the schedule.
+
+The machine in one sentence: an entry of the log goes in, and the same entries in the same order give the same state on every
+node, whatever happened there before.
+
+| entry | what it does |
+|---|---|
+| Begin | the schedule, and since when the job counts |
+| Serve | which windows may have been final in what the log lacks; what it is waited for is that replicas hold it |
+| Proven | more than half of the roster has reported under that ballot |
+| Accept | rows into panes (late ones are only counted), positions, watermarks, gaps: all in one step |
+| Add, Left, Forget | the roster |
+| ControlEntry | panes at or past the lane of every version that the lane touches are given up; the lane opens; windows which
+that schedule does not have are withdrawn |
+| Final | the window's revision, digest and coverage |
+| Retire | panes, finals and tombstones that retention has passed go |
+
+Invariants (`check`): those of `Positions`; a watermark never falls; a pane that is known to be touched is retained and its
+version known; a revision of a final window only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from elf.cbt._kernel import lower_bound
+from elf.cbt.budget import Budget
+from elf.cbt.frame import FRAME_BYTES_MAX, pack, unpack
+from elf.cbt.rows import Op, Rows, concat
+from elf.errors import PeerError
+from elf.jobmaster.log.entries import (
+    Accept,
+    AnyEntry,
+    Begin,
+    ControlEntry,
+    Final,
+    Forget,
+    Gone,
+    Left,
+    Proven,
+    Retire,
+    Serve,
+    SpecRank,
+)
+from elf.jobmaster.log.job_log import Standing, proved
+from elf.jobmaster.log.positions import Positions, PositionsState
+from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
+from elf.jobmaster.log.state_rows import RowPiece, StateRows
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.windows.lanes import LINE_OPS, lane_count
+from elf.jobmaster.windows.panes import Panes
+from elf.srt.messages.bundles import summed
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import (
+    CLOSED,
+    GAP,
+    MASTERS_MAX,
+    NO_BALLOT,
+    NO_WATERMARK,
+    Ballot,
+    Maker,
+    Micros,
+    Schedule,
+    Slot,
+    Span,
+)
+from elf.srt.messages.sizes import CONTRIBUTION_BYTES
+
+FRAME_ROWS = 1 << 16
+"""Rows of one frame of a snapshot: a few MiB unpacked."""
+
+WindowKey = tuple[str, Micros]
+"""(version, start)."""
+
+
+class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A final window as the log has it. at: the entry up to which its rows count. is_revised: see `Final`."""
+
+    revision: tuple[int, Maker, int]
+    digest: int
+    passed: int
+    expected: int
+    at: int
+    covers: tuple[Micros, Micros]
+    is_revised: bool = False
+
+    @property
+    def status(self) -> str:
+        """Rule Final*: a revision has one status, whoever tells it and whenever."""
+        return "revised" if self.is_revised else "final"
+
+
+class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """A `JobState` as a value, after entry `index`. panes: version -> frames of each of its trees; none where the rows come
+    `in_pieces` (`elf.jobmaster.log.state_rows`), as those of a large state do. Nobody changes its dicts."""
+
+    index: int
+    ballot: Ballot
+    spec: SpecRank
+    front_us: Micros
+    positions: PositionsState
+    watermarks: dict[NodeId, Micros]
+    gaps: dict[NodeId, tuple[Micros, Micros]]
+    finals: dict[WindowKey, Published]
+    touched: dict[str, dict[Micros, int]]
+    panes: dict[str, tuple[tuple[bytes, ...], ...]]
+    stands: Standing = (NO_BALLOT, NO_BALLOT)
+    unknown_us: Micros = 0
+    taken_back: tuple[WindowKey, ...] = ()
+    untimed: dict[NodeId, int] = {}
+    in_pieces: bool = False
+    served: Ballot = NO_BALLOT
+    whole: tuple[Ballot, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        frames = sum(len(frame) for trees in self.panes.values() for tree in trees for frame in tree)
+        files = len(self.positions.at) + len(self.positions.closed)
+        return frames + CONTRIBUTION_BYTES * (files + len(self.watermarks) + len(self.finals))
+
+
+class JobState:
+    """The state of one job. `plans` makes a plan of a line's bytes."""
+
+    def __init__(
+        self, job: JobId, name: str, budget: Budget, plans: Callable[[bytes], Plan] = plan_of
+    ) -> None:
+        self.job, self.name = job, name
+        self.late = 0
+        """Lines that came past retention, in entries that were applied here."""
+        self._budget, self._plans = budget, plans
+        self._clear()
+
+    def _clear(self) -> None:
+        self.index = 0
+        self.ballot: Ballot = NO_BALLOT
+        self.stands: Standing = (NO_BALLOT, NO_BALLOT)
+        self.spec: SpecRank = (-1, b"")
+        self.front_us: Micros = (
+            BEFORE_ALL  # the highest watermark of a whole bundle: about "now" in event time
+        )
+        self.positions = Positions()
+        self.watermarks: dict[NodeId, Micros] = {}
+        self.gaps: dict[NodeId, tuple[Micros, Micros]] = {}
+        self.untimed: dict[NodeId, int] = {}  # rejected lines in no window, of each worker
+        self.finals: dict[WindowKey, Published] = {}
+        self.touched: dict[str, dict[Micros, int]] = {}  # version -> pane -> the last entry that changed it
+        self.panes: dict[str, Panes] = {}
+        self.withdrawn: dict[WindowKey, Micros] = {}
+        """Windows that the last CONTROL took back, and their ends: what a master tells sinks. In no snapshot."""
+        self.taken_back: set[WindowKey] = set()  # all that were final and are retained
+        self.unknown_us: Micros = 0
+        self.served: Ballot = NO_BALLOT
+        self.whole: tuple[Ballot, ...] = ()
+        """Of the latest masters: those who said nothing that is not in this log."""
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.positions.schedule
+
+    def shape(self, version: str) -> Shape:
+        return self.positions.shapes[version]
+
+    def covers(self, version: str, start: Micros) -> tuple[Micros, Micros]:
+        """The event times that a window speaks for: it may be cut by a control line, or by the job's beginning."""
+        low, until = interval(self.schedule, version)
+        low = max(low, self.positions.since_us)
+        size = self.shape(version).size_us
+        if not size:
+            return low, until
+        return max(start, min(low, start + size)), max(start, min(until, start + size))
+
+    def is_past(self, version: str, start: Micros) -> bool:
+        """Whether lines that a window speaks for are given up: it stays as it was told last. So does one of a schedule's line
+        that is retained no more, though its version has come back: it speaks for nothing any longer."""
+        shape = self.positions.shapes.get(version)
+        if shape is None:
+            return True
+        low, until = self.covers(version, start)
+        return shape.is_before(shape.floor(low if low < until else start), self.positions.retained_us)
+
+    def is_withdrawn(self, version: str, start: Micros) -> bool:
+        """Exactly one version per result: whether a window that was told once is none of the schedule's. Of what was before
+        the schedule's first line, or before this log, nobody knows: it stays as it was told."""
+        schedule = self.schedule
+        if not schedule or start < max(schedule[0].from_us, self.positions.since_us):
+            return False
+        shape = self.positions.shapes.get(version)
+        if shape is None or not shape.size_us:
+            return shape is None
+        return len(schedule) > 1 and not speaks_for(schedule, version, start, start + shape.size_us)
+
+    def was_final(self, key: WindowKey) -> bool:
+        """Rule Final*: whether readers may have a final result of a window: by this log, also before a change took it back, or by
+        what was lost when another master took over."""
+        version, start = key
+        if key in self.finals or key in self.taken_back:
+            return True
+        return start + self.shape(version).size_us <= self.unknown_us
+
+    # ---- entries ----
+
+    def apply(self, index: int, entry: AnyEntry) -> None:
+        """Entry `index` of the log is committed. Indices count by one; a state that was restored goes on behind its own."""
+        self.index = index
+        if isinstance(entry, Accept):
+            self._advance(entry)
+            self._merge(entry)
+            if entry.untimed:
+                self.untimed = summed((self.untimed, entry.untimed))
+            self.positions.apply(entry)
+            return
+        if isinstance(entry, ControlEntry):
+            self._give_up(entry)
+            self.spec = entry.spec
+        if isinstance(entry, Left | Gone | Forget):
+            self._note_lost_lane(entry.worker)
+            self._note_unread_end(entry.worker, entry.until_us)
+        shapes = self.positions.shapes
+        self.positions.apply(entry)
+        if isinstance(entry, ControlEntry):
+            self._withdraw(shapes)
+            for worker, until_us in self.positions.lost_to_lane(entry.lane_us).items():
+                self._note_gap(worker, entry.lane_us, until_us)
+        if isinstance(entry, Begin):
+            self.ballot, self.spec = entry.ballot, entry.spec
+        elif isinstance(entry, Serve):
+            self._serve(entry)
+        elif isinstance(entry, Proven):
+            self.stands = proved(self.stands, entry.ballot)
+        elif isinstance(entry, Final):
+            self._note_final(entry)
+        elif isinstance(entry, Retire):
+            self._retire()
+        self._open_versions()
+
+    def _serve(self, entry: Serve) -> None:
+        self.unknown_us = max(self.unknown_us, entry.unknown_us)
+        if not entry.unknown_us and self.served != NO_BALLOT:
+            self.whole = (*self.whole, self.served)[-MASTERS_MAX:]
+        self.served = entry.ballot
+
+    def _note_final(self, entry: Final) -> None:
+        """Windows*: unless CONTROL or Retire came before it in the log: then nobody could read it again."""
+        if entry.version in self.panes and not self.is_past(entry.version, entry.start):
+            self.finals[entry.version, entry.start] = Published(
+                entry.revision,
+                entry.digest,
+                entry.passed,
+                entry.expected,
+                entry.at,
+                entry.covers,
+                entry.is_revised,
+            )
+
+    def standing(self, tail: Sequence[AnyEntry]) -> Standing:
+        """Which ballots the log calls proven, with those entries of it that are not applied yet."""
+        stands = self.stands
+        for entry in tail:
+            if isinstance(entry, Proven):
+                stands = proved(stands, entry.ballot)
+        return stands
+
+    def _withdraw(self, shapes: Mapping[str, Shape]) -> None:
+        """Final windows of which the schedule knows nothing any more."""
+        self.withdrawn = {
+            (version, start): start + shapes[version].size_us
+            for version, start in self.finals
+            if self.is_withdrawn(version, start)
+        }
+        for key in self.withdrawn:
+            del self.finals[key]
+        self.taken_back.update(self.withdrawn)
+
+    def _open_versions(self) -> None:
+        """Trees for the versions of the schedule, and none for others."""
+        plans = {line.version: line.plan for line in self.schedule}
+        for version in self.panes.keys() - plans.keys():
+            self.panes.pop(version).close()
+            del self.touched[version]
+            self.finals = {key: final for key, final in self.finals.items() if key[0] != version}
+        for version, plan in plans.items():
+            if version not in self.panes:
+                self.panes[version] = Panes(self._plans(plan), self._budget)
+                self.touched[version] = {}
+
+    def _advance(self, entry: Accept) -> None:
+        """Rule 2*: a watermark counts only inside an accepted contribution, and for who contributed. It never falls."""
+        marks, low, lagging = self.watermarks, entry.watermark, entry.lagging
+        if entry.promises and self.front_us < low < NO_WATERMARK:
+            self.front_us = low
+        for slot, span in entry.contributions.items():
+            if span[2] & GAP:
+                self._note_lost(slot, span, lagging.get(slot[0], low))
+        for worker, _, lane in entry.contributions if entry.promises else ():
+            mark, known = lagging.get(worker, low), marks.get(worker)
+            if not lane and (known is None or mark > known) and mark < NO_WATERMARK:
+                marks[worker] = mark
+
+    def _note_lost(self, slot: Slot, span: Span, mark: Micros) -> None:
+        """Between what its worker had promised and promises now. That a closed file's end is lost is said to each master, and
+        known to a log that has its end."""
+        _, end, flags = span
+        if flags & CLOSED and slot in self.positions.closed and end <= self.positions.closed[slot][0]:
+            return
+        worker, _, lane = slot
+        if lane:
+            self._note_lost_lane(worker)
+        else:
+            self._note_gap(worker, self.watermarks.get(worker, BEFORE_ALL), mark)
+
+    def _note_gap(self, worker: NodeId, from_us: Micros, to_us: Micros) -> None:
+        before = self.gaps.get(worker)
+        if before is not None:
+            from_us, to_us = min(before[0], from_us), max(before[1], to_us)
+        self.gaps[worker] = (from_us, max(to_us, from_us))
+
+    def _note_unread_end(self, worker: NodeId, until_us: Micros) -> None:
+        """Who could read nothing up to its last promise could not read what came behind that either."""
+        gap = self.gaps.get(worker)
+        if gap is not None and gap[1] >= self.watermarks.get(worker, BEFORE_ALL):
+            self._note_gap(worker, gap[0], until_us)
+
+    def _note_lost_lane(self, worker: NodeId) -> None:
+        """Who goes while it has lines to read again, or has lost some of them, leaves a gap where they were given up."""
+        lane = self.positions.lane
+        if lane is not None and worker in lane.open:
+            self._note_gap(worker, lane.from_us, self.positions.latest_us(AFTER_ALL >> 1))
+
+    def _merge(self, entry: Accept) -> None:
+        for version, part in entry.parts.items():
+            if len(part.rows[1]) or any(len(rows) for rows in part.rows):
+                kept = part.since(self.shape(version).first_in_time(self.positions.retained_us))
+                touched = self.touched[version]
+                for pane in kept.rows[1].pane.tolist():
+                    touched[pane] = self.index
+                self.panes[version].merge(kept.rows)
+                if kept is not part:
+                    self._count_late(version, part.rows[1].slice(0, len(part.rows[1]) - len(kept.rows[1])))
+
+    def _count_late(self, version: str, past: Rows) -> None:
+        """Lines past retention are in no window; they are told as late in the one that is current.
+
+        Lines before `since_us` are no part of this log, and workers that read for it leave them out. Who read for an earlier one
+        may bring them, and sinks may have them from there: nobody can say whether they are late.
+        """
+        late = past.slice(lower_bound(past, self.shape(version).floor(self.positions.since_us)), len(past))
+        if not len(late):
+            return
+        now_us = max(self.front_us, self.positions.retained_us)
+        version = in_force(self.schedule, now_us).version
+        row = late.slice(0, 1).copy()
+        total = late.lanes.sum(axis=1)
+        self.late += int(total[1])
+        total[3] += total[1]
+        row.lanes = np.ascontiguousarray(total.reshape(len(LINE_OPS), 1))
+        row.pane[0] = pane = self.shape(version).floor(now_us) if self.shape(version).pane_us else 0
+        self.panes[version].insert(1, row)
+        self.touched[version][pane] = self.index
+
+    def _give_up(self, entry: ControlEntry) -> None:
+        """CONTROL: the rows that the lane will bring again go; so do all of versions that never come into force."""
+        for version, panes in self.panes.items():
+            first = self._first_given_up(version, entry)
+            if first is None:
+                continue
+            panes.discard(first)
+            touched = self.touched[version]
+            for pane in touched:
+                if pane >= first:
+                    touched[pane] = self.index
+
+    def _first_given_up(self, version: str, entry: ControlEntry) -> Micros | None:
+        """The first pane of the version that the lane touches; None for a version that gave way before."""
+        schedule = self.schedule
+        last = max(i for i, line in enumerate(schedule) if line.version == version)
+        if last + 1 < len(schedule) and schedule[last + 1].from_us <= entry.lane_us:
+            return None
+        shape = self.shape(version)
+        return shape.floor(entry.lane_us)
+
+    def _retire(self) -> None:
+        before = self.positions.retained_us
+        for version, panes in self.panes.items():
+            pane_us = self.positions.shapes[version].pane_us if version in self.positions.shapes else 1
+            if not pane_us:
+                continue
+            stop = before - before % pane_us
+            touched = self.touched[version]
+            gone = [pane for pane in touched if pane < stop]
+            for pane in gone:
+                del touched[pane]
+            if gone:
+                panes.drop(stop)
+        for key in [key for key in self.finals if self.is_past(*key)]:
+            del self.finals[key]
+        longest = max((shape.size_us for shape in self.positions.shapes.values()), default=0)
+        self.taken_back = {key for key in self.taken_back if key[1] + longest > before}
+        for worker in (self.watermarks.keys() | self.untimed.keys()) - self.positions.roster.keys():
+            if not self.positions.files_of(worker):
+                self.watermarks.pop(worker, None)
+                self.untimed.pop(worker, None)
+        for worker, (_, until) in list(self.gaps.items()):
+            if until <= self.positions.reread_us:
+                del self.gaps[worker]
+
+    # ---- as a value ----
+
+    def parted(self, piece_bytes: int) -> tuple[StateSnapshot, StateRows] | None:
+        """A state with more rows than that as a value without them, and they. O(fragments). Raises OSError."""
+        if sum(panes.raw_bytes for panes in self.panes.values()) <= piece_bytes:
+            return None
+        return self._value({}, in_pieces=True), StateRows(self.panes, self._budget, piece_bytes)
+
+    def add(self, piece: RowPiece) -> None:
+        """Rows that `restore` was not given. Raises PeerError for rows that are none of this state's."""
+        panes = self.panes.get(piece.version)
+        if panes is None or not 0 <= piece.tree < len(panes.ops):
+            raise PeerError("state: rows of a version or a tree that it does not have")
+        rows, ops = unpack(piece.frame, FRAME_BYTES_MAX)
+        if tuple(ops) != panes.ops[piece.tree]:
+            raise PeerError("state: rows of other operations than its own")
+        panes.insert(piece.tree, rows)
+
+    def snapshot(self) -> StateSnapshot:
+        """The state as a value; the same for states that mean the same. O(rows)."""
+        return self._value({version: _frames(panes) for version, panes in self.panes.items()})
+
+    def _value(
+        self, panes: dict[str, tuple[tuple[bytes, ...], ...]], in_pieces: bool = False
+    ) -> StateSnapshot:
+        return StateSnapshot(
+            self.index,
+            self.ballot,
+            self.spec,
+            self.front_us,
+            self.positions.snapshot(),
+            dict(self.watermarks),
+            dict(self.gaps),
+            dict(self.finals),
+            {version: dict(touched) for version, touched in self.touched.items()},
+            panes,
+            self.stands,
+            self.unknown_us,
+            tuple(sorted(self.taken_back)),
+            dict(self.untimed),
+            in_pieces,
+            self.served,
+            self.whole,
+        )
+
+    def restore(self, snapshot: StateSnapshot) -> None:
+        """Be what the snapshot is, whatever this was before. Raises PeerError for frames that are none."""
+        self.close()
+        self._clear()
+        self.index, self.ballot, self.stands = snapshot.index, snapshot.ballot, snapshot.stands
+        self.spec, self.front_us = snapshot.spec, snapshot.front_us
+        self.positions = Positions.of(snapshot.positions)
+        self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)
+        self.finals = dict(snapshot.finals)
+        self.untimed = dict(snapshot.untimed)
+        self.unknown_us, self.taken_back = snapshot.unknown_us, set(snapshot.taken_back)
+        self.served, self.whole = snapshot.served, snapshot.whole
+        self._open_versions()
+        self.touched = {version: dict(touched) for version, touched in snapshot.touched.items()}
+        for version, trees in snapshot.panes.items():
+            for tree, frames in enumerate(trees):
+                for frame in frames:
+                    self.panes[version].insert(tree, unpack(frame)[0])
+
+    def close(self) -> None:
+        """Let go of all rows."""
+        for panes in self.panes.values():
+            panes.close()
+        self.panes = {}
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        self.positions.check()
+        assert self.panes.keys() == self.touched.keys() == {line.version for line in self.schedule}
+        for version, panes in self.panes.items():
+            panes.check()
+            shape = self.shape(version)
+            known = set(panes.lines().pane.tolist())
+            assert known <= self.touched[version].keys()
+            assert not any(
+                shape.is_before(pane, self.positions.retained_us) for pane in self.touched[version]
+            )
+        assert all(published.at <= self.index for published in self.finals.values())
+
+
+def _frames(panes: Panes) -> tuple[tuple[bytes, ...], ...]:
+    return tuple(
+        tuple(pack(rows, ops) for rows in _even(chunks, ops))
+        for chunks, ops in zip(panes.rows(), panes.ops, strict=True)
+    )
+
+
+def _even(chunks: Iterator[Rows], ops: Sequence[Op]) -> Iterator[Rows]:
+    """The same rows cut at each `FRAME_ROWS`, however a tree gave them."""
+    held: list[Rows] = []
+    count = 0
+    for chunk in chunks:
+        at = 0
+        while at < len(chunk):
+            stop = min(len(chunk), at + FRAME_ROWS - count)
+            held.append(chunk.slice(at, stop))
+            count, at = count + stop - at, stop
+            if count == FRAME_ROWS:
+                yield concat(held, lane_count(tuple(ops)))
+                held, count = [], 0
+    if held:
+        yield concat(held, lane_count(tuple(ops)))

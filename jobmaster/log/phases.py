@@ -1,0 +1,73 @@
+"""The phases of a job's succession on one node, what others see of them, and how they end: it serves, or serves no more."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from elf.jobmaster.log.job_log import State
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Ballot, node_of
+
+
+class Role(Enum):
+    """What a node is for a job's log."""
+
+    IDLE = "idle"
+    REPLICA = "replica"
+    ASKING = "asking"
+    SERVING = "serving"
+    HANDING_OVER = "handing over"
+
+
+class Phase(Enum):
+    """See the table of `elf.jobmaster.log.succession`."""
+
+    REST = "rest"
+    QUERY = "query"
+    WAIT = "wait"
+    PROMISE = "promise"
+    FETCH = "fetch"
+    INSTALL = "install"
+    SERVE = "serve"
+    DRAIN = "drain"
+
+    @property
+    def is_under_own_ballot(self) -> bool:
+        return self not in (Phase.REST, Phase.QUERY, Phase.WAIT)
+
+    @property
+    def is_replicating(self) -> bool:
+        return self in (Phase.INSTALL, Phase.SERVE, Phase.DRAIN)
+
+
+class Serve(msgspec.Struct, frozen=True):
+    """This node serves from now on. `state` goes on to be applied to by the succession. fresh: nothing was found; rebuild.
+    former: who served right before; b"" where there was nobody, or another one in between, whose log is lost. handed_on: and has
+    handed its log on; or was this node."""
+
+    ballot: Ballot
+    state: State
+    index: int
+    fresh: bool
+    former: NodeId = b""
+    handed_on: bool = False
+
+    @classmethod
+    def after(cls, former: Ballot, ballot: Ballot, state: State, index: int, handed_on: bool) -> Serve:
+        """former: of who served before, as the log of so many entries says. handed_on: what is known of that besides."""
+        node = node_of(former)
+        is_last = index > 0 and former[0] + 1 == ballot[0]
+        is_own = (former[0] + 1, node) == (ballot[0], node_of(ballot))
+        return cls(ballot, state, index, index == 0, node if is_last else b"", handed_on or is_own)
+
+
+class StepDown(msgspec.Struct, frozen=True):
+    """It serves no more; what was proposed and not committed is not its business any more. handed_on: its successor has all."""
+
+    ballot: Ballot
+    handed_on: bool = False
+
+
+Change = Serve | StepDown

@@ -1,0 +1,460 @@
+"""Who is expected, and how far each of their files is committed: what decides whether a bundle fits.
+
+`JobState` has one as the log says; `Master` has a second one that is ahead by the entries which are proposed and not yet
+committed. Both follow the same entries by the same code, so they cannot disagree.
+
+    file of a worker:   unknown --FIRST, or from 0--> open at an offset --CLOSED--> closed (a tombstone, until retention passes)
+                        closed at its offset --more from there on--> open, or closed further on
+    file in a lane:     waits (ends) --FIRST, or from 0--> open at an offset --end reached--> done
+
+A file is closed by whoever reads for its worker then: perhaps by a process that never had it. So its end is only as far as
+anybody had brought it, and a span that starts there goes on.
+
+Invariants (`check`): an offset only grows; a closed file is not open; a lane's offset is at most its end; at most one lane is
+there, that of a line in the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from elf.jobmaster.log.entries import Accept, Add, AnyEntry, Begin, ControlEntry, Forget, Gone, Left, Retire
+from elf.jobmaster.log.schedule import (
+    AFTER_ALL,
+    BEFORE_ALL,
+    Shape,
+    first_unknown,
+    interval,
+    number_of,
+    plan_of,
+    with_line,
+    without_past,
+)
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import CLOSED, FIRST, NO_WATERMARK, Micros, Position, Schedule, Slot, Span
+from elf.srt.messages.partial import Part
+
+AHEAD_US_MAX = 24 * 3600 * 1_000_000
+"""A line that claims a later time than its worker's watermark and this does not keep a tombstone alive."""
+
+
+class Fit(Enum):
+    """How a bundle's contributions lie to the committed positions."""
+
+    FITS = "fits"
+    BEHIND = "behind"  # all of it is in the log
+    AHEAD = "ahead"  # something before it is missing
+    MIXED = "mixed"  # some of each, or a span that straddles its position
+
+
+class Place(Enum):
+    """How one contribution lies to its file's position."""
+
+    IDLE = 0  # nothing, at the committed place: as good as behind
+    FITS = 1
+    BEHIND = 2
+    AHEAD = 3
+    BAD = 4
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A worker of the roster: windows that meet [from_us, until_us) expect it. has_left: by itself, with all its lines committed.
+    keep_us: its positions are known until retention has passed this."""
+
+    from_us: Micros
+    until_us: Micros = AFTER_ALL
+    has_left: bool = False
+    keep_us: Micros = AFTER_ALL
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """Lines that are read once more after a change. ends: up to where, for each file that stood anywhere; `open`: how many
+    files of a worker are not there yet (mutable)."""
+
+    number: int
+    from_us: Micros
+    ends: dict[Slot, int]
+    open: dict[NodeId, int]
+
+
+class PositionsState(msgspec.Struct, frozen=True, array_like=True):
+    """`Positions` as a value."""
+
+    since_us: Micros
+    retained_us: Micros
+    newest_us: Micros
+    schedule: Schedule
+    at: dict[Slot, int]
+    closed: dict[Slot, tuple[int, Micros]]
+    roster: dict[NodeId, Member]
+    lane: tuple[int, Micros, dict[Slot, int]] | None
+
+
+class Positions:
+    """Positions, roster and schedule after some entry of the log."""
+
+    def __init__(self) -> None:
+        self.since_us = self.retained_us = BEFORE_ALL
+        self.newest_us = BEFORE_ALL  # no committed row is at or past it
+        self.schedule: Schedule = ()
+        self.at: dict[Slot, int] = {}
+        self.closed: dict[Slot, tuple[int, Micros]] = {}  # length, and when retention may forget it
+        self.roster: dict[NodeId, Member] = {}
+        self.lane: Lane | None = None
+        self.shapes: dict[str, Shape] = {}
+        self._files: dict[NodeId, list[Slot]] = {}
+        self._intervals: dict[str, tuple[Micros, Micros]] = {}
+
+    # ---- judging ----
+
+    def judge(self, contributions: Mapping[Slot, Span]) -> Fit:
+        """How a bundle lies to the positions. O(contributions), and one look-up for each where all fit."""
+        if self.lane is not None or not contributions:
+            return self._classify(contributions)
+        at = self.at.get
+        for slot, (start, end, _) in contributions.items():
+            if at(slot) != start or end < start:
+                return self._classify(contributions)
+        return Fit.FITS
+
+    def _classify(self, contributions: Mapping[Slot, Span]) -> Fit:
+        found = {self.place(slot, span) for slot, span in contributions.items()}
+        if Place.BAD in found:
+            return Fit.MIXED
+        if Place.BEHIND in found:
+            return Fit.MIXED if found & {Place.FITS, Place.AHEAD} else Fit.BEHIND
+        if Place.AHEAD in found:
+            return Fit.AHEAD
+        return Fit.FITS if found else Fit.BEHIND
+
+    def place(self, slot: Slot, span: Span) -> Place:
+        """How one contribution lies to its file's position."""
+        start, end, flags = span
+        _, file, lane = slot
+        if not 0 <= start <= end or (not file and end):
+            return Place.BAD
+        if lane:
+            wanted = self._lane_end(slot)
+            if wanted is None and lane <= number_of(self.schedule):  # done, or given up for a newer one
+                return Place.BEHIND if end > start else Place.IDLE
+            if wanted is None:
+                return Place.BAD
+            if end > wanted:
+                return Place.BAD
+        at = self.at.get(slot)
+        if at is None:
+            return self._unknown(slot, span)
+        if start == at:
+            return Place.FITS if end > start or flags & CLOSED else Place.IDLE
+        if start > at:
+            return Place.AHEAD
+        return Place.BEHIND if end < at or (end == at and not flags & CLOSED) else Place.BAD
+
+    def _lane_end(self, slot: Slot) -> int | None:
+        lane = self.lane
+        return lane.ends.get(slot) if lane is not None and slot[2] == lane.number else None
+
+    def _unknown(self, slot: Slot, span: Span) -> Place:
+        start, end, flags = span
+        tomb = self.closed.get(slot)
+        if tomb is not None:
+            return self._at_end(start, end, tomb[0])
+        if not slot[1]:
+            return Place.IDLE
+        return Place.FITS if self.may_open(start, flags) else Place.AHEAD
+
+    def _at_end(self, start: int, end: int, length: int) -> Place:
+        """Of a closed file."""
+        if self.may_reopen(start, length):
+            return Place.FITS if end > start else Place.IDLE
+        if start > length:
+            return Place.AHEAD
+        return Place.BAD if end > length else Place.BEHIND
+
+    def may_reopen(self, start: int, length: int) -> bool:
+        """Rule 10*: a closed file goes on where it was closed, and nowhere else."""
+        return start == length
+
+    def may_open(self, start: int, flags: int) -> bool:
+        """Rule 4: only a span with nothing of the job before it opens a file that is not known."""
+        return bool(flags & FIRST) or start == 0
+
+    def misfits(self, contributions: Mapping[Slot, Span]) -> list[Slot]:
+        """The files whose spans are not at their committed place."""
+        fine = (Place.FITS, Place.IDLE)
+        return [slot for slot, span in contributions.items() if self.place(slot, span) not in fine]
+
+    def rows_belong(self, number: int, parts: Mapping[str, Part]) -> bool:
+        """Rule Schedule*: whether every row's version is the schedule's for its time, on both sides of each line.
+
+        A bundle that was cut under an older schedule is as good where none of its rows lies at or past the pane of the first
+        line it does not know. O(versions).
+        """
+        if number > number_of(self.schedule):
+            return False
+        limit = first_unknown(self.schedule, number)
+        return all(self._belongs(version, part, limit) for version, part in parts.items())
+
+    def _belongs(self, version: str, part: Part, limit: Micros) -> bool:
+        lines = part.rows[1]
+        if not len(lines):
+            return not any(len(rows) for rows in part.rows)
+        if version not in self._intervals:
+            return False
+        low, until = self._intervals[version]
+        shape = self.shapes[version]
+        if not shape.pane_us:
+            return limit == AFTER_ALL
+        first, last = int(lines.pane[0]), int(lines.pane[-1])
+        return (low <= 0 or first >= shape.floor(low)) and last < until and last + shape.pane_us <= limit
+
+    # ---- entries ----
+
+    def apply(self, entry: AnyEntry) -> None:
+        """What the entry does to positions, roster and schedule; nothing for entries of other kinds."""
+        kind = type(entry)
+        if kind is Accept:
+            self._accept(entry)  # type: ignore[arg-type]
+        elif isinstance(entry, Begin):
+            self.since_us = self.retained_us = entry.since_us
+            self._set_schedule(entry.schedule)
+        elif isinstance(entry, ControlEntry):
+            self._control(entry)
+        elif isinstance(entry, Retire):
+            self._retire(entry.before_us)
+        elif isinstance(entry, Add):
+            self._add(entry)
+        elif isinstance(entry, Left):
+            self._end(entry.worker, entry.until_us, has_left=True)
+        elif isinstance(entry, Gone):
+            self.roster.setdefault(entry.worker, Member(entry.from_us))
+            self._end(entry.worker, entry.until_us, has_left=False)
+        elif isinstance(entry, Forget):
+            self._end(entry.worker, entry.until_us, has_left=False)
+
+    def _accept(self, entry: Accept) -> None:
+        at = self.at
+        for version, part in entry.parts.items():
+            if len(part.rows[1]):
+                self.newest_us = max(self.newest_us, self._newest_us(version, part, entry))
+        for slot, (_, end, flags) in entry.contributions.items():
+            if flags or slot[2] or slot not in at:
+                self._move(slot, end, flags, entry.watermark)
+            else:
+                at[slot] = end
+
+    def _newest_us(self, version: str, part: Part, entry: Accept) -> Micros:
+        """No row of it is at or past that. Where there are no panes nobody knows the times of rows: they are taken to be a day
+        past what was promised, as those of clocks that are wrong."""
+        shape = self.shapes.get(version)
+        if shape is None or shape.pane_us:
+            return int(part.rows[1].pane[-1]) + 1
+        told = (entry.watermark, *entry.lagging.values())
+        return max((mark + AHEAD_US_MAX for mark in told if mark < NO_WATERMARK), default=BEFORE_ALL)
+
+    def _move(self, slot: Slot, end: int, flags: int, watermark: Micros) -> None:
+        if slot[2] and self._lane_end(slot) is None:
+            return
+        if slot in self.closed:
+            if end <= self.closed[slot][0]:
+                return
+            del self.closed[slot]
+        elif slot not in self.at:
+            self._files.setdefault(slot[0], []).append(slot)
+        self.at[slot] = end
+        if slot[2]:
+            self._move_lane(slot, end, flags)
+        elif flags & CLOSED:
+            self._close(slot, end, watermark)
+
+    def _close(self, slot: Slot, length: int, watermark: Micros) -> None:
+        del self.at[slot]
+        self.closed[slot] = (length, self.latest_us(watermark))
+
+    def latest_us(self, watermark: Micros) -> Micros:
+        """No committed line is later, but those of clocks that are wrong by a day. In panes' whole lengths."""
+        longest = max((shape.pane_us for shape in self.shapes.values()), default=0)
+        return min(self.newest_us, watermark + AHEAD_US_MAX) + longest
+
+    def _move_lane(self, slot: Slot, end: int, flags: int) -> None:
+        """Closed before its end is a file that is gone: its worker will bring no more of it."""
+        lane = self.lane
+        assert lane is not None
+        if end < lane.ends[slot] and not flags & CLOSED:
+            return
+        worker = slot[0]
+        del lane.ends[slot]
+        self._drop(slot)
+        lane.open[worker] -= 1
+        if not lane.open[worker]:
+            del lane.open[worker]
+        if not lane.open:
+            self.lane = None
+
+    def _drop(self, slot: Slot) -> None:
+        self.at.pop(slot, None)
+        self.closed.pop(slot, None)
+        files = self._files.get(slot[0])
+        if files is not None and slot in files:
+            files.remove(slot)
+            if not files:
+                del self._files[slot[0]]
+
+    def _control(self, entry: ControlEntry) -> None:
+        if self.lane is not None:
+            for slot in list(self.lane.ends):
+                self._drop(slot)
+        if entry.lane_us <= self.retained_us and self.is_whole:
+            self.since_us = max(
+                self.since_us, self.retained_us
+            )  # what was counted before it is given up for good
+        self._set_schedule(with_line(self.schedule, entry.line))
+        number = entry.line.number
+        ends = {(*slot[:2], number): end for slot, end in self.at.items() if self._needs_lane(slot, end)}
+        for slot, (length, until) in self.closed.items():
+            if until > entry.lane_us and self._needs_lane(slot, length):
+                ends[(*slot[:2], number)] = length
+        left: dict[NodeId, int] = {}
+        for worker, _, _ in ends:
+            left[worker] = left.get(worker, 0) + 1
+        self.lane = Lane(number, entry.lane_us, ends, left) if ends else None
+
+    def _needs_lane(self, slot: Slot, end: int) -> bool:
+        member = self.roster.get(slot[0])
+        return bool(slot[1]) and end > 0 and (member is None or member.until_us == AFTER_ALL)
+
+    def lost_to_lane(self, lane_us: Micros) -> dict[NodeId, Micros]:
+        """Workers that have left, so will not read again what a lane from `lane_us` gives up; until when they had lines."""
+        return {
+            worker: member.keep_us
+            for worker, member in self.roster.items()
+            if member.until_us != AFTER_ALL and member.keep_us > lane_us and worker in self._files
+        }
+
+    def _leave_lane(self, worker: NodeId) -> None:
+        """Nobody will read its lines again."""
+        lane = self.lane
+        if lane is None or lane.open.pop(worker, None) is None:
+            return
+        for slot in [slot for slot in lane.ends if slot[0] == worker]:
+            del lane.ends[slot]
+            self._drop(slot)
+        if not lane.open:
+            self.lane = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a version has no windows: a change gives up all that it has counted, and reads again what is retained."""
+        return any(not shape.pane_us for shape in self.shapes.values())
+
+    def _set_schedule(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.shapes = {line.version: Shape.of(plan_of(line.plan)) for line in schedule}
+        self._intervals = {version: interval(schedule, version) for version in self.shapes}
+
+    def _add(self, entry: Add) -> None:
+        for worker in entry.workers:
+            known = self.roster.get(worker)
+            self.roster[worker] = Member(
+                entry.from_us if known is None else min(known.from_us, entry.from_us)
+            )
+
+    def _end(self, worker: NodeId, until_us: Micros, *, has_left: bool) -> None:
+        member = self.roster.get(worker)
+        if member is None or member.until_us != AFTER_ALL:
+            return
+        keep = self.latest_us(AFTER_ALL >> 1)
+        self.roster[worker] = Member(member.from_us, until_us, has_left, max(keep, until_us))
+        self._leave_lane(worker)
+
+    def _retire(self, before_us: Micros) -> None:
+        self.retained_us = max(self.retained_us, before_us)
+        self._set_schedule(without_past(self.schedule, before_us))
+        past_us = self.reread_us  # whose lines lie before that has none in a pane that is retained
+        for slot in [slot for slot, (_, until) in self.closed.items() if until <= past_us]:
+            self._drop(slot)
+        for worker in [worker for worker, member in self.roster.items() if member.keep_us <= past_us]:
+            for slot in list(self._files.get(worker, ())):
+                self._drop(slot)
+            del self.roster[worker]
+
+    # ---- telling ----
+
+    @property
+    def reread_us(self) -> Micros:
+        """Where the oldest pane begins that is retained: retention may end inside of it, and its lines count all the same."""
+        oldest = min(
+            (shape.floor(self.retained_us) for shape in self.shapes.values() if shape.pane_us),
+            default=self.retained_us,
+        )
+        return max(self.since_us, oldest)
+
+    def files_of(self, worker: NodeId) -> tuple[tuple[Slot, Position], ...]:
+        """Where each known file of a worker stands, lanes included. O(its files)."""
+        return tuple(
+            (slot, position) for slot in self._files.get(worker, ()) if (position := self.position(slot))
+        )
+
+    def position(self, slot: Slot) -> Position | None:
+        if slot in self.closed:
+            return Position(self.closed[slot][0], closed=True)
+        at = self.at.get(slot)
+        return None if at is None else Position(at)
+
+    def lane_ends_of(self, worker: NodeId) -> tuple[tuple[Slot, int], ...]:
+        """Up to where each file of the worker is to be read again."""
+        if self.lane is None or worker not in self.lane.open:
+            return ()
+        return tuple((slot, end) for slot, end in self.lane.ends.items() if slot[0] == worker)
+
+    def snapshot(self) -> PositionsState:
+        """O(files)."""
+        lane = self.lane
+        return PositionsState(
+            self.since_us,
+            self.retained_us,
+            self.newest_us,
+            self.schedule,
+            dict(self.at),
+            dict(self.closed),
+            dict(self.roster),
+            None if lane is None else (lane.number, lane.from_us, dict(lane.ends)),
+        )
+
+    @classmethod
+    def of(cls, state: PositionsState) -> Positions:
+        """Positions that go on from a snapshot, which stays as it is."""
+        new = cls()
+        new.since_us, new.retained_us, new.newest_us = state.since_us, state.retained_us, state.newest_us
+        new._set_schedule(state.schedule)
+        new.at, new.closed, new.roster = dict(state.at), dict(state.closed), dict(state.roster)
+        for slot in (*new.at, *new.closed):
+            new._files.setdefault(slot[0], []).append(slot)
+        if state.lane is not None:
+            number, from_us, ends = state.lane
+            left: dict[NodeId, int] = {}
+            for worker, _, _ in ends:
+                left[worker] = left.get(worker, 0) + 1
+            new.lane = Lane(number, from_us, dict(ends), left)
+        return new
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        assert not self.at.keys() & self.closed.keys()
+        known = {slot for files in self._files.values() for slot in files}
+        assert known == self.at.keys() | self.closed.keys()
+        assert all(at >= 0 for at in self.at.values())
+        assert all(not at for slot, at in self.at.items() if not slot[1])
+        lines = [line.from_us for line in self.schedule]
+        assert lines == sorted(set(lines))
+        lanes = {slot for slot in known if slot[2]}
+        if self.lane is None:
+            assert not lanes
+            return
+        assert lanes <= self.lane.ends.keys()
+        assert all(self.at[slot] < self.lane.ends[slot] for slot in lanes)
+        assert sum(self.lane.open.values()) == len(self.lane.ends)
+        assert min(self.lane.open.values()) > 0

@@ -1,0 +1,135 @@
+"""Which version of a job an event time belongs to, and what a change of the schedule must read again. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import blake2b
+
+import msgspec
+
+from elf.jobmaster.plan.codec import decode
+from elf.jobmaster.plan.plan import Plan
+from elf.srt.messages.messages import Ballot, Line, Micros, Schedule
+
+BEFORE_ALL = -(1 << 62)
+AFTER_ALL = 1 << 62
+
+
+@lru_cache(maxsize=256)
+def plan_of(data: bytes) -> Plan:
+    """The plan of a line, decoded and validated once. Raises PeerError."""
+    return decode(data)
+
+
+class Shape(msgspec.Struct, frozen=True, gc=False):
+    """A version's windows. pane_us 0: the query has none, everything is one pane."""
+
+    pane_us: int
+    size_us: int
+    slide_us: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Shape:
+        window = plan.window
+        return cls(window.pane_us, window.size_us, window.slide_us) if window else cls(0, 0, 0)
+
+    def floor(self, time_us: Micros) -> Micros:
+        """Where the pane of that time begins."""
+        return time_us - time_us % self.pane_us if self.pane_us else BEFORE_ALL
+
+    def is_before(self, pane: Micros, time_us: Micros) -> bool:
+        """Whether the whole pane lies before that time."""
+        return bool(self.pane_us) and pane + self.pane_us <= time_us
+
+    def first_in_time(self, retained_us: Micros) -> Micros:
+        """The first pane that a window reads of which all is retained; rows before it are in no window any more."""
+        if not self.pane_us:
+            return BEFORE_ALL
+        first = self.floor(retained_us)
+        return first + -first % self.slide_us
+
+
+def number_of(schedule: Schedule) -> int:
+    return schedule[-1].number if schedule else 0
+
+
+def next_number(ballot: Ballot, schedule: Schedule) -> int:
+    """A number for a new line: above all of the log's, and unlike any that another master gives, even in the same epoch."""
+    epoch, node = ballot
+    mine = epoch << 32 | int.from_bytes(blake2b(node, digest_size=2).digest()) << 16
+    return max(mine, number_of(schedule)) + 1
+
+
+def with_line(schedule: Schedule, line: Line) -> Schedule:
+    """The schedule after `line`: versions that would begin at or past it never come into force."""
+    return (*(each for each in schedule if each.from_us < line.from_us), line)
+
+
+def without_past(schedule: Schedule, before_us: Micros) -> Schedule:
+    """Leave out versions that gave way at or before that time."""
+    while len(schedule) > 1 and schedule[1].from_us <= before_us:
+        schedule = schedule[1:]
+    return schedule
+
+
+def interval(schedule: Schedule, version: str) -> tuple[Micros, Micros]:
+    """From when until when a version is in force (from first to last, where it came back). Raises KeyError."""
+    found = [i for i, line in enumerate(schedule) if line.version == version]
+    if not found:
+        raise KeyError(version)
+    first, last = found[0], found[-1] + 1
+    until = schedule[last].from_us if last < len(schedule) else AFTER_ALL
+    return schedule[first].from_us, until
+
+
+def speaks_for(schedule: Schedule, version: str, start: Micros, end: Micros) -> bool:
+    """Whether a version is in force at some time of [start, end). O(lines)."""
+    until = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
+    return any(
+        line.version == version and line.from_us < end and start < stop
+        for line, stop in zip(schedule, until, strict=True)
+    )
+
+
+def in_force(schedule: Schedule, time_us: Micros) -> Line:
+    """The line that `time_us` belongs to; the first one's before all."""
+    found = schedule[0]
+    for line in schedule:
+        if line.from_us <= time_us:
+            found = line
+    return found
+
+
+def first_unknown(schedule: Schedule, number: int) -> Micros:
+    """From when on a schedule of that number says something else than this one."""
+    return next((line.from_us for line in schedule if line.number > number), AFTER_ALL)
+
+
+def lane_from(schedule: Schedule, shapes: Mapping[str, Shape], line_us: Micros) -> Micros:
+    """From where on lines are read again when a line is put at `line_us`.
+
+    A pane that holds rows on both sides cannot be cut, so it is given up whole and filled again from its start; under whatever
+    version each of its lines belongs to. A version that came back may have an earlier stretch in that pane, and so on.
+    """
+    low = line_us
+    while True:
+        reach = min(
+            (_reach(schedule, line, shapes[line.version].floor(low), low) for line in schedule), default=low
+        )
+        if reach >= low:
+            return low
+        low = reach
+
+
+def _reach(schedule: Schedule, of: Line, pane: Micros, low: Micros) -> Micros:
+    """The earliest time of a version that is in its panes from `pane` on, if it is in force at all after `low`."""
+    bounds = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
+    spans = [
+        (line.from_us, until)
+        for line, until in zip(schedule, bounds, strict=True)
+        if line.version == of.version and until > pane
+    ]
+    if not spans or spans[-1][1] <= low:
+        return low
+    return max(spans[0][0], pane)

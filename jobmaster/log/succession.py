@@ -1,0 +1,599 @@
+"""Who is master of a job, with which log: one machine for each job and node that is, or may become, master or replica.
+
+The node closest to the job's id asks its neighbours what they hold, takes the log that holds most, raises the ballot, puts the
+log onto its replicas, and only then serves; a closer node that joins gets the log from the one that serves.
+
+| phase   | what happens                              | next                                                        |
+|---------|-------------------------------------------|-------------------------------------------------------------|
+| REST    | not closest; follows a master, or idle    | closest -> QUERY                                            |
+| QUERY   | asks all neighbours, without a promise    | one serves -> WAIT; all told, or `2 ask_us` -> PROMISE      |
+| WAIT    | a node that serves will hand over         | Handover -> INSTALL; it serves no more -> QUERY;            |
+|         |                                           | more stood behind another log, or `transfer_us_max`         |
+|         |                                           | -> PROMISE                                                  |
+| PROMISE | asks all under a new ballot; they promise | all told, or `ask_us_max`: another has more -> FETCH,       |
+|         | it and tell what they hold                | none has -> INSTALL; one had promised more -> QUERY         |
+| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went, or it has not come     |
+|         |                                           | after `FETCH_SPANS` -> FETCH of the next                    |
+| INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE; one turns out to have more -> PROMISE |
+|         | disks of all present replicas             |                                                             |
+| SERVE   | entries are proposed and committed        | not closest, the closest has all that is committed -> DRAIN |
+|         |                                           | a log that more stood behind is found -> PROMISE            |
+| DRAIN   | no room for more; the rest is committed   | all is -> Handover, REST; closest again -> SERVE            |
+
+From every phase: a higher ballot is promised, and whoever asked, served or drained under a lower one starts anew (QUERY, after
+`ask_us`, if it is the closest; else REST). Not closest any more: QUERY … INSTALL -> REST. `Role` is what others see of the phase.
+
+Invariants
+- Under one ballot at most one process serves: a ballot carries its node's id and the process's number, and is on that node's disk
+  before anybody hears of it.
+- Logs of one ballot are prefixes of one another, once it served: only its node makes entries, and a log gets it as a whole.
+- An entry is committed when the own disk and all present replicas hold it and everything before it. So the highest log
+  (`job_log.rank`: by the last ballot under which more than half of the agents had reported, then by the last that served with
+  it, then by index) among those that a new master reaches has every entry that was committed under that ballot; it keeps also
+  those that may have been, and commits them before it serves. Those that it asked have promised, and take nothing more under
+  lower ballots.
+- That most agents stood behind a log is an entry of it, which counts where it is known to be committed: no log has it that lacks
+  what was committed before it, and its rightful successors have it too (`job_log`). So it decides only between logs of which
+  neither goes on from the other: of two sides of a partition, and between a log and one begun anew by those who did not reach it.
+  The higher one is not given up to a node that serves the lower one, and the lower one is not waited for: who holds the higher
+  one, or hears of it, takes a higher ballot.
+- Until a node serves it proves nothing: the logs it installed keep their rank, and a replica that turns out to hold more says so
+  instead of giving it up. A node that dies while it takes over hides nothing.
+- Not promised: what was committed on a side of a partition that the next master did not reach, or whose log is lower.
+- A log without an entry has committed nothing. Whoever begins with such a one (`Serve.fresh`) rebuilds, and should make the start
+  of that its first entry, since that is what lets a successor see more than nothing.
+
+What the surroundings owe: `Held` posted to the node itself comes back through `step` when what stands before it in its list is
+durable; after each call `take_committed` comes first, then `take_changes`; what follows from either is put behind the returned
+effects, in the same list. A node that lost its disk comes back with another id, or after it has heard (`heard_ballot`)
+the highest ballot it ever asked or served under.
+
+Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012); Raft's pre-vote (Ongaro, 2014, section 9.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from elf.errors import InternalError
+from elf.jobmaster.log.answers import Answers, rank_of
+from elf.jobmaster.log.job_log import LogRecord, NewState, State, rank
+from elf.jobmaster.log.phases import Change, Phase, Role, Serve, StepDown
+from elf.jobmaster.log.replica import Replica, is_in_pieces
+from elf.jobmaster.log.replica_failures import ReplicaFailures
+from elf.jobmaster.log.replication import Alarm, Replication
+from elf.srt.messages.effects import Effect, Post, Send
+from elf.srt.messages.ids import JobId, NodeId, maker
+from elf.srt.messages.messages import (
+    COUNT_MAX,
+    NO_BALLOT,
+    Append,
+    Ballot,
+    Fetch,
+    Handover,
+    Held,
+    Install,
+    Message,
+    PieceAsk,
+    StateAsk,
+    StatePiece,
+    StateTell,
+    node_of,
+)
+from elf.srt.messages.parameters import Parameters
+
+FETCH_SPANS = 5
+"""A log is waited for so many times `transfer_us_max`, half a minute: then its holder does not hear this node."""
+
+
+_ROLES = {Phase.SERVE: Role.SERVING, Phase.DRAIN: Role.HANDING_OVER}
+
+
+class Succession:
+    """See the module. Memory: what the replica holds; told answers and peers are bounded by the leaf set."""
+
+    __slots__ = (
+        "_again",
+        "_answers",
+        "_bound",
+        "_changes",
+        "_committed",
+        "_failures",
+        "_handed_on",
+        "_maker",
+        "_paused",
+        "_proven",
+        "_server",
+        "ballot",
+        "is_closest",
+        "job",
+        "me",
+        "neighbours",
+        "parameters",
+        "phase",
+        "replica",
+        "replication",
+    )
+
+    def __init__(
+        self, job: JobId, me: NodeId, parameters: Parameters, new_state: NewState, instance: int = 0
+    ) -> None:
+        """instance: of this process (`elf.srt.messages.messages.Instance`), which its ballots name."""
+        self.job, self.me, self.parameters = job, me, parameters
+        self._maker = maker(me, instance)
+        self.replica = Replica(job, new_state, parameters.snapshot_entries, parameters.piece_bytes)
+        self.replication: Replication | None = None
+        self.phase = Phase.REST
+        self.ballot: Ballot = NO_BALLOT
+        """Under which this node asks or serves; NO_BALLOT when it does neither."""
+        self._handed_on: Ballot = NO_BALLOT  # the own one under which a log was taken over whole
+        self.is_closest = False
+        self.neighbours: tuple[NodeId, ...] = ()
+        self._answers = Answers()
+        self._server: NodeId = b""
+        self._proven: Ballot = NO_BALLOT  # of the log that is waited for
+        self._paused = False
+        self._again, self._bound = Alarm(), Alarm()
+        self._failures = ReplicaFailures(me, parameters.transfer_us_max)
+        self._committed: list[tuple[int, Any]] = []
+        self._changes: list[Change] = []
+
+    # What others see.
+
+    @property
+    def role(self) -> Role:
+        if self.phase is Phase.REST:
+            return Role.IDLE if self.replica.log.state is None else Role.REPLICA
+        return _ROLES.get(self.phase, Role.ASKING)
+
+    @property
+    def highest(self) -> Ballot:
+        """The highest ballot seen anywhere; on disk."""
+        return self.replica.highest
+
+    @property
+    def state(self) -> State | None:
+        """All committed entries applied, as far as this node knows; None while it holds nothing."""
+        return self.replica.log.state
+
+    @property
+    def room(self) -> int:
+        """How many entries may be proposed now; 0 unless serving."""
+        return self.replication.room if self.replication and self.phase is Phase.SERVE else 0
+
+    @property
+    def losses(self) -> int:
+        """How often under this ballot somebody was lost who might serve another log; 0 while all of them are here."""
+        return self._failures.losses
+
+    @property
+    def deadline(self) -> int | None:
+        if self.phase is Phase.REST:
+            return None
+        alarms = [
+            self._again.at,
+            self._bound.at,
+            self._failures.alarm.at,
+            self.replication.alarm.at if self.replication else None,
+        ]
+        return min((at for at in alarms if at is not None), default=None)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._committed or self._changes)
+
+    def take_committed(self) -> list[tuple[int, Any]]:
+        """Newly committed entries that were proposed here, in order; they are in the state already."""
+        done, self._committed = self._committed, []
+        return done
+
+    def take_changes(self) -> list[Change]:
+        done, self._changes = self._changes, []
+        return done
+
+    # What happens to it.
+
+    def restore(self, records: Iterable[LogRecord]) -> None:
+        """After a restart, before anything else: the records of ("log", job), in order, and of ("ballot", job)."""
+        for record in records:
+            self.replica.restore(record)
+            del record  # else it is held while the next one is read
+
+    def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
+        """The overlay's view, at the start and when it changes: whether no live node is closer to the job's id, and the live
+        members of the leaf set without this node, ordered by that closeness."""
+        before = set(self.neighbours)
+        self.is_closest, self.neighbours = is_closest, tuple(node for node in neighbours if node != self.me)
+        self._answers.keep_only(self.neighbours)
+        self._failures.neighbours(self.neighbours)
+        if self.phase.is_replicating:
+            return self._present(now)
+        if not is_closest:
+            return [*self._rest(), *self._speak_up(set(self.neighbours) - before)]
+        if self.phase is Phase.REST or (self.phase is Phase.WAIT and self._server not in self.neighbours):
+            return self._query(now)
+        if self.phase is Phase.FETCH and self._server not in self.neighbours:
+            return self._choose(now)
+        return [*self._ask(), *self._heard_all(now)] if not self._paused else []
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        """Raises KeyError for a message that is none of this machine's."""
+        return _STEPS[type(message)](self, source, message, now)
+
+    def heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
+        """A ballot told by the directory, the tree or a sink's fence."""
+        return self._yield(ballot, now)
+
+    def resign(self) -> list[Effect]:
+        """Nothing can be written here: others are to serve and to hold the log, until `closest` is told. What is held is kept."""
+        self.is_closest, self.neighbours = False, ()
+        return self._rest()
+
+    def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
+        """One of the link's two ends began a new life; what was on its way is lost."""
+        self.replica.link_reset(peer)
+        if self.replication:
+            return self.replication.link_reset(peer)
+        if self.phase is Phase.FETCH and peer == self._server:
+            return [Send(peer, Fetch(self.job, self.ballot))]
+        return self._speak_up({peer})
+
+    def propose(self, entry: Any, now: int) -> int:
+        """The entry's index, if it becomes committed. While handing over (`room` is 0 then) what must be said is still taken.
+
+        A master that does not know yet that it has stepped down (the change waits to be taken) speaks in vain. Raises
+        InternalError otherwise unless this node serves, and past the replicas' bound.
+        """
+        if self.replication is not None and self.phase in (Phase.SERVE, Phase.DRAIN):
+            return self.replication.propose(entry, now)
+        if not any(isinstance(change, StepDown) for change in self._changes):
+            raise InternalError(f"job {self.job.hex()}: an entry was proposed to a node that does not serve")
+        return self.replica.log.index + 1
+
+    def tick(self, now: int) -> list[Effect]:
+        out = self.replication.tick(now) if self.replication else []
+        if self._again.rings(now):
+            out += self._repeat(now)
+        if self._bound.rings(now):
+            out += self._give_up(now)
+        if self._failures.alarm.rings(now):
+            out += self._look(now)
+        self._watch(now)
+        return out
+
+    # Ballots.
+
+    def _bow(self, ballot: Ballot, now: int) -> list[Effect]:
+        """Promise a higher ballot than any before; stop what went on under a lower one."""
+        if not self.replica.outranks(ballot, self.replica.highest):
+            return []
+        out: list[Effect] = [self.replica.promise(ballot)]
+        return out + self._stop(now) if self.phase.is_under_own_ballot else out
+
+    def _yield(self, ballot: Ballot, now: int) -> list[Effect]:
+        """As `_bow`, and whoever serves under that ballot is told what is held here: it may not have asked."""
+        out = self._bow(ballot, now)
+        return [*out, *self._speak_up(set(self.neighbours))] if out else []
+
+    def _speak_up(self, nodes: Collection[NodeId]) -> list[Effect]:
+        """Whoever asked or serves under the highest ballot, if it is one of these, hears what is held here besides."""
+        log, highest = self.replica.log, self.replica.highest
+        if node_of(highest) not in nodes or log.held == highest or log.proven == NO_BALLOT:
+            return []
+        return [self.replica.promise(highest), Post(node_of(highest), self.replica.told(highest))]
+
+    def _stop(self, now: int) -> list[Effect]:
+        """Serve and ask no more under this ballot; the closest node begins anew a little later, so that two do not race."""
+        return self._rest() + (self._query(now, pause=True) if self.is_closest else [])
+
+    def _rest(self, *, handed_on: bool = False) -> list[Effect]:
+        if self.phase in (Phase.SERVE, Phase.DRAIN):
+            self._changes.append(StepDown(self.ballot, handed_on))
+        if self.phase is Phase.FETCH:
+            self.replica.coming = None
+        self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
+        self._answers.ranks.clear()
+        self._server, self._paused, self._proven = b"", False, NO_BALLOT
+        self._failures = ReplicaFailures(self.me, self.parameters.transfer_us_max)
+        self._again.stop()
+        self._bound.stop()
+        return []
+
+    # Asking.
+
+    def _query(self, now: int, *, pause: bool = False) -> list[Effect]:
+        self._rest()
+        self.phase, self._paused = Phase.QUERY, pause
+        self._again.set(now, self.parameters.ask_us)
+        self._bound.set(now, (3 if pause else 2) * self.parameters.ask_us)
+        return [] if pause else [*self._ask(), *self._heard_all(now)]
+
+    def _promise(self, now: int) -> list[Effect]:
+        self._rest()
+        self.phase, self.ballot = Phase.PROMISE, (min(self.replica.highest[0] + 1, COUNT_MAX), self._maker)
+        self._again.set(now, self.parameters.ask_us)
+        self._bound.set(now, self.parameters.ask_us_max)
+        return [*self._ask(), *self._heard_all(now)]
+
+    def _ask(self) -> list[Effect]:
+        """Ask whoever has not told; under a ballot of one's own, which is on the disk before."""
+        if self.phase not in (Phase.QUERY, Phase.PROMISE):
+            return []
+        ask = StateAsk(self.job, self.ballot)
+        asks = [Send(node, ask) for node in self._answers.lacking(self.neighbours)]
+        return [self.replica.promise(self.ballot), *asks] if self.phase is Phase.PROMISE else [*asks]
+
+    def _repeat(self, now: int) -> list[Effect]:
+        """`ask_us` have passed without all answers."""
+        self._again.set(now, self.parameters.ask_us)
+        if self.phase is Phase.WAIT:
+            return [Send(self._server, StateAsk(self.job, NO_BALLOT))]
+        if self.phase is Phase.FETCH:
+            return [Send(self._server, Fetch(self.job, self.ballot))]
+        paused, self._paused = self._paused, False
+        return [*self._ask(), *(self._heard_all(now) if paused else [])]
+
+    def _give_up(self, now: int) -> list[Effect]:
+        """Who has not answered by now is not waited for."""
+        if self.phase is Phase.FETCH:
+            self._answers.ranks.pop(self._server, None)
+            self._server = b""
+        return self._choose(now) if self.phase in (Phase.PROMISE, Phase.FETCH) else self._promise(now)
+
+    def _heard_all(self, now: int) -> list[Effect]:
+        if self._answers.lacking(self.neighbours):
+            return []
+        if self.phase is Phase.QUERY:
+            return self._promise(now)
+        return self._choose(now) if self.phase is Phase.PROMISE else []
+
+    def _on_tell(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+        out = self._yield(message.highest, now)
+        if message.asked != self.ballot or source not in self.neighbours or self._paused:
+            return out
+        if self.phase is Phase.WAIT:
+            return out + self._told_while_waiting(source, message, now)
+        if self.phase in (Phase.QUERY, Phase.PROMISE, Phase.FETCH):
+            if message.serving and not self._knows_better(message.proven):
+                return out + self._wait(source, now, message.proven)
+            self._answers.ranks[source] = rank_of(message)
+            return out + (self._choose(now) if self.phase is Phase.FETCH else self._heard_all(now))
+        return out + self._told_of_more(source, message, now)
+
+    def _knows_better(self, proven: Ballot) -> bool:
+        """Whether more agents stood behind another log than behind the one that is served: that is not to be waited for."""
+        return self.replica.stands_above(proven) or self._answers.proven > proven
+
+    def _told_while_waiting(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+        if source == self._server:
+            if not message.serving:
+                return self._query(now)
+            self._proven = max(self._proven, message.proven)
+        better = message.index > 0 and message.proven > self._proven
+        return self._promise(now) if better or self.replica.stands_above(self._proven) else []
+
+    def _told_of_more(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+        """While this node takes over, somebody holds more; or while it serves, what more agents stood behind."""
+        if self.replication is None:
+            return []
+        told, own = rank_of(message), self.replica.log.rank
+        is_higher = told > own if self.phase is Phase.INSTALL else told[0] > own[0]
+        if is_higher and not self._answers.is_heeded(source, told):
+            if not self.is_closest:
+                return self._rest()
+            self._answers.heed(source, told)
+            out = self._promise(now)
+            self._answers.ranks[source] = told
+            return out
+        return self.replication.refused(source, told[0])
+
+    def _wait(self, server: NodeId, now: int, proven: Ballot) -> list[Effect]:
+        self._rest()
+        self.phase, self._server, self._proven = Phase.WAIT, server, proven
+        self._again.set(now, self.parameters.ask_us)
+        self._bound.set(now, self.parameters.transfer_us_max)
+        return []
+
+    # Taking over.
+
+    def best(self) -> NodeId:
+        """Rule 7*: the highest (proven, ballot, index) among all that were reached; this node where it is as high as any."""
+        return self._answers.best(self.replica.log.rank) or self.me
+
+    def _choose(self, now: int) -> list[Effect]:
+        best = self.best()
+        if best == self.me:
+            return self._adopt(now)
+        if self.phase is Phase.FETCH and best == self._server:
+            return []
+        self.phase, self._server, self.replica.coming = Phase.FETCH, best, None
+        self._again.set(now, self.parameters.ask_us)
+        self._bound.set(now, FETCH_SPANS * self.parameters.transfer_us_max)
+        return [Send(best, Fetch(self.job, self.ballot))]
+
+    def _fetched(self, source: NodeId, message: Install, now: int) -> list[Effect]:
+        """The log that was asked for; the holder may have restarted with less, then the next highest may be higher."""
+        self._answers.ranks[source] = rank(
+            message.proven, message.previous, message.index + len(message.tail)
+        )
+        if self.best() != source:
+            return self._choose(now)
+        if is_in_pieces(message):
+            return self.replica.expect(source, message)
+        log, last = self.replica.log, message.previous
+        record = log.install(self.ballot, last, message.index, message.state, message.tail)
+        return self._raise([self.replica.write(record, replace=True)], now)
+
+    def _adopt(self, now: int) -> list[Effect]:
+        """The log in hand is the highest."""
+        log, write = self.replica.log, self.replica.write
+        if log.index:
+            return self._raise([write(log.raised(self.ballot))], now)
+        return self._raise([write(log.begin(self.ballot), replace=True)], now)
+
+    def _raise(self, writes: list[Effect], now: int) -> list[Effect]:
+        """The log has become one of the own ballot; everybody gets it."""
+        log = self.replica.log
+        known = {
+            node: index
+            for node, (_, last, index) in self._answers.ranks.items()
+            if log.index and last == log.last
+        }
+        self._again.stop()
+        self._bound.stop()
+        self.phase, self.replica.coming = Phase.INSTALL, None
+        self._answers.ranks.clear()
+        self.replication = Replication(self.replica, self.me, self.ballot, self.parameters.append_us, known)
+        return [*writes, self.replication.own(), *self._present(now)]
+
+    # Serving.
+
+    def _present(self, now: int) -> list[Effect]:
+        """The first neighbours are the replicas; a closer node is one in any case."""
+        assert self.replication is not None
+        if self.phase is Phase.INSTALL and not self.is_closest:
+            return self._rest()
+        heir = () if self.is_closest else self.neighbours[:1]
+        able = self._failures.able(self.neighbours[len(heir) :])
+        nodes = (*heir, *able)[: max(self.parameters.replicas, len(heir))]
+        self._failures.note_lost(self.replication.peers.keys() - nodes, self.neighbours)
+        out = self.replication.present(nodes)
+        self._watch(now)
+        return [*out, *self._progress(now)]
+
+    def _watch(self, now: int) -> None:
+        """Not while this node takes over: who does not answer then may hold more."""
+        if self.replication and self.phase is not Phase.INSTALL:
+            self._failures.watch(self.replication.lacking(), now)
+
+    def _look(self, now: int) -> list[Effect]:
+        assert self.replication is not None
+        self._failures.look(self.replication.acknowledged(), self.replica.log.index)
+        return self._present(now)
+
+    def _progress(self, now: int) -> list[Effect]:
+        """Commit what all hold now, and see what that allows."""
+        replication, log = self.replication, self.replica.log
+        assert replication is not None
+        done = replication.commit(now)
+        if self.phase is not Phase.INSTALL:
+            self._committed += done
+        out = self.replica.cut() if done else []
+        if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
+            former, self.phase = log.last, Phase.SERVE  # who served before
+            self._failures.note_lost((node_of(former),), self.neighbours)
+            out += replication.serve()
+            assert log.state is not None
+            handed_on = self._handed_on == self.ballot
+            self._changes.append(Serve.after(former, self.ballot, log.state, log.index, handed_on))
+        return out + self._hand_over(now)
+
+    def _hand_over(self, now: int) -> list[Effect]:
+        """To the closer neighbour, when it is as far as everybody; at once when nothing is left to commit."""
+        replication, log = self.replication, self.replica.log
+        assert replication is not None
+        if self.is_closest or not self.neighbours:
+            self.phase = Phase.SERVE if self.phase is Phase.DRAIN else self.phase
+            return []
+        heir, out = self.neighbours[0], list[Effect]()
+        if self.phase is Phase.SERVE and replication.peers[heir].held >= log.applied:
+            self.phase = Phase.DRAIN
+            out = replication.flush()
+        if self.phase is not Phase.DRAIN or log.tail or replication.pending:
+            return out
+        return [*out, Post(heir, Handover(self.job, self.ballot, log.index)), *self._rest(handed_on=True)]
+
+    def _on_held(self, source: NodeId, message: Held, now: int) -> list[Effect]:
+        if message.refused:
+            return self._yield(message.ballot, now)
+        if self.replication is None or message.ballot != self.ballot:
+            return []
+        return [*self.replication.held(source, message.index), *self._progress(now)]
+
+    # Following.
+
+    def _on_log(self, source: NodeId, message: Append | Install, now: int) -> list[Effect]:
+        """A master's word: it is followed unless a higher ballot was promised."""
+        replica = self.replica
+        if isinstance(message, Install) and self.phase is Phase.FETCH and message.ballot == self.ballot:
+            return self._fetched(source, message, now)
+        if node_of(message.ballot) != source:
+            return []
+        if replica.outranks(replica.highest, message.ballot):
+            return replica.refuse(source)
+        out = self._bow(message.ballot, now)
+        if self.phase.is_under_own_ballot:  # that one was promised already
+            out += self._stop(now)
+        news = isinstance(message, Install) or source != self._server
+        serves = isinstance(message, Install) and message.previous == message.ballot
+        if self.is_closest and serves and replica.has_more(message):
+            return out + self._promise(now)
+        if self.is_closest and news:
+            proven = message.proven if isinstance(message, Install) else replica.log.proven
+            out += self._wait(source, now, proven)
+        if isinstance(message, Install):
+            return out + replica.install(source, message)
+        return out + replica.append(source, message)
+
+    def _on_piece(self, source: NodeId, message: StatePiece, now: int) -> list[Effect]:
+        spans = FETCH_SPANS if self.phase is Phase.FETCH else 1
+        if self.phase in (Phase.FETCH, Phase.WAIT) and source == self._server:
+            self._bound.set(now, spans * self.parameters.transfer_us_max)
+        if self.phase is not Phase.FETCH or message.ballot != self.ballot:
+            return self.replica.came(source, message) if node_of(message.ballot) == source else []
+        out, coming = self.replica.piece(source, message)
+        return out if coming is None else [*out, *self._raise(self.replica.took(coming, self.ballot), now)]
+
+    def _on_piece_ask(self, source: NodeId, message: PieceAsk, now: int) -> list[Effect]:
+        return self.replica.asked(source, message)
+
+    def _on_handover(self, source: NodeId, message: Handover, now: int) -> list[Effect]:
+        """Nobody serves under that ballot any more, and this node holds all of it."""
+        log = self.replica.log
+        whole = message.ballot == log.held == self.replica.highest and message.index == log.index
+        if not whole or not self.is_closest or node_of(message.ballot) != source:
+            return []
+        self._rest()
+        self.ballot = self._handed_on = (min(message.ballot[0] + 1, COUNT_MAX), self._maker)
+        self._answers.ranks = dict.fromkeys(self.neighbours, log.rank)  # most likely; they refuse otherwise
+        return [self.replica.promise(self.ballot), *self._adopt(now)]
+
+    def _on_ask(self, source: NodeId, message: StateAsk, now: int) -> list[Effect]:
+        out: list[Effect] = []
+        if message.ballot != NO_BALLOT:
+            out = [*self._bow(message.ballot, now), self.replica.promise(message.ballot)]
+        serving = self.phase.is_replicating
+        return [*out, Send(source, self.replica.told(message.ballot, serving))]
+
+    def _on_fetch(self, source: NodeId, message: Fetch, now: int) -> list[Effect]:
+        out = self._bow(message.ballot, now)
+        if self.replica.outranks(self.replica.highest, message.ballot):
+            return [*out, Send(source, self.replica.told(message.ballot))]
+        return out + self.replica.fetch(source, message)
+
+    def check(self) -> None:
+        self.replica.check()
+        own = self.phase.is_under_own_ballot
+        assert own == (self.ballot != NO_BALLOT)
+        assert not own or self.ballot == self.replica.highest
+        assert self.phase.is_replicating == (self.replication is not None)
+        assert len(self._answers.ranks) <= len(self.neighbours)
+        self._failures.check(self.neighbours)
+        assert self.is_closest or self.phase in (Phase.REST, Phase.SERVE, Phase.DRAIN)
+        if self.replication:
+            self.replication.check()
+
+
+_STEPS: dict[type[Message], Callable[[Succession, NodeId, Any, int], list[Effect]]] = {
+    Append: Succession._on_log,
+    Install: Succession._on_log,
+    PieceAsk: Succession._on_piece_ask,
+    StatePiece: Succession._on_piece,
+    Held: Succession._on_held,
+    StateAsk: Succession._on_ask,
+    StateTell: Succession._on_tell,
+    Fetch: Succession._on_fetch,
+    Handover: Succession._on_handover,
+}

@@ -1,0 +1,131 @@
+"""What windows hold, read from their panes: a small one at once, a large one step by step and one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from elf.cbt.budget import Budget
+from elf.jobmaster.delivery.states import as_parts
+from elf.jobmaster.log.job_state import JobState, WindowKey
+from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.windows.reading import FORGET_LOOKS, STEP_BYTES, Content, Reading, Steps, digest_steps
+from elf.jobmaster.windows.state import StateMaker
+from elf.jobmaster.windows.windows import Publisher, lines_of
+from elf.srt.messages.messages import Micros
+from elf.srt.messages.results import PaneParts
+
+
+class Contents:
+    """Of one job's windows. stores_states: whether there is a sink that wants the states of panes, too.
+
+    reading: the large window that is being read, or was and has not been asked for since.
+    """
+
+    def __init__(self, state: JobState, budget: Budget, stores_states: bool) -> None:
+        self._state, self._budget, self._stores_states = state, budget, stores_states
+        self._publishers: dict[str, Publisher] = {}
+        self._makers: dict[str, StateMaker] = {}
+        self.reading: Reading | None = None
+
+    # One window.
+
+    def of(self, key: WindowKey, *, exact: bool, with_panes: bool) -> tuple[Content, Reading] | None:
+        """What a window holds, and how it was read; None if it is large and not read yet. An open window may change while it is
+        read: then it is told again. One that is final must not, and is read anew."""
+        reading, mine = self.reading, self.reading
+        if reading is None or reading.key != key or not reading.serves(exact, with_panes):
+            reading = Reading(key, self._steps(key, with_panes), exact=exact, with_panes=with_panes)
+            reading.step()
+        if reading.content is None:
+            if mine is None or mine.key == key:
+                self.reading = reading
+            return None
+        if mine is not None and mine.key == key:
+            self.reading = None
+        return reading.content, reading
+
+    def read_on(self) -> None:
+        """One step of the large window that is being read."""
+        if self.reading is not None and self.reading.is_under_way:
+            self.reading.step()
+
+    def look(self) -> None:
+        """Once in each emit interval: what nobody has asked for gives way."""
+        reading = self.reading
+        if reading is not None and not reading.is_under_way:
+            reading.looks += 1
+            if reading.looks > FORGET_LOOKS:
+                self.reading = None
+
+    # Its steps.
+
+    def _steps(self, key: WindowKey, with_panes: bool) -> Steps:
+        version, start = key
+        size = self._state.shape(version).size_us
+        panes = self._state.panes[version]
+        stop = start + size if size else None
+        rows: Sequence[tuple[Any, ...]] = ()
+        pieces = panes.window(start, stop if stop is not None else start, STEP_BYTES)
+        for found in self.publisher(version).steps(pieces):
+            if found is not None:
+                rows = found[1]
+                break
+            yield None
+        lines = lines_of(panes.lines(start, stop) if size else panes.lines())
+        digest = 0
+        for hashed in digest_steps(rows, lines):
+            if hashed is None:
+                yield None
+            else:
+                digest = hashed
+        made: tuple[PaneParts, ...] = ()
+        for states in self._panes(key) if with_panes else ():
+            if states is None:
+                yield None
+            else:
+                made = states
+        yield Content(rows, lines, digest, made)
+
+    def _panes(self, key: WindowKey) -> Iterator[tuple[PaneParts, ...] | None]:
+        """What a lake stores of a window: the states of panes that end with it and with no earlier one, so that each pane is
+        stored once, with the first window that is final and holds it. O(their values)."""
+        version, start = key
+        shape = self._state.shape(version)
+        if not self._stores_states or not shape.pane_us:
+            return
+        low, stop = start + shape.size_us - shape.slide_us, start + shape.size_us
+        panes = self._state.panes[version]
+        pieces = panes.pieces(low, stop, split=True, step_bytes=STEP_BYTES)
+        told: dict[Micros, PaneParts] = {}
+        for state in self._maker(version).steps(pieces, panes.lines(low, stop), "final", (0, 0, 0)):
+            if state is None:
+                yield None
+            else:
+                told[state.start] = as_parts(state)
+        if key in self._state.finals:  # a lake may hold panes that have no line any more
+            for pane in range(low, stop, shape.pane_us):
+                told.setdefault(pane, PaneParts(pane, pane + shape.pane_us, (0, 0, 0, 0), ()))
+        yield tuple(told[pane] for pane in sorted(told))
+
+    # By version.
+
+    def publisher(self, version: str) -> Publisher:
+        if version not in self._publishers:
+            self._publishers[version] = Publisher(self._state.name, self._plan(version), self._budget)
+        return self._publishers[version]
+
+    def _maker(self, version: str) -> StateMaker:
+        if version not in self._makers:
+            self._makers[version] = StateMaker(self._state.name, version, self._plan(version), self._budget)
+        return self._makers[version]
+
+    def _plan(self, version: str) -> Plan:
+        return plan_of(next(line.plan for line in self._state.schedule if line.version == version))
+
+    def keep_only(self, versions: Collection[str]) -> None:
+        """Others have no panes any more."""
+        for made in (self._publishers, self._makers):
+            for version in made.keys() - versions:
+                del made[version]

@@ -1,0 +1,224 @@
+"""Which bundles a master accepts: rule 4, and the bounds of what it believes.
+
+| bundle lies | then (rule 4) |
+|---|---|
+| all at the committed positions | ACCEPT is proposed; COMMIT when it is in the log |
+| all behind | dropped; COMMIT again, when what is proposed so far is in the log |
+| some ahead, none behind | parked, until positions move; SPLIT after `park_us`, or when there is no room |
+| mixed, or a span straddles | SPLIT with the committed positions of workers that are not only ahead; the others send apart |
+| rows of the wrong version for their time | SPLIT with the schedule |
+| rows of another shape, or of no bytes | SPLIT, and told: no agent sends such |
+
+A worker's first word of some bytes is hardly ever behind them (a former life's, or what was read again); if it is, the worker
+is told its places directly, past all reducers: one that somebody else has moved is then noticed by whose it is.
+
+"Committed" above means: by the log and by what is proposed (`ahead`). What is said to others is only ever what the log has
+(`state`): each answer waits behind the entries that were proposed before it (`Proposals.after_log`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from elf.jobmaster.log.entries import Accept
+from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.positions import Fit, Place
+from elf.jobmaster.master.parking import Parking
+from elf.jobmaster.master.proposals import Proposals
+from elf.jobmaster.master.roster import Attendance
+from elf.srt.messages.effects import Effect, Notice, Post, Send
+from elf.srt.messages.ids import NodeId, short
+from elf.srt.messages.messages import FIRST, Ballot, Bundle, BundleId, Commit, Position, Slot, Span, Split
+from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.partial import Parts
+from elf.srt.messages.sizes import bundle_bytes
+
+SPLIT_POSITIONS_MAX = 64
+"""A Split tells so many positions of files that do fit as well, where only the schedule is wrong: a lone worker needs them."""
+TOLD_MAX = 4_096
+"""Workers of which is remembered when they were told their places."""
+
+
+class Intake:
+    """Judges bundles for the master of `ballot`. tell: takes an effect of the present call; Commits are gathered for its end.
+
+    Invariant (`check`): that of `Parking`.
+    """
+
+    def __init__(
+        self,
+        state: JobState,
+        ballot: Ballot,
+        parameters: Parameters,
+        log: Proposals,
+        attendance: Attendance,
+        tell: Callable[[Effect], None],
+    ) -> None:
+        self.job, self.ballot, self.log, self.ahead = state.job, ballot, log, log.ahead
+        self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
+        self.state, self._parameters, self._attendance, self._tell = state, parameters, attendance, tell
+        self._commits: dict[NodeId, list[BundleId]] = {}
+        self._told_at: dict[NodeId, int] = {}  # when a worker was told its places
+
+    def bundle(self, child: NodeId, bundle: Bundle, now: int) -> None:
+        """A bundle has reached the root. O(contributions)."""
+        if self._judge(child, bundle, now):
+            self.retry_parked(now)
+
+    def _judge(self, child: NodeId, bundle: Bundle, now: int) -> bool:
+        """Rule 4*: accept, drop, park or split; returns whether positions moved."""
+        fit = self.ahead.judge(bundle.contributions)
+        if fit in (Fit.BEHIND, Fit.MIXED) and not bundle.again:
+            self._tell_places(bundle, now)
+        if fit is Fit.BEHIND:
+            self.log.after_log(self._commit, child, bundle.id)
+        elif fit is Fit.MIXED:
+            self._split(child, bundle, self._misplaced(bundle))
+        elif not (self._is_sound(child, bundle) and self._rows_count(bundle)):
+            self._split(child, bundle, list(bundle.contributions)[:SPLIT_POSITIONS_MAX])
+        elif fit is Fit.FITS and self.log.has_room:
+            self._accept(child, bundle)
+            return True
+        elif not self.parking.put(child, bundle, now):
+            self._split(child, bundle, self.ahead.misfits(bundle.contributions))
+        return False
+
+    def _misplaced(self, bundle: Bundle) -> list[Slot]:
+        """The files of a mixed bundle whose workers must read again, or have been read to the end of it. Who is only ahead sends
+        again apart from these (rule 4*), and waits: what it lacks is on its way, and if it read again meanwhile, it would cut
+        across that."""
+        spans = bundle.contributions
+        misfits = self.ahead.misfits(spans)
+        waiting = {slot for slot in misfits if self._is_ahead(slot, spans[slot])}
+        misplaced = {slot[0] for slot in misfits if slot not in waiting}
+        return [slot for slot in misfits if slot[0] in misplaced]
+
+    def _is_ahead(self, slot: Slot, span: Span) -> bool:
+        """Of a file that the log knows."""
+        return self.ahead.position(slot) is not None and self.ahead.place(slot, span) is Place.AHEAD
+
+    def _is_sound(self, child: NodeId, bundle: Bundle) -> bool:
+        """Rows of another shape than their version's would spoil the panes of all, and rows come from bytes."""
+        rows = 0
+        for version, part in bundle.parts.items():
+            panes = self.state.panes.get(version)
+            if panes is None or part.ops != tuple(panes.ops) or len(part.rows) != len(panes.ops):
+                return False
+            rows += len(part.rows[1])
+        if rows and not any(end > start for start, end, _ in bundle.contributions.values()):
+            self._doubt(child, "rows of no line of any log")
+            return False
+        if not bundle.lagging.keys() | bundle.untimed.keys() <= {slot[0] for slot in bundle.contributions}:
+            self._doubt(child, "promises or counts of workers that are not in it")
+            return False
+        return True
+
+    def _rows_count(self, bundle: Bundle) -> bool:
+        """Its rows are those that this log wants: of versions in force, and all of them."""
+        return self.has_all_rows(bundle) and self.ahead.rows_belong(bundle.schedule, bundle.parts)
+
+    def has_all_rows(self, bundle: Bundle) -> bool:
+        """Rule 8*: lines before the oldest retained pane are left out, and of two logs one may retain more than the other: what a
+        worker left out for another master may count here."""
+        return bundle.since_us <= self.ahead.reread_us
+
+    def _doubt(self, child: NodeId, what: str) -> None:
+        text = (
+            f"{short(child)} passed on a bundle with {what}; it is refused. An agent below it is broken or lies: "
+            "look at it, and at those below it in `elf mesh tree`"
+        )
+        self._tell(Notice("unsound", text, child))
+
+    def _tell_places(self, bundle: Bundle, now: int) -> None:
+        """To whom some of these bytes were said to be before it had read them, how far its files are committed."""
+        state, moved = self.state.positions, dict[NodeId, list[tuple[Slot, Position]]]()
+        for slot, (_, end, _) in bundle.contributions.items():
+            at = state.position(slot)
+            if at is not None and (end < at.offset or at.closed):
+                moved.setdefault(slot[0], []).append((slot, at))
+        for worker, places in moved.items():
+            if 0 <= now - self._told_at.get(worker, -self._parameters.park_us) < self._parameters.park_us:
+                continue
+            if len(self._told_at) >= TOLD_MAX:
+                del self._told_at[next(iter(self._told_at))]
+            self._told_at[worker] = now
+            tell = Split(self.job, self.ballot, (worker, 0, 0), (), tuple(places[:SPLIT_POSITIONS_MAX]))
+            self._tell(Send(worker, tell))
+
+    def _accept(self, child: NodeId, bundle: Bundle) -> None:
+        self._attendance.expect(bundle.contributions)
+        parts = self._parts_in_time(bundle) if self._may_be_forgotten(bundle) else bundle.parts
+        parts = {version: part for version, part in parts.items() if len(part.rows[1])}
+        entry = Accept(
+            bundle.schedule,
+            bundle.contributions,
+            bundle.watermark,
+            bundle.lagging,
+            parts,
+            self.promises(bundle),
+            bundle.since_us,
+            bundle.untimed,
+        )
+        self.log.enter(entry, bundle_bytes(bundle))
+        self.log.after_log(self._commit, child, bundle.id)
+
+    def _may_be_forgotten(self, bundle: Bundle) -> bool:
+        """Whether this log may have had it: it remembers nothing of files that ended before what is retained, and what comes
+        again, or from under another master, may be all of one."""
+        is_fresh = not bundle.again and self.promises(bundle)
+        return not is_fresh and any(flags & FIRST for _, _, flags in bundle.contributions.values())
+
+    def _parts_in_time(self, bundle: Bundle) -> Parts:
+        """Its rows that are in time; others would be counted as late, and may be in windows."""
+        retained, shapes = self.ahead.retained_us, self.ahead.shapes
+        return {
+            version: part.since(shapes[version].first_in_time(retained))
+            for version, part in bundle.parts.items()
+        }
+
+    def promises(self, bundle: Bundle) -> bool:
+        """Rule 2*: a watermark counts only inside a contribution that names every file of the worker which this master may lack:
+        what was cut under another master leaves out those that one has committed to their ends."""
+        return bundle.ballot == self.ballot
+
+    def retry_parked(self, now: int) -> None:
+        """Positions moved: what waited may fit now, and what fits may let others fit."""
+        moved = True
+        while moved and len(self.parking):
+            moved = False
+            for parked in self.parking:
+                fit = self.ahead.judge(parked.bundle.contributions)
+                if fit is not Fit.AHEAD and (fit is not Fit.FITS or self.log.has_room):
+                    self.parking.take(parked.bundle.id)
+                    moved |= self._judge(parked.child, parked.bundle, now)
+
+    def _commit(self, child: NodeId, bundle_id: BundleId) -> None:
+        self._commits.setdefault(child, []).append(bundle_id)
+
+    def _split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
+        self.log.after_log(self._tell_split, child, bundle, slots)
+
+    def _tell_split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
+        """A worker that goes on in the middle of a file which the log does not know is told no position at all, so that it asks:
+        of a slot that is not named it would think that it fits."""
+        state = self.state.positions
+        at = [(slot, position) for slot in slots if (position := state.position(slot)) is not None]
+        unknown = [slot for slot in slots if state.position(slot) is None]
+        lost = {slot[0] for slot in unknown if state.place(slot, bundle.contributions[slot]) is Place.AHEAD}
+        told = tuple((slot, position) for slot, position in at if slot[0] not in lost)
+        split = Split(self.job, self.ballot, bundle.id, state.schedule, told, state.reread_us)
+        self._tell(Post(child, split))
+
+    def expire(self, now: int) -> None:
+        """What has waited too long is split."""
+        for parked in self.parking.expired(now):
+            self._split(parked.child, parked.bundle, self.ahead.misfits(parked.bundle.contributions))
+
+    def take_commits(self) -> list[Effect]:
+        """One Commit to each child that has bundles in the log since the last call."""
+        commits, self._commits = self._commits, {}
+        return [Post(child, Commit(self.job, self.ballot, tuple(ids))) for child, ids in commits.items()]
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        self.parking.check()

@@ -1,0 +1,471 @@
+"""The master of a job: which bundles are accepted, when windows are final, and what goes out. Only on the node that serves.
+
+The machine in one sentence: bundles, hellos, specs and time go in; entries for the log come out at once, and what they promise
+(commits, welcomes, multicasts, windows) comes out only when the log has them.
+
+Its parts are modules of their own: what is proposed (`proposals`), which bundles are accepted (`intake`), who is expected
+(`attendance`), how the job changes (`amendments`), windows (`publication`), their way to sinks (`outbox`). Here is what goes
+between them.
+
+Invariant (`check`): `ahead` is `state` plus the proposed entries; and those of the parts.
+
+Prior art: windows and watermarks are those of MillWheel, kept per worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal
+
+from elf.cbt.budget import Budget
+from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.watchers import Watchers, without_panes
+from elf.jobmaster.directory.changes import first_entry
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
+from elf.jobmaster.directory.known_schedule import ToldSchedule
+from elf.jobmaster.log.entries import Accept, AnyEntry, ControlEntry, Final, Retire, Revision, Serve
+from elf.jobmaster.log.handover import Unshared
+from elf.jobmaster.log.job_state import JobState, WindowKey
+from elf.jobmaster.master.amendments import Amendments
+from elf.jobmaster.master.intake import Intake
+from elf.jobmaster.master.proposals import ROOM_KEPT, Proposals
+from elf.jobmaster.master.publication import Publication, Ready
+from elf.jobmaster.master.roster import Attendance
+from elf.jobmaster.windows.result import Window
+from elf.srt.messages.effects import Effect
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Ballot, Bundle, Control, Goodbye, Hello, Message, Micros, Schedule
+from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.results import WITHDRAWN, LedgerTell, PartTell, Put, PutTell, Watch
+
+
+class Master:
+    """Serves one job under `ballot`.
+
+    propose: puts an entry into the log and returns its index; it counts when it comes back through `committed`. room: how many
+    more may be proposed now; without room bundles wait, and the rest is taken up again later. sinks: durable ones, which keep a
+    ledger; stores_states: they take the states of panes, not only rows. told: the schedule of an earlier log, as the directory
+    has it: a log that begins goes on with it. losses: see `Succession.losses`; unshared: what a master on this node kept before.
+    handed_on: whoever served before has said nothing that is not in the log.
+    Every public method takes the node's clock and returns effects; `fence` is a higher ballot that a sink told: the node must
+    step down.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        state: JobState,
+        ballot: Ballot,
+        parameters: Parameters,
+        propose: Callable[[AnyEntry], int],
+        budget: Budget,
+        sinks: Sequence[NodeId] = (),
+        room: Callable[[], int] = lambda: ROOM_KEPT << 16,
+        stores_states: bool = False,
+        told: ToldSchedule | None = None,
+        losses: Callable[[], int] = lambda: 0,
+        unshared: Unshared | None = None,
+        handed_on: bool = False,
+    ) -> None:
+        self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
+        self.job = state.job
+        self.is_watched = False  # whether `take_published` is read
+        self.log = Proposals(state.positions, state.index, parameters.park_bytes_max, propose, room)
+        self.ahead = self.log.ahead
+        self.attendance = Attendance(state, ballot, self.log, spec.source, parameters.forget_us, self._tell)
+        self.intake = Intake(state, ballot, parameters, self.log, self.attendance, self._tell)
+        self.publication = Publication(
+            state,
+            ballot,
+            parameters,
+            budget,
+            lateness_us=spec.lateness_us,
+            keep_us=spec.keep_us,
+            emit_us=self._emit_us,
+            stores_states=stores_states and bool(spec.sinks),
+        )
+        self.outbox = Outbox(
+            self.job,
+            ballot,
+            sinks,
+            parameters,
+            self._again,
+            with_open=not stores_states,
+            name=spec.name,
+            is_before=self.publication.is_before,
+        )
+        self.watchers = Watchers(self.job, ballot, parameters, self._again, self.publication.newest_finals)
+        self._out: list[Effect] = []
+        self._told = told if not state.schedule else None
+        self.amendments = Amendments(
+            spec, state, ballot, self.log, self.publication, parameters.ask_us_max, self._told
+        )
+        self.unshared = unshared or Unshared.by(parameters)
+        self.unshared.begin(state.positions)
+        self._losses = losses
+        self._has_all = handed_on or ballot[0] <= 1
+        self._published: list[Window] = []
+        self._ledgers = 0  # that were told, and wait for the log
+        self._emit_at: int | None = None
+        self._has_accepted = False
+        self._is_news = False  # something was accepted that no emit interval has looked at
+        self._looked_us: int | None = None  # when one last looked at such
+        self._read_at: int | None = None
+        self._forget_at: int | None = None
+
+    def _tell(self, effect: Effect) -> None:
+        self._out.append(effect)
+
+    # ---- beginning ----
+
+    def begin(self, now: int) -> list[Effect]:
+        """The first call: a log that is empty begins, sinks are asked, and what the log holds is looked at."""
+        if not self.state.schedule:
+            self.attendance.is_new = True
+            self.log.enter(first_entry(self.spec, self.ballot, now, self._told))
+        self.log.enter(Serve(self.ballot, self._unknown_us(now)))
+        self.amendments.go_on(now)
+        self._forget_at = now + self.attendance.silence.look_us
+        self.publication.resume()
+        self._look_again(now)
+        return self._end(now)
+
+    def _unknown_us(self, now: int) -> Micros:
+        """Rule Final*: whoever served before may have published what was due by now, unless it is known that it did not, and
+        of a log that was lost all that was over."""
+        if self._has_all:
+            return 0
+        return now - (0 if self.attendance.is_new else self.spec.lateness_us)
+
+    # ---- the log ----
+
+    def committed(self, entries: Iterable[tuple[int, AnyEntry]], now: int) -> list[Effect]:
+        """These entries are in the log, held by every replica: they count, in their order."""
+        for index, entry in entries:
+            if index > self.state.index:
+                self.state.apply(index, entry)
+            self._follow(index, entry, now)
+            self.log.committed(index)
+        self._take_up(now)
+        return self._end(now)
+
+    def _take_up(self, now: int) -> None:
+        """What had no room in the log, or waited for an entry."""
+        self.attendance.add_wanted()
+        self.attendance.vouch()
+        self.amendments.go_on(now)
+        self.intake.retry_parked(now)
+        self._look_again(now)
+
+    def _follow(self, index: int, entry: AnyEntry, now: int) -> None:
+        """What the master itself draws from an entry."""
+        if isinstance(entry, Accept):
+            self._has_accepted = self._is_news = True
+            self._hurry(now)
+            self._out += self.unshared.keep(entry, self._losses(), now)
+            self.publication.accepted(index, entry)
+            if entry.promises:
+                self.attendance.reported(entry.contributions)
+        elif isinstance(entry, Final):
+            ready = self.publication.committed(entry)
+            if ready is not None:
+                self._publish(ready)
+        elif isinstance(entry, ControlEntry):
+            self.amendments.committed(index)
+            finals, opened = self.publication.schedule_changed(index)
+            for put in finals:
+                self.withdraw(put)
+            for put in opened:
+                self._out += self.watchers.tell(put)
+                if self.outbox.with_open:
+                    self.outbox.put(put)
+        elif isinstance(entry, Retire):
+            self.publication.retired()
+            self.attendance.retired()
+            self._out += self.outbox.retired(self.state.is_past)
+
+    def _end(self, now: int) -> list[Effect]:
+        """The effects of this call."""
+        out, self._out = [*self._out, *self.intake.take_commits()], []
+        out += self.outbox.tick(now, self._oldest_told())
+        self._look_again(now)  # the outbox may have found a window that is another one now
+        return out
+
+    def _oldest_told(self) -> Micros:
+        """Ledgers tell from here on: a window that begins before what is retained may reach into it."""
+        longest = max((shape.size_us for shape in self.state.positions.shapes.values()), default=0)
+        return max(0, self.state.positions.retained_us - longest)
+
+    def bundle(self, child: NodeId, bundle: Bundle, now: int) -> list[Effect]:
+        """A bundle has reached the root. O(contributions)."""
+        if bundle.elsewhere:
+            unheard = any(not self.attendance.has_reported(worker) for worker, _, _ in bundle.contributions)
+            is_new = unheard and not self._has_all
+            self.publication.elsewhere.heard(bundle, self.state.whole, is_new, now)
+        self.intake.bundle(child, bundle, now)
+        return self._end(now)
+
+    # ---- workers ----
+
+    def hello(self, message: Hello, now: int) -> list[Effect]:
+        """A worker asks where to go on."""
+        self.attendance.hello(message, now)
+        return self._end(now)
+
+    def goodbye(self, message: Goodbye, now: int) -> list[Effect]:
+        """A worker leaves, its last line committed."""
+        self.attendance.goodbye(message, now)
+        return self._end(now)
+
+    def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], now: int) -> list[Effect]:
+        """Who advertises a source, as the directory has it."""
+        self.attendance.adverts(adverts)
+        return self._end(now)
+
+    def forget(self, workers: Iterable[NodeId], now: int) -> list[Effect]:
+        """The operator has said that these workers will not come back, by revoking their certificates."""
+        for worker in sorted(workers):
+            self.attendance.forget(worker)
+        return self._end(now)
+
+    # ---- changes of the job ----
+
+    def spec_changed(self, spec: JobSpec, now: int) -> list[Effect]:
+        """The directory has another spec: maybe with a version that is not in force yet."""
+        if self.amendments.heard(spec):
+            self.spec = spec
+            self.publication.lateness_us, self.publication.keep_us = spec.lateness_us, spec.keep_us
+            self.amendments.go_on(now)
+        return self._end(now)
+
+    def take_multicast(self) -> list[Control]:
+        """Messages for the tree's multicast, once each."""
+        return self.amendments.take_words()
+
+    def take_schedule(self) -> Schedule:
+        """What the directory should hear of the log's schedule, once each; () for nothing."""
+        return self.amendments.take_news()
+
+    # ---- windows ----
+
+    def _look_again(self, now: int) -> None:
+        """There may be windows to publish at the next emit interval, and one may be being read."""
+        if self.publication.is_reading and self._read_at is None:
+            self._read_at = now + self.parameters.read_us
+        soon = now + self._emit_us
+        if self.publication.has_work and (self._emit_at is None or self._emit_at > soon):
+            self._emit_at = soon
+
+    def _hurry(self, now: int) -> None:
+        """What is accepted is told at once, if that is an emit interval after the news before it. Bundles come five times a
+        second: did news wait for the next of intervals that all have one length, a bundle that is a little late would cost
+        whoever watches a whole interval more; and who has just taken over has kept everybody waiting."""
+        if self._has_accepted and self._is_asked:
+            soon = now + self.parameters.append_us
+            if self._looked_us is not None:
+                soon = min(max(soon, self._looked_us + self._emit_us), now + self._emit_us)
+            self._emit_at = soon if self._emit_at is None else min(soon, self._emit_at)
+
+    def _emit(self, now: int) -> None:
+        self._emit_at = None
+        if self._is_news and self._wants_open:
+            self._is_news, self._looked_us = False, now
+        self.attendance.look_again()
+        if not self.amendments.is_under_way and self.log.has_room:
+            self.publication.is_told = self.outbox.is_told and not self._ledgers
+            due, opened = self.publication.emit(
+                now, self.attendance.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
+            )
+            for ready in opened:
+                self._publish_open(ready)
+            for ready in due:
+                self.log_final(ready)
+            if self.log.room() > 0:
+                self._retire()
+        self._look_again(now)
+
+    def _read_on(self, now: int) -> None:
+        """A large window is read a step at a time, and all else comes between."""
+        if self._is_time(self._read_at, now, self.parameters.read_us):
+            self.publication.read_on()
+            self._read_at = None
+
+    @property
+    def _wants_open(self) -> bool:
+        """Not while a ledger waits for the log: what it calls final must not be told as open."""
+        return not self._ledgers and self._is_asked
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether anybody wants open windows."""
+        return self.is_watched or len(self.watchers) > 0 or self.outbox.wants_open
+
+    @property
+    def _emit_us(self) -> int:
+        return self.spec.emit_us or self.parameters.emit_us
+
+    def log_final(self, ready: Ready) -> None:
+        """Windows*: FINAL is replicated before it is published; `committed` does that."""
+        self.log.enter(ready.entry)
+
+    def _publish(self, ready: Ready) -> None:
+        put = self.publication.as_put(self.job, ready)
+        self.outbox.put(put)
+        if not ready.coverage.is_whole and not self.publication.may_be_partial(ready.key):
+            return
+        self._out += self.watchers.tell(without_panes(put))
+        if self.is_watched:
+            self._published.append(self.publication.as_window(ready))
+
+    def withdraw(self, put: Put) -> None:
+        """Windows*: one version per result. A window that is none any more is taken back wherever it was told."""
+        self.outbox.put(put)
+        self._out += self.watchers.tell(put)
+
+    def _publish_open(self, ready: Ready) -> None:
+        put = self.publication.as_put(self.job, ready)
+        self._out += self.outbox.open(put)
+        self._out += self.watchers.tell(put)
+        if self.is_watched:
+            self._published.append(self.publication.as_window(ready))
+
+    def take_published(self) -> list[Window]:
+        """Windows for the watcher on this node, in order, once each."""
+        out, self._published = self._published, []
+        return out
+
+    def _retire(self) -> None:
+        """Retention in steps of a sixteenth: an entry for each pane would be as dear as the panes. Lines that are on their way
+        into the log are published first: behind Retire they would be in no window, and not counted as late."""
+        self.publication.is_told = self.outbox.is_told and not self._ledgers
+        before, least = self.publication.retire_at(), self.ahead.retained_us + self.spec.keep_us // 16 + 1
+        if (
+            before is not None
+            and before >= least
+            and (before := min(before, self.log.first_start())) >= least
+        ):
+            self.log.enter(Retire(before))
+
+    # ---- those who watch ----
+
+    def watch(self, message: Watch, now: int) -> list[Effect]:
+        """Somebody wants to see the windows, or still does."""
+        is_new, effects = self.watchers.watch(message, now)
+        self._out += effects
+        if is_new:
+            self.publication.tell_open()
+            self._hurry(now)
+        return self._end(now)
+
+    # ---- sinks ----
+
+    def serve_sinks(self, sinks: Sequence[NodeId], now: int, fresh: Collection[NodeId] = ()) -> list[Effect]:
+        """The durable sinks of the present spec: a new one is asked for its ledger at once, and so are those that have a lake
+        more than they had, `fresh`."""
+        self.outbox.serve(sinks, fresh)
+        return self._end(now)
+
+    def _again(self, key: WindowKey, status: str) -> Put | Literal["later"] | None:
+        """A window for the outbox, which did not keep its rows."""
+        if status == WITHDRAWN:
+            return self.publication.withdrawn(key)
+        ready = self.publication.again(key)
+        return self.publication.as_put(self.job, ready) if isinstance(ready, Ready) else ready
+
+    def ledger_told(self, source: NodeId, message: LedgerTell, now: int) -> list[Effect]:
+        """A sink answers with what it holds."""
+        entries = self.outbox.told(source, message)
+        if entries is not None:
+            self._ledgers += 1
+            self.log.after_log(self._heard_ledger, source, entries)
+        self._look_again(now)
+        return self._end(now)
+
+    def _heard_ledger(self, source: NodeId, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
+        self._ledgers -= 1
+        for put in self.publication.ledger_told(entries, self.outbox.is_late(source)):
+            self.outbox.put(put, source)
+
+    def put_told(self, source: NodeId, message: PutTell, now: int) -> list[Effect]:
+        """A sink acknowledges a window, or refuses this master."""
+        self.outbox.acknowledged(source, message)
+        return self._end(now)
+
+    def part_told(self, source: NodeId, message: PartTell, now: int) -> list[Effect]:
+        """A part of a large window came at a sink."""
+        self._out += self.outbox.part_told(source, message)
+        return self._end(now)
+
+    @property
+    def fence(self) -> Ballot | None:
+        """A higher ballot that a sink serves: step down."""
+        return self.outbox.fence
+
+    # ---- time ----
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        """Any message for a master, by its type; others are ignored."""
+        if isinstance(message, Bundle):
+            return self.bundle(source, message, now)
+        if isinstance(message, Hello):
+            return self.hello(message, now)
+        if isinstance(message, Goodbye):
+            return self.goodbye(message, now)
+        if isinstance(message, LedgerTell):
+            return self.ledger_told(source, message, now)
+        if isinstance(message, PutTell):
+            return self.put_told(source, message, now)
+        if isinstance(message, PartTell):
+            return self.part_told(source, message, now)
+        if isinstance(message, Watch):
+            return self.watch(message, now)
+        return []
+
+    def tick(self, now: int) -> list[Effect]:
+        """What time brings: windows, parked bundles that waited too long, repetitions."""
+        self.intake.expire(now)
+        if self._is_time(self._emit_at, now, self._emit_us):
+            self._emit(now)
+        self._read_on(now)
+        self._out += self.watchers.tick(now)
+        self.amendments.tick(now)
+        if self._is_time(self._forget_at, now, self.attendance.silence.look_us):
+            self._forget_at = now + self.attendance.silence.look_us
+            self.attendance.forget_silent(now)
+            self.publication.settle()
+            if self.log.room() > 0 and not self.amendments.is_under_way:
+                self._retire()  # also where no line comes, so that no window is looked at
+        self.attendance.add_wanted()
+        return self._end(now)
+
+    def _is_time(self, at: int | None, now: int, span: int) -> bool:
+        """Whether `at` has come; or the clock went back, and it would be further away than it can be."""
+        return at is not None and (now >= at or at > now + span)
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has work next."""
+        times = [
+            self._emit_at,
+            self._read_at,
+            self.amendments.deadline,
+            self._forget_at,
+            self.intake.parking.deadline,
+            self.outbox.deadline(),
+            self.watchers.deadline,
+        ]
+        return min((time for time in times if time is not None), default=None)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        self.state.check()
+        self.log.check()
+        self.intake.check()
+        self.attendance.check()
+        self.amendments.check()
+        self.publication.check()
+        self.outbox.check()
+        self.watchers.check()
+        self.unshared.check()
+        if self.log.is_empty:
+            assert self.ahead.snapshot() == self.state.positions.snapshot()

@@ -1,0 +1,75 @@
+"""Bundles that are ahead of the committed positions wait here for what is missing: bounded in bytes and in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Bundle, BundleId
+from elf.srt.messages.sizes import bundle_bytes
+
+
+class Parked(NamedTuple):
+    """A bundle, from which child it came, its size, and since when it waits."""
+
+    child: NodeId
+    bundle: Bundle
+    nbytes: int
+    since: int
+
+
+class Parking:
+    """Parked bundles, oldest first. Rule 4: bounded bytes, and nobody waits longer than `park_us`.
+
+    Invariant (`check`): `nbytes` is the sum of what is here, and at most the bound.
+    """
+
+    def __init__(self, bytes_max: int, park_us: int) -> None:
+        self._bytes_max, self._park_us = bytes_max, park_us
+        self._parked: dict[BundleId, Parked] = {}
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def __iter__(self) -> Iterator[Parked]:
+        return iter(list(self._parked.values()))
+
+    def put(self, child: NodeId, bundle: Bundle, now: int) -> bool:
+        """Keep a bundle; False when there is no room for it. One that came again waits on, under its new child."""
+        before = self.take(bundle.id)
+        size = bundle_bytes(bundle)
+        if self.nbytes + size > self._bytes_max:
+            return False
+        self._parked[bundle.id] = Parked(child, bundle, size, before.since if before else now)
+        self.nbytes += size
+        return True
+
+    def take(self, bundle_id: BundleId) -> Parked | None:
+        """Remove a bundle."""
+        found = self._parked.pop(bundle_id, None)
+        if found is not None:
+            self.nbytes -= found.nbytes
+        return found
+
+    def expired(self, now: int) -> list[Parked]:
+        """Remove what waited too long. A clock that went back lets them wait on from now."""
+        out = []
+        for key, parked in list(self._parked.items()):
+            if now < parked.since:
+                self._parked[key] = parked._replace(since=now)
+            elif now - parked.since >= self._park_us:
+                out.append(parked)
+                self.take(key)
+        return out
+
+    @property
+    def deadline(self) -> int | None:
+        """When the oldest has waited long enough. O(parked)."""
+        if not self._parked:
+            return None
+        return min(parked.since for parked in self._parked.values()) + self._park_us
+
+    def check(self) -> None:
+        assert self.nbytes == sum(parked.nbytes for parked in self._parked.values()) <= self._bytes_max

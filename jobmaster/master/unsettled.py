@@ -1,0 +1,65 @@
+"""The windows of a job that have something to be published: those that are not final, and those that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from elf.jobmaster.log.job_state import WindowKey
+from elf.srt.messages.messages import Micros
+
+
+class Unsettled:
+    """Their starts, by version. unfinal: no FINAL of them is in the log. changed: since they were read last."""
+
+    def __init__(self) -> None:
+        self.unfinal: dict[str, set[Micros]] = {}
+        self.changed: dict[str, set[Micros]] = {}
+
+    def __bool__(self) -> bool:
+        return any(self.changed.values()) or any(self.unfinal.values())
+
+    def begin(self, version: str) -> None:
+        """There is that version."""
+        self.changed.setdefault(version, set())
+        self.unfinal.setdefault(version, set())
+
+    def touch(self, key: WindowKey, is_final: bool) -> None:
+        """Its lines changed."""
+        self.changed[key[0]].add(key[1])
+        if not is_final:
+            self.unfinal[key[0]].add(key[1])
+
+    def mark(self, key: WindowKey, has_changed: bool = True) -> None:
+        """It is to be read, or has been."""
+        changed = self.changed.setdefault(key[0], set())
+        (changed.add if has_changed else changed.discard)(key[1])
+
+    def mark_unfinal(self) -> None:
+        """All that are not final are to be read."""
+        for version, starts in self.unfinal.items():
+            self.changed.setdefault(version, set()).update(starts)
+
+    def final(self, key: WindowKey) -> None:
+        """FINAL of it is in the log."""
+        self.unfinal.get(key[0], set()).discard(key[1])
+
+    def discard(self, key: WindowKey) -> None:
+        """There is nothing to be published of it."""
+        for sets in (self.unfinal, self.changed):
+            sets.get(key[0], set()).discard(key[1])
+
+    def has_changed(self, key: WindowKey) -> bool:
+        return key[1] in self.changed[key[0]]
+
+    def of(self, version: str) -> set[Micros]:
+        return self.unfinal[version] | self.changed[version]
+
+    def keep_only(self, versions: Collection[str]) -> None:
+        for sets in (self.changed, self.unfinal):
+            for version in sets.keys() - versions:
+                del sets[version]
+
+    def leave_out(self, is_gone: Callable[[str, Micros], bool]) -> None:
+        for sets in (self.changed, self.unfinal):
+            for version, starts in sets.items():
+                starts.difference_update([start for start in starts if is_gone(version, start)])

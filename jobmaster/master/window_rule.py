@@ -1,0 +1,113 @@
+"""When a window is final, and how many of those expected have reported. Pure: a state and times in, numbers out.
+
+*Expected(window)* are the roster's entries whose interval meets it. A worker is done with a window when its watermark has passed
+the window's end and the lateness, no lane of it is open there, and no lines of it are lost there; one that left, with its last
+line committed, is done with every window (but for lanes it did not read).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Micros
+
+
+class Coverage(NamedTuple):
+    """Workers that are done with a window (or, while it is open, have said something of it), of those expected."""
+
+    passed: int
+    expected: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.passed == self.expected
+
+
+class Roster:
+    """The roster at one moment as arrays: O(workers) to make, then a few vector operations for each window."""
+
+    def __init__(self, state: JobState, lateness_us: Micros) -> None:
+        members = state.positions.roster
+        self._lateness_us = lateness_us
+        self._from = np.array([member.from_us for member in members.values()], dtype=np.int64)
+        self._until = np.array([member.until_us for member in members.values()], dtype=np.int64)
+        marks = state.watermarks
+        self._heard = np.array([marks.get(worker, BEFORE_ALL) for worker in members], dtype=np.int64)
+        left = np.array([member.has_left for member in members.values()], dtype=np.bool_)
+        self._done = np.where(left, AFTER_ALL, self._heard)
+        self._gone = self._until != AFTER_ALL
+        places = {worker: i for i, worker in enumerate(members)}
+        self._hold_lanes(state, places)
+        self._gaps = [(places[worker], gap) for worker, gap in state.gaps.items() if worker in places]
+
+    def _hold_lanes(self, state: JobState, places: dict[NodeId, int]) -> None:
+        for worker, from_us in lanes_open(state):
+            at = places.get(worker)
+            if at is not None:
+                self._done[at] = min(self._done[at], from_us + self._lateness_us)
+
+    @property
+    def highest(self) -> Micros:
+        """Windows that end, with the lateness, past this are due for nobody."""
+        return int(self._done.max(initial=BEFORE_ALL))
+
+    @property
+    def lowest(self) -> Micros:
+        """Everyone who is still expected has promised so far."""
+        return int(self._done[~self._gone].min(initial=AFTER_ALL)) if not self._gone.all() else BEFORE_ALL
+
+    def of_open(self, start: Micros, end: Micros) -> Coverage:
+        """Who has a word in a window that is open: a line at its very start is one (logs count whole seconds)."""
+        expected = self.expected(start, end)
+        heard = self._without_lost(expected & (self._heard >= start), start, end)
+        return Coverage(int(np.count_nonzero(heard)), int(np.count_nonzero(expected)))
+
+    def of_final(self, start: Micros, end: Micros) -> Coverage:
+        """Who is done with the window."""
+        expected = self.expected(start, end)
+        done = self._without_lost(expected & self.has_passed(end), start, end)
+        return Coverage(int(np.count_nonzero(done)), int(np.count_nonzero(expected)))
+
+    def _without_lost(self, workers: NDArray[np.bool_], start: Micros, end: Micros) -> NDArray[np.bool_]:
+        """Without those that have lost lines of the window, or could not read them."""
+        for at, (low, high) in self._gaps:
+            if low - self._lateness_us < end and high > start:  # also what was late, and in time, is lost
+                workers[at] = False
+        return workers
+
+    def is_of_most(self, start: Micros, end: Micros) -> bool:
+        """Whether more than half are done with the window, of those who are expected, and of those of them who have not left: of
+        two masters at once only one can say so, unless somebody has promised to both."""
+        expected = self.expected(start, end)
+        done = self._without_lost(expected & self.has_passed(end), start, end)
+        both = ((done, expected), (done & ~self._gone, expected & ~self._gone))
+        return all(2 * np.count_nonzero(some) > np.count_nonzero(of) for some, of in both)
+
+    def have_all_passed(self, start: Micros, end: Micros) -> bool:
+        """Whether everyone who is expected is past the window: who is not done with it has lost lines, and will not be."""
+        return not (self.expected(start, end) & ~self.has_passed(end)).any()
+
+    def is_settled(self, start: Micros, end: Micros) -> bool:
+        """Whether nobody will come who has not: all that are missing have left, or have lost lines of the window."""
+        missing = self.expected(start, end) & ~self.has_passed(end) & ~self._gone
+        return not missing.any()
+
+    def expected(self, start: Micros, end: Micros) -> NDArray[np.bool_]:
+        """Expected(window)*: from the roster, whoever has reported."""
+        return (self._from < end) & (self._until > start)
+
+    def has_passed(self, end: Micros) -> NDArray[np.bool_]:
+        """Whose promise covers the window's end and the lateness."""
+        return np.asarray(self._done >= end + self._lateness_us)
+
+
+def lanes_open(state: JobState) -> list[tuple[NodeId, Micros]]:
+    """Rule Lane*: who still has lines to read again, and from when on; no window there is whole before."""
+    lane = state.positions.lane
+    return [(worker, lane.from_us) for worker in lane.open] if lane is not None else []

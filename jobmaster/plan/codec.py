@@ -1,0 +1,53 @@
+"""Plans as bytes: canonical MessagePack, so equal plans are equal bytes and a digest of them names a version of a job.
+
+What comes from elsewhere is validated before anybody sees it (`elf.jobmaster.plan.check`).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import msgspec
+
+from elf.errors import PeerError
+from elf.jobmaster.plan.plan import Plan
+
+MAGIC = b"ELFP\x01"
+"""Begins every encoded plan; the last byte is the version of the encoding."""
+PLAN_BYTES_MAX = 4 << 20
+"""20,000 operations of about 100 bytes each, twice over."""
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(Plan)
+
+
+def encode(plan: Plan) -> bytes:
+    """The canonical bytes of `plan`: equal plans are equal bytes."""
+    return MAGIC + _encoder.encode(plan)
+
+
+def decode(data: bytes) -> Plan:
+    """The plan in `data`, validated as a whole: whoever sent it, it is safe to evaluate.
+
+    Raises PeerError for whatever `encode` of a plan of the compiler could not have given: other bytes, unknown types and
+    functions, operands of a wrong type, indices out of range, sizes beyond the bounds of `check`. O(size of the data).
+    """
+    if len(data) > PLAN_BYTES_MAX:
+        raise PeerError(f"a plan of {len(data):,} bytes was refused; the most is {PLAN_BYTES_MAX:,}")
+    if not data.startswith(MAGIC):
+        raise PeerError("a plan was refused: it does not begin as one, or comes from another version of elf")
+    from elf.jobmaster.plan.check import problem
+
+    try:
+        plan = _decoder.decode(memoryview(data)[len(MAGIC) :])
+        wrong = problem(plan)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise PeerError(f"a plan was refused: {error}") from None
+    if wrong:
+        raise PeerError(f"a plan was refused: {wrong}")
+    return plan
+
+
+def digest(plan: Plan) -> str:
+    """The version of a job that this plan is: 12 hex digits of BLAKE2b over its canonical bytes."""
+    return blake2b(encode(plan), digest_size=6).hexdigest()

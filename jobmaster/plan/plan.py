@@ -1,0 +1,149 @@
+"""The plan: a query as a typed, bounded, loop-free program. It is what agents receive, and all they ever see of SQL.
+
+Three stages, each a list of expressions over the names of the stage before:
+
+1. **rows**: `where`, the `keys`, the inputs and filters of `accumulators` and `families`, over the source's columns.
+2. **groups**: `aggregates` turn a group's merged lanes and family members into one value each.
+3. **result**: `having`, `order`, `select`, over the names `#k0…` (keys), `#a0…` (aggregates), `#window_start`,
+   `#window_end` (TIMESTAMP) as `Column` expressions. A select item that is the window itself is `Column("#window")`.
+
+Plans travel between nodes as `elf.jobmaster.plan.codec` encodes them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import gcd
+
+import msgspec
+
+from elf.jobmaster.values.sql_types import SqlType
+
+
+class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
+    """A constant. DECIMAL as its unscaled int, TIMESTAMP as microseconds, NULL as None. Ints fit 64 bits: a longer DECIMAL is
+    the cast of a STRING."""
+
+    value: bool | int | float | str | None
+    type: SqlType
+
+
+class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
+    name: str
+    type: SqlType
+
+
+class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
+    """A scalar function or operator of `functions.FUNCTIONS`, by its canonical lower-case name.
+
+    Operators: `+ - * / % div negate = <=> <> < <= > >= and or not in like ilike rlike is_null case if cast try_cast || …`.
+    `case` is (when1, then1, when2, then2, …, else); `between` is already two comparisons; `in` is (value, item, …).
+    The type of the result is `type`; `cast` and `try_cast` convert their one argument to it. Arguments are not
+    implicitly converted: the compiler puts each needed cast into the tree.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: SqlType
+
+
+Expression = Literal | Column | Call
+
+
+class WindowSpec(msgspec.Struct, frozen=True):
+    """Event-time windows [start, start + size), starts at the multiples of slide. Microseconds; slide == size: tumbling."""
+
+    size_us: int
+    slide_us: int
+
+    @property
+    def pane_us(self) -> int:
+        return gcd(self.size_us, self.slide_us)
+
+
+class Reduce(Enum):
+    """How an accumulator takes its input; what it occupies in a row is `elf.cbt.rows.Op`."""
+
+    COUNT = "count"  # rows where the filter holds and the input is not NULL (input None: all rows); 1 lane
+    SUM = "sum"  # of INT, BIGINT, DECIMAL (unscaled); 128 bits
+    SUM_SQUARES = "sum_squares"  # of INT, BIGINT, DECIMAL; 128 bits
+    MIN = "min"  # INT, BIGINT, DECIMAL(<=18), TIMESTAMP, BOOLEAN as they are; DOUBLE by its order-preserving int64
+    MAX = "max"
+
+
+class Accumulator(msgspec.Struct, frozen=True):
+    reduce: Reduce
+    input: Expression | None = None
+    filter: Expression | None = None
+
+
+class FamilyKind(Enum):
+    DISTINCT = "distinct"  # member = the values of `inputs`, rows with any NULL left out; no lanes
+    REGISTERS = "registers"  # HyperLogLog lgK 12: member = register, lane = max(rho)
+    BUCKETS = "buckets"  # quantiles: member = bucket, lane = count
+    EXACT_SUM = "exact_sum"  # sum of DOUBLE: member = exponent bin, lane = 128-bit sum of mantissas
+    EXACT_SUM_SQUARES = "exact_sum_squares"
+
+
+class Family(msgspec.Struct, frozen=True):
+    kind: FamilyKind
+    inputs: tuple[Expression, ...]
+    filter: Expression | None = None
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """One aggregate of the query.
+
+    `function`: count, sum, min, max, avg, var_pop, var_samp, stddev_pop, stddev_samp, count_distinct,
+    approx_count_distinct, approx_percentile. `accumulators` and `families` are indices into the plan's lists, in the
+    order the function wants:
+    count (COUNT); sum, avg (COUNT, SUM); min (COUNT, MIN); max (COUNT, MAX); variance (COUNT, SUM, SUM_SQUARES);
+    over DOUBLE: sum, avg (COUNT; EXACT_SUM), variance (COUNT; EXACT_SUM, EXACT_SUM_SQUARES);
+    count_distinct (; DISTINCT); approx_count_distinct (; REGISTERS); approx_percentile (COUNT, MIN, MAX; BUCKETS) with the
+    fractions as exact decimal texts in `fractions` (an ARRAY result when `type` says so).
+    `input_type` is the type of the aggregated expression (decides scale and rounding).
+    """
+
+    function: str
+    type: SqlType
+    input_type: SqlType
+    accumulators: tuple[int, ...] = ()
+    families: tuple[int, ...] = ()
+    fractions: tuple[str, ...] = ()
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A GROUP BY expression other than the window. `name` is how results and the lake call it."""
+
+    name: str
+    expression: Expression
+
+
+class Output(msgspec.Struct, frozen=True):
+    name: str
+    expression: Expression
+    type: SqlType
+
+
+class Order(msgspec.Struct, frozen=True):
+    expression: Expression
+    descending: bool = False
+    nulls_first: bool = True
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A compiled query. `columns` are the source's columns it reads, by name and type (`time` is implied by `window`)."""
+
+    sql: str
+    source: str
+    columns: tuple[Column, ...]
+    where: Expression | None
+    window: WindowSpec | None
+    keys: tuple[Key, ...]
+    accumulators: tuple[Accumulator, ...]
+    families: tuple[Family, ...]
+    aggregates: tuple[Aggregate, ...]
+    having: Expression | None
+    select: tuple[Output, ...]
+    order: tuple[Order, ...]
+    limit: int | None

@@ -1,0 +1,48 @@
+"""Which lanes a plan's rows have: the meeting point of the worker that fills them and the master that reads them."""
+
+from __future__ import annotations
+
+from elf.cbt.rows import Op
+from elf.jobmaster.plan.plan import Family, FamilyKind, Plan, Reduce
+
+OPS = {
+    Reduce.COUNT: Op.SUM64,
+    Reduce.SUM: Op.SUM128,
+    Reduce.SUM_SQUARES: Op.SUM128,
+    Reduce.MIN: Op.MIN,
+    Reduce.MAX: Op.MAX,
+}
+
+FAMILY_OPS = {
+    FamilyKind.DISTINCT: (),
+    FamilyKind.REGISTERS: (Op.MAX,),
+    FamilyKind.BUCKETS: (Op.SUM64,),
+    FamilyKind.EXACT_SUM: (Op.SUM128,),
+    FamilyKind.EXACT_SUM_SQUARES: (Op.SUM128,),
+}
+
+LINE_OPS = (Op.SUM64, Op.SUM64, Op.SUM64, Op.SUM64)
+"""Lines read, parsed, rejected and late, of a pane."""
+
+
+def group_ops(plan: Plan) -> tuple[Op, ...]:
+    """One op per accumulator, in the plan's order."""
+    return tuple(OPS[accumulator.reduce] for accumulator in plan.accumulators)
+
+
+def family_ops(family: Family) -> tuple[Op, ...]:
+    return FAMILY_OPS[family.kind]
+
+
+def lane_starts(ops: tuple[Op, ...]) -> list[int]:
+    """The first lane of each accumulator."""
+    starts, at = [], 0
+    for op in ops:
+        starts.append(at)
+        at += op.lanes
+    return starts
+
+
+def lane_count(ops: tuple[Op, ...]) -> int:
+    """How many int64 lanes a row has."""
+    return sum(op.lanes for op in ops)

@@ -1,0 +1,448 @@
+"""Putting a window's rows in order when they come in several pieces, in bounded memory: an external merge of columns.
+
+Each piece is an ordered run. A run is cut into blocks, whose columns are packed and kept under the memory budget, which moves
+the oldest to its spill file. Reading them back, the first keys of all blocks say where to cut the whole order into ranges of a
+few blocks; of every run the rows of a range are found by bisection, put one after the other and sorted. No Python object is
+made for a row until somebody wants tuples.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import msgspec
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from elf.cbt import aggregates
+from elf.cbt.budget import Budget, Fragment
+from elf.jobmaster.plan.plan import Order
+from elf.jobmaster.values.columns import CHUNK_ROWS, CellColumn, ColumnRows, Row, Texts
+from elf.jobmaster.values.vector import Kind
+from elf.jobmaster.windows._order import join_texts, lower_bound, order_keys, sorted_index
+
+RUNS_MAX = 128
+"""Runs that are merged at once: a block of each is in memory, unpacked. More of them are merged into one first."""
+RANGE_BLOCKS = 64
+"""Blocks that begin within a range of the merge."""
+SHARE = 8
+"""A merge takes about one part in so many of the budget: `RUNS_MAX` + `RANGE_BLOCKS` blocks, their keys, a range's rows."""
+BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 4 << 10, 128 << 10
+FIRST_BYTES_MAX = 256
+"""What is kept of the key with which a block begins: enough to tell ranges apart. Rows whose keys are alike so far are of one
+range, however many: only there a merge takes more than its share."""
+BLOCK_OVERHEAD_BYTES = 120
+"""What a block costs beside its key and its fragment: the objects."""
+
+if TYPE_CHECKING:
+    from elf.jobmaster.windows._order import KeyPart
+
+Keys = tuple[NDArray[np.uint8], NDArray[np.uint64]]
+_LEVEL = 1
+
+
+def key_part(order: Order, column: CellColumn) -> KeyPart:
+    """One item of the order as `order_keys` takes it."""
+    values, how = column.values, (order.descending, order.nulls_first)
+    if column.texts is not None:
+        return values.astype(np.int32, copy=False), column.texts.text, column.texts.ends, None, *how
+    kind = order.expression.type.kind
+    if kind is Kind.DECIMAL and order.expression.type.precision > 18:
+        wide = b"".join([(value + (1 << 159)).to_bytes(20, "big") for value in values.tolist()])
+        return np.frombuffer(wide, dtype=np.uint8).reshape(-1, 20), None, None, column.valid, *how
+    if values.dtype == np.float64:
+        values = aggregates.order_double(values)
+    return values.astype(np.int64, copy=False), None, None, column.valid, *how
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Where a run's columns hold what its rows are ordered by: `places[i]` is the column of `order[i]`.
+
+    The first `width` columns are those of the result; behind them are the ones that only order it.
+    """
+
+    order: tuple[Order, ...]
+    places: tuple[int, ...]
+    width: int
+
+    def keys(self, columns: Sequence[CellColumn]) -> Keys:
+        """The rows' keys: bytes that compare as the order does."""
+        parts = [key_part(item, columns[at]) for item, at in zip(self.order, self.places, strict=True)]
+        return order_keys(parts, len(columns[0]))
+
+
+class Block:
+    """Ordered rows, packed. `first`: the beginning of the first row's key."""
+
+    __slots__ = ("first", "fragment", "rows")
+
+    def __init__(self, rows: int, first: bytes, fragment: Fragment) -> None:
+        self.rows, self.first, self.fragment = rows, first, fragment
+
+
+Run = list[Block]
+
+
+class Spool(ColumnRows):
+    """Ordered runs of rows, merged when they are read, as often as wanted. `limit` cuts each run and the merged rows.
+
+    Memory is charged to `budget`; the runs go when this goes, or at `close`.
+    """
+
+    def __init__(self, layout: Layout, budget: Budget, limit: int | None = None) -> None:
+        super().__init__((), 0, 0)
+        self._layout, self._budget, self._limit = layout, budget, limit
+        self._block_bytes = budget.cap_bytes // (SHARE * 3 * (RUNS_MAX + RANGE_BLOCKS))
+        self._block_bytes = min(max(self._block_bytes, BLOCK_BYTES_MIN), BLOCK_BYTES_MAX)
+        self._levels: list[list[Run]] = []
+        self._blank: list[CellColumn] = []  # the columns, without a row
+        self._rows = 0
+        self._bytes_max = 0  # of a block, unpacked
+        self._packer = _Packer()
+
+    def add(self, columns: Sequence[CellColumn]) -> None:
+        """Add an ordered run, its columns as the layout says. O(bytes). Raises OSError when the disk is full."""
+        if not self._blank:
+            self._blank = [compact(column.slice(0, 0)) for column in columns[: self._layout.width]]
+        if not len(columns[0]):
+            return
+        self._rows += len(columns[0])
+        self._put(0, self._run([columns]))
+
+    def _put(self, level: int, run: Run) -> None:
+        """Runs of a level are about of one size, and `RUNS_MAX` of them become one of the next."""
+        if level == len(self._levels):
+            self._levels.append([])
+        runs = self._levels[level]
+        runs.append(run)
+        if len(runs) == RUNS_MAX:
+            merged = self._run(self._merged(runs))
+            for each in runs:
+                self._free(each)
+            self._levels[level] = []
+            self._put(level + 1, merged)
+
+    def _run(self, parts: Iterator[list[CellColumn]] | Sequence[Sequence[CellColumn]]) -> Run:
+        """Ordered rows in blocks, of about `_block_bytes` unless a single row is longer; no more than `limit`."""
+        run: Run = []
+        left = self._limit
+        for columns in parts:
+            rows = len(columns[0]) if left is None else min(left, len(columns[0]))
+            run += self._blocks([compact(column.slice(0, rows)) for column in columns])
+            if left is not None:
+                left -= rows
+                if not left:
+                    break
+        return run
+
+    def _blocks(self, columns: Sequence[CellColumn]) -> Iterator[Block]:
+        rows = len(columns[0])
+        each = max(1, rows * self._block_bytes // (sum(map(_nbytes, columns)) or 1))
+        starts = np.arange(0, rows, each)
+        keys, ends = self._layout.keys([take(column, starts) for column in columns])
+        begin = 0
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            block = [compact(column.slice(start, start + each)) for column in columns]
+            self._bytes_max = max(self._bytes_max, sum(map(_nbytes, block)))
+            fragment = self._budget.keep_packed(self._packer.pack(block))
+            first = keys[begin : min(end, begin + FIRST_BYTES_MAX)].tobytes()
+            self._budget.charge(BLOCK_OVERHEAD_BYTES + len(first))
+            yield Block(len(block[0]), first, fragment)
+            begin = end
+
+    def _free(self, run: Run) -> None:
+        for block in run:
+            self._budget.release(BLOCK_OVERHEAD_BYTES + len(block.first))
+            self._budget.free(block.fragment)
+
+    def close(self) -> None:
+        """Let go of all rows."""
+        for level in self._levels:
+            for run in level:
+                self._free(run)
+        self._levels, self._rows = [], 0
+
+    def __del__(self) -> None:
+        self.close()  # whoever has the window, has its rows, and nobody says when he is done
+
+    # ---- reading ----
+
+    def _merged(self, runs: Sequence[Run]) -> Iterator[list[CellColumn]]:
+        """All rows of the runs in order, a range at a time."""
+        firsts = sorted(block.first for run in runs for block in run)
+        pivots: list[bytes | None] = [*dict.fromkeys(firsts[RANGE_BLOCKS::RANGE_BLOCKS])]
+        readers = [_Reader(run, self._load) for run in runs]
+        with self._budget.scratch(3 * self._bytes_max * min(len(firsts), len(runs) + RANGE_BLOCKS)):
+            for pivot in (*pivots, None):
+                parts = [part for reader in readers for part in reader.until(pivot)]
+                if parts:
+                    yield _sorted(parts)
+
+    def _load(self, block: Block) -> _Slab:
+        columns = self._packer.unpack(self._budget.read_packed(block.fragment))
+        return _Slab(columns, *self._layout.keys(columns))
+
+    def _pieces(self) -> Iterator[list[CellColumn]]:
+        left = len(self)
+        for columns in self._merged([run for level in self._levels for run in level]):
+            yield [column.slice(0, min(left, len(column))) for column in columns[: self._layout.width]]
+            left -= len(columns[0])
+            if left <= 0:
+                return
+
+    def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[ColumnRows]:
+        """The rows in order, at most `rows` at a time."""
+        for columns in self._pieces():
+            yield from ColumnRows(columns, 0, len(columns[0])).chunks(rows)
+
+    @property
+    def cells(self) -> list[CellColumn]:
+        """The columns of all rows, in memory."""
+        parts = [self._blank, *([compact(column) for column in columns] for columns in self._pieces())]
+        return [join(columns) for columns in zip(*parts, strict=True)]
+
+    def __len__(self) -> int:
+        return self._rows if self._limit is None else min(self._rows, self._limit)
+
+    def __iter__(self) -> Iterator[Row]:
+        for part in self.chunks():
+            yield from part
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        """A row or rows, in memory. O(all rows up to them); to read all of them, iterate."""
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self))
+            ascending = range(start, stop, step)[:: 1 if step > 0 else -1]
+            found = [row for i, row in enumerate(self._up_to(ascending.stop)) if i in ascending]
+            return found if step > 0 else found[::-1]
+        index = range(len(self))[at]
+        return next(row for i, row in enumerate(self) if i == index)
+
+    def _up_to(self, stop: int) -> Iterator[Row]:
+        for _, row in zip(range(stop), self, strict=False):
+            yield row
+
+    def __repr__(self) -> str:
+        return f"Spool({len(self)} rows)"
+
+
+class _Slab(msgspec.Struct):
+    """A block, unpacked."""
+
+    columns: list[CellColumn]
+    keys: NDArray[np.uint8]
+    ends: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+Part = tuple[_Slab, int, int]
+"""Rows [start, stop) of a slab."""
+
+
+class _Reader:
+    """A run, read from front to back."""
+
+    def __init__(self, run: Run, load: Any) -> None:
+        self._blocks, self._load, self._next = run, load, 0
+        self._slab: _Slab | None = None
+        self._at = 0
+
+    def until(self, pivot: bytes | None) -> Iterator[Part]:
+        """The rows before `pivot` that were not read yet."""
+        while self._slab is not None or self._advance(pivot):
+            slab = self._slab
+            assert slab is not None
+            end = len(slab) if pivot is None else lower_bound(slab.keys, slab.ends, pivot)
+            if end > self._at:
+                yield slab, self._at, end
+            if end < len(slab):
+                self._at = max(end, self._at)
+                return
+            self._slab, self._at = None, 0
+
+    def _advance(self, pivot: bytes | None) -> bool:
+        if self._next == len(self._blocks) or (pivot is not None and self._blocks[self._next].first >= pivot):
+            return False
+        self._slab = self._load(self._blocks[self._next])
+        self._next += 1
+        return True
+
+
+def _sorted(parts: Sequence[Part]) -> list[CellColumn]:
+    """The rows of ordered parts in one order."""
+    columns = [
+        join([slab.columns[i].slice(start, stop) for slab, start, stop in parts])
+        for i in range(len(parts[0][0].columns))
+    ]
+    if len(parts) == 1:
+        return columns
+    index = sorted_index(*_keys_of(parts))
+    return [take(column, index) for column in columns]
+
+
+def _keys_of(parts: Sequence[Part]) -> Keys:
+    """The keys of parts one after the other."""
+    begins = [int(slab.ends[start - 1]) if start else 0 for slab, start, _ in parts]
+    stops = [int(slab.ends[stop - 1]) for slab, _, stop in parts]
+    keys = [slab.keys[begin:stop] for (slab, _, _), begin, stop in zip(parts, begins, stops, strict=True)]
+    ends = np.concatenate([slab.ends[start:stop] for slab, start, stop in parts])
+    shifts = np.cumsum([0, *map(len, keys[:-1])]) - begins
+    # As unsigned numbers wrap around, a shift down is one up.
+    ends += np.repeat(shifts.astype(np.int64).view(np.uint64), [stop - start for _, start, stop in parts])
+    return np.concatenate(keys), ends
+
+
+# Columns: every text column here has a value of its own for each row, so that no dictionary is needed.
+
+
+def compact(column: CellColumn) -> CellColumn:
+    """A column with just the texts of its rows, one after the other; any other column as it is."""
+    if column.texts is None:
+        return column
+    return join([column])
+
+
+def _texts_of(
+    type: str, text: NDArray[np.uint8], ends: NDArray[np.uint32], null: NDArray[np.bool_]
+) -> CellColumn:
+    codes = np.arange(len(ends), dtype=np.int32)
+    codes[null] = -1
+    return CellColumn(type, codes, None, Texts(text, ends))
+
+
+def take(column: CellColumn, index: NDArray[np.int64]) -> CellColumn:
+    """The rows at `index`; the texts stay."""
+    valid = None if column.valid is None else column.valid[index]
+    return CellColumn(column.type, column.values[index], valid, column.texts)
+
+
+def join(columns: Sequence[CellColumn]) -> CellColumn:
+    """Columns one after the other, compact."""
+    first = columns[0]
+    if first.texts is not None:
+        text, ends = join_texts([(c.values, c.texts.text, c.texts.ends) for c in columns if c.texts])
+        return _texts_of(first.type, text, ends, np.concatenate([c.values for c in columns]) < 0)
+    valid = None
+    if any(column.valid is not None for column in columns):
+        valid = np.concatenate(
+            [np.ones(len(c), dtype=np.bool_) if c.valid is None else c.valid for c in columns]
+        )
+    return CellColumn(first.type, np.concatenate([column.values for column in columns]), valid)
+
+
+def _nbytes(column: CellColumn) -> int:
+    held = int(column.values.nbytes)
+    if column.texts is not None:
+        held += len(column.texts.text) + column.texts.ends.nbytes
+    return held * (8 if column.values.dtype == object else 1)
+
+
+class _Part(msgspec.Struct, array_like=True):
+    """A column as bytes. kind: the dtype of its values, "O" for pickled ones, "text". planes: of values or text ends.
+    rest: text. valid: bits."""
+
+    type: str
+    kind: str
+    planes: memoryview
+    rest: memoryview = memoryview(b"")
+    valid: memoryview | None = None
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    rows: int
+    parts: list[_Part]
+
+
+class _Packer:
+    """Blocks to bytes and back."""
+
+    def __init__(self) -> None:
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._decoder = msgspec.msgpack.Decoder(_Packed)
+
+    def pack(self, columns: Sequence[CellColumn]) -> bytes:
+        """Compact columns as bytes. O(bytes)."""
+        packed = _Packed(len(columns[0]), [_part(column) for column in columns])
+        # A copy: the compressor's result keeps the room that the worst case would have taken.
+        return bytes(memoryview(self._compressor.compress(msgspec.msgpack.encode(packed))))
+
+    def unpack(self, data: bytes) -> list[CellColumn]:
+        packed = self._decoder.decode(self._decompressor.decompress(data))
+        return [_column(part, packed.rows) for part in packed.parts]
+
+
+def _part(column: CellColumn) -> _Part:
+    if column.texts is not None:
+        lengths = np.diff(column.texts.ends, prepend=np.uint32(0)).astype(np.uint32)
+        some = column.values >= 0
+        return _Part(column.type, "text", _planes(lengths), column.texts.text.data, _bits(some))
+    valid = None if column.valid is None else _bits(column.valid)
+    if column.values.dtype == object:
+        pickled = memoryview(pickle.dumps(column.values.tolist(), protocol=5))
+        return _Part(column.type, "O", pickled, valid=valid)
+    return _Part(column.type, column.values.dtype.str, _planes(column.values), valid=valid)
+
+
+def _bits(valid: NDArray[np.bool_]) -> memoryview | None:
+    return None if valid.all() else np.packbits(valid).data
+
+
+def _planes(values: NDArray[Any]) -> memoryview:
+    """The lowest byte of all values, then the next, …: those that are mostly zero vanish in the compression."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return memoryview(flat.view(np.uint8).reshape(len(flat), -1).T.tobytes())
+
+
+def _column(part: _Part, rows: int) -> CellColumn:
+    valid = None
+    if part.valid is not None:
+        valid = np.unpackbits(np.frombuffer(part.valid, dtype=np.uint8), count=rows).view(np.bool_)
+    if part.kind == "text":
+        ends = np.cumsum(_values(part.planes, "<u4"), dtype=np.uint32)
+        null = np.zeros(rows, dtype=np.bool_) if valid is None else ~valid
+        return _texts_of(part.type, np.frombuffer(part.rest, dtype=np.uint8), ends, null)
+    if part.kind == "O":
+        values = np.empty(rows, dtype=object)
+        values[:] = _unpickled(part.planes, rows)
+        return CellColumn(part.type, values, valid)
+    values = _values(part.planes, part.kind)
+    return CellColumn(part.type, values if len(values) == rows else values.reshape(rows, -1), valid)
+
+
+def _unpickled(data: memoryview, rows: int) -> NDArray[Any]:
+    """Written by this very process, into memory or a file that nobody else can open."""
+    values = np.empty(rows, dtype=object)
+    for i, value in enumerate(pickle.loads(data)):
+        values[i] = value
+    return values
+
+
+def _values(planes: memoryview, dtype: str) -> NDArray[Any]:
+    size = np.dtype(dtype).itemsize
+    return (
+        np.ascontiguousarray(np.frombuffer(planes, dtype=np.uint8).reshape(size, -1).T)
+        .view(dtype)
+        .reshape(-1)
+    )
+
+
+def layout_of(order: Sequence[Order], select: Mapping[Any, int], width: int) -> Layout:
+    """The layout for results of `width` columns: `select` says which column an expression is; the others follow."""
+    extra = width
+    places = []
+    for item in order:
+        at = select.get(item.expression)
+        if at is None:
+            at, extra = extra, extra + 1
+        places.append(at)
+    return Layout(tuple(order), tuple(places), width)

@@ -1,0 +1,212 @@
+"""What leaves the engine: windows for people and streams, pane states for the lake. Sinks see results only."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """Line counters of a window: every line read is parsed or rejected; late ones are parsed but came past retention."""
+
+    read: int = 0
+    parsed: int = 0
+    rejected: int = 0
+    late: int = 0
+
+    def __add__(self, other: Lines) -> Lines:
+        return Lines(
+            self.read + other.read,
+            self.parsed + other.parsed,
+            self.rejected + other.rejected,
+            self.late + other.late,
+        )
+
+
+Revision = tuple[int, int, int]
+"""(epoch, node, n), compared in order. Before there is a mesh: (0, 0, n), n from 1."""
+
+
+class ColumnInfo(msgspec.Struct, frozen=True):
+    """A result column. `type` is Spark's name for it: "bigint", "decimal(18,6)", "string", "array<bigint>", …;
+    "struct<start:timestamp,end:timestamp>" for the window."""
+
+    name: str
+    type: str
+
+
+class Window(msgspec.Struct, frozen=True):
+    """One window's whole result after HAVING, ORDER BY and LIMIT.
+
+    status: "open", "final", "revised" (a final one published again) or "withdrawn" (it is no result any more: a change of the job
+    gave its time to another version, or cut it anew; no rows). start, end: microseconds UTC, or None for the one window of a
+    query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float, Decimal, str, a list (array),
+    int microseconds (timestamp), (start, end) microseconds (window). Mostly they are `ColumnRows`
+    (`elf.jobmaster.values.columns`), which make their tuples when asked, and which a sink can write as columns. left_out: rows
+    behind these that were not told, of a window too large for that.
+    """
+
+    job: str
+    version: str  # digest of the plan, 12 hex digits
+    start: int | None
+    end: int | None
+    status: str
+    revision: Revision
+    lines: Lines
+    columns: tuple[ColumnInfo, ...]
+    rows: Sequence[tuple[Any, ...]]
+    agents_reporting: int = 1
+    agents_expected: int = 1
+    left_out: int = 0
+
+
+class StateColumn(msgspec.Struct, frozen=True):
+    """A column of mergeable state in the lake.
+
+    role: "key"; or how readers merge it: "sum", "min", "max"; or a family's: "distinct" (list of member values), "buckets"
+    (map bucket -> count), "registers", "exact_sum". `type` as in `ColumnInfo`; 128-bit sums are decimal(38, s).
+    """
+
+    name: str
+    type: str
+    role: str
+
+
+class StateValues(Sequence[Sequence[Any]], ABC):
+    """A pane's values, encoded by `encode_part` and held elsewhere than in Python objects. May be read again and again.
+
+    As a sequence, of one sequence per column, it decodes them, decimals as text: for tests and the curious.
+    """
+
+    @property
+    @abstractmethod
+    def raw_bytes(self) -> int:
+        """Size of all parts."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> bytes:
+        """A hash of the values, however they are divided into parts."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[tuple[bytes, bool]]:
+        """The parts: each some groups' values, and whether the next one begins with the same groups, and more members of them."""
+
+    def __getitem__(self, at: Any) -> Any:
+        columns: list[list[Any]] = [[] for _ in range(len(self))]
+        for part in whole_parts(self.parts()):
+            for column, values in zip(columns, part, strict=True):
+                column.extend(values)
+        return columns[at]
+
+
+def whole_parts(parts: Iterable[tuple[bytes, bool]]) -> Iterator[list[list[Any]]]:
+    """Decoded columns of parts; those that go on in the next one together with it."""
+    held: list[list[Any]] | None = None
+    for part, more in parts:
+        values = msgspec.msgpack.decode(part, strict=False)
+        if held is not None:
+            for first, column in zip(held, values, strict=True):
+                column[: len(first)] = map(_with_members, first, column)
+        held = values
+        if not more:
+            yield values
+            held = None
+
+
+def _with_members(first: Any, rest: Any) -> Any:
+    """The members of a group of two parts; any other value is the same in both."""
+    if isinstance(first, list):
+        first.extend(rest)
+        return first
+    return first | rest if isinstance(first, dict) else rest
+
+
+def encode_column(type: str, values: Sequence[Any]) -> bytes:
+    """A state column's values as MessagePack; decimals as text."""
+    if type.startswith("decimal"):
+        values = [value if value is None or isinstance(value, Decimal) else str(value) for value in values]
+    return msgspec.msgpack.encode(values)
+
+
+def encode_part(columns: Sequence[bytes]) -> bytes:
+    """Encoded columns of the same groups as one part: an array of them."""
+    return msgspec.msgpack.encode([msgspec.Raw(column) for column in columns])
+
+
+class PaneState(msgspec.Struct, frozen=True):
+    """Every group's mergeable state in one pane, before HAVING, ORDER BY and LIMIT: what the lake stores.
+
+    plan: the encoded plan (readers re-apply its last stages). values: one list per state column, each of n groups.
+    recipe: how a reader that knows no plans gets the query's outputs from merged state columns, as Spark SQL (JSON, see
+    `elf.jobmaster.plan.recipe`). From the engine the values come as `StateValues`.
+    start and end are both 0 for the one pane of a query without `window`.
+    """
+
+    job: str
+    version: str
+    start: int
+    end: int
+    status: str  # "final", "revised", or "withdrawn" without groups: whoever reads leaves the pane out
+    revision: Revision
+    lines: Lines
+    columns: tuple[StateColumn, ...]
+    values: Sequence[Sequence[Any]]
+    plan: bytes
+    agents_reporting: int = 1
+    agents_expected: int = 1
+    recipe: bytes = b""
+
+
+class StreamClosed(Exception):  # noqa: N818 (no error, see below)
+    """The reader of an output stream has gone (`| head -1`). Not an error: the run stops, and ends with success.
+
+    Deliberately no OSError, which would mean "offer it again later".
+    """
+
+
+class Sink(Protocol):
+    """Where results go. One thread calls it; a slow sink blocks its caller, which is the back-pressure.
+
+    A sink that raises OSError keeps what it has acknowledged; the caller keeps the rest and offers it again later.
+    """
+
+    wants_open: bool
+    """Whether `open` windows are offered (a console, a stream), or only final and revised ones (files)."""
+    wants_state: bool
+    """Whether pane states are offered (`put_state`) instead of windows."""
+
+    def put(self, window: Window) -> None:
+        """Take one window. May buffer; repeating a (job, version, window, revision) has no further effect."""
+
+    def put_state(self, state: PaneState) -> None:
+        """Take one pane's state, in the same way."""
+
+    def flush(self) -> None:
+        """Make everything put so far durable and visible: on return it is acknowledged. Raises OSError if it cannot."""
+
+    def close(self) -> None:
+        """Flush, then release. Idempotent."""
+
+
+@runtime_checkable
+class HeadedSink(Protocol):
+    """A sink whose output begins with the names of its columns."""
+
+    def begin(self, columns: tuple[ColumnInfo, ...]) -> None:
+        """Write them, unless they are written: called at a run's end too, for a result without any window."""
+
+
+class StateSink(Sink, Protocol):
+    """A sink that wants states."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory held by what was put and is not durable yet."""
+
+    def next_epoch(self, job: str) -> int:
+        """The first epoch above all that is stored of the job: a new run's results count, whatever ran before."""

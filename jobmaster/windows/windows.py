@@ -1,0 +1,427 @@
+"""Windows of one job on one agent: which there are, when they are final, and what they hold.
+
+Two ways to the same results. `bounded` reads the input's panes once it is whole: nothing is late, windows leave once, final,
+in time order. `LiveWindows` follows a watermark: windows are published as `open` while they grow, `final` when the watermark
+has passed their end plus the lateness, and `revised` when a line comes after that. No clock and no IO here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from elf.cbt.budget import Budget
+from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, Op, Rows, concat, distinct
+from elf.jobmaster.plan.codec import digest
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.values.columns import CellColumn, ColumnRows, Row, Texts
+from elf.jobmaster.values.vector import Vector
+from elf.jobmaster.windows.finish import Finished, Finisher
+from elf.jobmaster.windows.lanes import family_ops, group_ops, lane_count
+from elf.jobmaster.windows.order import Spool, layout_of
+from elf.jobmaster.windows.panes import Panes, Piece
+from elf.jobmaster.windows.result import ColumnInfo, Lines, Revision, Window
+
+FINISH_FACTOR = 6
+"""What finishing a piece takes, in sizes of the piece: its keys as columns, dictionaries, values, and their copies in order."""
+INT64_MAX = np.iinfo(np.int64).max
+
+
+class Publisher:
+    """Makes `Window`s of one job version out of pieces."""
+
+    def __init__(self, job: str, plan: Plan, budget: Budget) -> None:
+        self.job, self.plan, self.version = job, plan, digest(plan)
+        self.finisher = Finisher(plan)
+        self.columns = tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
+        self._budget = budget
+        self._layout = layout_of(
+            plan.order, {item.expression: i for i, item in enumerate(plan.select)}, len(plan.select)
+        )
+
+    def window(
+        self, start: int | None, rows: Sequence[Row], lines: Lines, status: str, revision: Revision
+    ) -> Window:
+        size = self.plan.window.size_us if self.plan.window else 0
+        end = None if start is None else start + size
+        return Window(self.job, self.version, start, end, status, revision, lines, self.columns, rows)
+
+    def results(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]]]:
+        """(window start, ordered and limited rows) of each window that has a group, in time order."""
+        return filter(None, self.steps(pieces))
+
+    def steps(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]] | None]:
+        """As `results`; None after a piece with which no window ended."""
+        spool: Spool | None = None
+        for piece in pieces:
+            with self._budget.scratch(FINISH_FACTOR * piece.nbytes):
+                finished = self.finisher.finish(piece)
+                cells = self._cells(finished)
+            width = len(self.columns)
+            starts = distinct(piece.groups.pane)
+            bounds = np.searchsorted(finished.starts, [*starts.tolist(), INT64_MAX]).tolist()
+            for number, start in enumerate(starts.tolist()):
+                low, high = bounds[number], bounds[number + 1]
+                goes_on = number == len(starts) - 1 and not piece.whole
+                if spool is None and not goes_on:
+                    yield start, ColumnRows(cells[:width], low, high)[: self.plan.limit]
+                    continue
+                if spool is None:
+                    spool = Spool(self._layout, self._budget, self.plan.limit)
+                spool.add([cell.slice(low, high) for cell in cells])
+                if not goes_on:
+                    yield start, spool
+                    spool = None
+            if spool is not None:
+                yield None
+
+    def _cells(self, finished: Finished) -> list[CellColumn]:
+        """The result's columns, and behind them those that only order it. They need no dictionary of the engine: its texts
+        are copied, once for all columns."""
+        copies: dict[int, Texts] = {}
+        width = len(self.columns)
+        extra = [v for v, at in zip(finished.order, self._layout.places, strict=True) if at >= width]
+        return [_cells(vector, copies) for vector in (*finished.columns, *extra)]
+
+    def one_window(self, pieces: Iterable[Piece]) -> Sequence[Row]:
+        """The rows of the only window that the pieces hold."""
+        for _, rows in self.results(pieces):
+            return rows
+        return []
+
+
+def _cells(vector: Vector, copies: dict[int, Texts]) -> CellColumn:
+    strings = vector.strings
+    if strings is None:
+        return CellColumn(str(vector.type), vector.values, vector.valid)
+    if id(strings) not in copies:
+        copies[id(strings)] = Texts(*strings.buffers())
+    return CellColumn(str(vector.type), vector.values, None, copies[id(strings)])
+
+
+def starts_of(pane: int, size_us: int, slide_us: int) -> range:
+    """Starts of the windows that hold the pane."""
+    last = pane - pane % slide_us
+    first = last - (size_us - 1 - (pane - last)) // slide_us * slide_us
+    return range(first, last + 1, slide_us)
+
+
+def bounded(publisher: Publisher, panes: Panes) -> Iterator[Window]:
+    """Every window of a bounded input, final, in time order. The panes are emptied on the way."""
+    plan = publisher.plan
+    counters = panes.lines()
+    if plan.window is None:
+        rows = publisher.one_window(_never_empty(plan, panes.pieces(drain=True, members=False)))
+        yield publisher.window(None, rows, lines_of(counters), "final", (0, 0, 1))
+        return
+    if plan.window.size_us == plan.window.slide_us:
+        found: Iterator[tuple[int, Sequence[Row]]] = publisher.results(
+            panes.pieces(drain=True, members=False)
+        )
+    else:
+        found = _sliding(publisher, panes, counters)
+    yield from _with_empty(publisher, found, counters)
+
+
+def _sliding(publisher: Publisher, panes: Panes, counters: Rows) -> Iterator[tuple[int, Sequence[Row]]]:
+    assert publisher.plan.window is not None
+    size, slide = publisher.plan.window.size_us, publisher.plan.window.slide_us
+    for start in _window_starts(counters, size, slide):
+        panes.drop(start)
+        yield start, publisher.one_window(panes.window(start, start + size))
+
+
+def _window_starts(counters: Rows, size: int, slide: int) -> list[int]:
+    starts: set[int] = set()
+    for pane in counters.pane.tolist():
+        starts.update(starts_of(pane, size, slide))
+    return sorted(starts)
+
+
+def _with_empty(
+    publisher: Publisher, found: Iterator[tuple[int, Sequence[Row]]], counters: Rows
+) -> Iterator[Window]:
+    """Add the windows that have lines but no group, so that their counters are told too."""
+    assert publisher.plan.window is not None
+    size, slide = publisher.plan.window.size_us, publisher.plan.window.slide_us
+    following = next(found, None)
+    for start in _window_starts(counters, size, slide):
+        rows: Sequence[Row] = ()
+        mine = following is not None and following[0] == start
+        if mine:
+            assert following is not None
+            rows = following[1]
+        yield publisher.window(start, rows, lines_within(counters, start, start + size), "final", (0, 0, 1))
+        if mine:  # only now: one window's rows at a time are in memory
+            following = next(found, None)
+
+
+def _never_empty(plan: Plan, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Aggregates over everything give one row even when nothing came, as in SQL."""
+    first = next(pieces, None)
+    if first is not None:
+        yield first
+        yield from pieces
+    elif not plan.keys:
+        ops = group_ops(plan)
+        yield Piece(
+            _zero_group(ops), [concat([], lane_count(family_ops(family))) for family in plan.families]
+        )
+
+
+def _zero_group(ops: Sequence[Op]) -> Rows:
+    empty = {Op.MIN: [MIN_EMPTY], Op.MAX: [MAX_EMPTY], Op.SUM64: [0], Op.SUM128: [0, 0]}
+    lanes = [lane for op in ops for lane in empty[op]]
+    return Rows(
+        np.zeros(1, dtype=np.int64),
+        np.zeros(1, dtype=np.uint64),
+        np.zeros(1, dtype=np.uint64),
+        np.zeros(1, dtype=np.uint32),
+        np.zeros(1, dtype=np.uint64),
+        np.empty(0, dtype=np.uint8),
+        np.array(lanes, dtype=np.int64).reshape(len(lanes), 1),
+    )
+
+
+def lines_of(counters: Rows) -> Lines:
+    """The sum of all line counters."""
+    return Lines(*(int(total) for total in counters.lanes.sum(axis=1)))
+
+
+def lines_within(counters: Rows, start: int, stop: int) -> Lines:
+    low, high = np.searchsorted(counters.pane, [start, stop]).tolist()
+    return Lines(*(int(total) for total in counters.lanes[:, low:high].sum(axis=1)))
+
+
+class Published(msgspec.Struct):
+    """What is known of a window outside: the highest revision told, and whether that was final."""
+
+    n: int
+    is_final: bool = False
+
+
+class WindowsState(msgspec.Struct, array_like=True, frozen=True):
+    """`LiveWindows` without the panes, as it is written to the journal.
+
+    changed, changed_panes: those final ones that must be published, or stored, again for what came since.
+    """
+
+    watermark_us: int | None
+    dropped_until: int | None
+    published: list[tuple[int, int, bool]]
+    final_panes: list[int]
+    changed: list[int] = []
+    changed_panes: list[int] = []
+
+
+class LiveWindows:
+    """The live windows of one job version: merge deltas, move the watermark, publish.
+
+    Invariants (`check`): a window is published final at most once; revisions only grow; a pane is dropped only when every
+    window that holds it is final and past retention.
+    """
+
+    def __init__(
+        self, publisher: Publisher, panes: Panes, *, lateness_us: int, keep_us: int, epoch: int = 0
+    ) -> None:
+        self.publisher, self.panes = publisher, panes
+        self.lateness_us, self.keep_us, self.epoch = lateness_us, keep_us, epoch
+        self.watermark_us: int | None = None
+        self.published: dict[int, Published] = {}
+        self._changed: set[int] = set()
+        self._changed_panes: set[int] = set()
+        self._final_panes: set[int] = set()
+        self._known_panes: set[int] = set()
+        self._dropped_until: int | None = None
+        self._pane_revisions = 0
+
+    @property
+    def _window(self) -> tuple[int, int, int] | None:
+        spec = self.publisher.plan.window
+        return None if spec is None else (spec.size_us, spec.slide_us, spec.pane_us)
+
+    @property
+    def retained_us(self) -> int | None:
+        """Panes before this are gone: their lines are late. None: everything is retained."""
+        return self._dropped_until
+
+    def merge(self, rows: Sequence[Rows]) -> None:
+        """Add a delta (`Delta.rows`). Raises OSError as `Panes.merge` does, with everything added."""
+        self.touch(distinct(rows[1].pane).tolist())
+        self.panes.merge(rows)
+
+    def touch(self, panes: Iterable[int]) -> None:
+        """Mark panes as changed since they were last published."""
+        for pane in panes:
+            self._known_panes.add(pane)
+            self._changed_panes.add(pane)
+            if self._window is None:
+                self._changed.add(0)
+            else:
+                starts = starts_of(pane, self._window[0], self._window[1])
+                self._changed.update(start for start in starts if not self._is_past(start))
+
+    def advance(self, watermark_us: int) -> None:
+        """The source promises no line before `watermark_us`. It never moves back."""
+        if self.watermark_us is None or watermark_us > self.watermark_us:
+            self.watermark_us = watermark_us
+
+    def is_due(self, start: int) -> bool:
+        """Whether the window is final by now."""
+        if self._window is None or self.watermark_us is None:
+            return False
+        return start + self._window[0] + self.lateness_us <= self.watermark_us
+
+    def has_news(self) -> bool:
+        """Whether a window changed since it was published."""
+        return bool(self._changed)
+
+    def due(self, *, with_open: bool) -> Iterator[Window]:
+        """The windows to publish now, in time order: new finals, revisions, and with `with_open` the open ones that changed."""
+        for start in self._pending(with_open):
+            yield self._publish(start)
+
+    def pass_due(self) -> None:
+        """As `due` without open ones, for a job whose windows nobody reads: they count as published."""
+        for start in self._pending(False):
+            self._mark(start)
+
+    def _pending(self, with_open: bool) -> list[int]:
+        pending = {start for start in self._open_starts() if self.is_due(start)}
+        if with_open:
+            pending |= self._changed
+        else:
+            pending |= {start for start in self._changed if self.is_due(start)}
+        return sorted(pending)
+
+    def _open_starts(self) -> set[int]:
+        known = {start for start, published in self.published.items() if not published.is_final}
+        return known | {start for start in self._changed if start not in self.published}
+
+    def _is_past(self, start: int) -> bool:
+        """Whether a pane of the window is gone: it stays as it was published last."""
+        return self._dropped_until is not None and start < self._dropped_until
+
+    def _publish(self, start: int) -> Window:
+        status = self._mark(start)
+        try:
+            return self._read(start, status, (self.epoch, 0, self.published[start].n))
+        except OSError:
+            self._changed.add(start)
+            raise
+
+    def _mark(self, start: int) -> str:
+        """Count one more revision of the window; returns its status."""
+        published = self.published.setdefault(start, Published(0))
+        published.n += 1
+        status = "open"
+        if published.is_final:
+            status = "revised"
+        elif self.is_due(start):
+            status, published.is_final = "final", True
+        self._changed.discard(start)
+        return status
+
+    def _read(self, start: int, status: str, revision: Revision) -> Window:
+        publisher = self.publisher
+        if self._window is None:
+            rows = publisher.one_window(_never_empty(publisher.plan, self.panes.pieces(members=False)))
+            return publisher.window(None, rows, lines_of(self.panes.lines()), status, revision)
+        stop = start + self._window[0]
+        rows = publisher.one_window(self.panes.window(start, stop))
+        return publisher.window(start, rows, lines_of(self.panes.lines(start, stop)), status, revision)
+
+    def publish_again(self, start: int | None) -> None:
+        """A sink could not take this window: it is due once more, under a higher revision."""
+        self._changed.add(0 if start is None else start)
+
+    def open_windows(self) -> Iterator[Window]:
+        """Every window that is not final, changed or not: what is told at the end of a run."""
+        self._changed |= self._open_starts()
+        if self._window is None:
+            self._changed.add(0)
+        yield from self.due(with_open=True)
+
+    def due_panes(self) -> list[tuple[int, str]]:
+        """(pane start, "final" or "revised") of the panes whose state is to be stored now. Marks them as stored."""
+        if self._window is None or self.watermark_us is None:
+            return []
+        out = []
+        bound = self.watermark_us - self.lateness_us - self._window[2]
+        for pane in sorted(self._changed_panes):
+            if pane <= bound:
+                out.append((pane, "revised" if pane in self._final_panes else "final"))
+                self._final_panes.add(pane)
+        self._changed_panes.difference_update(pane for pane, _ in out)
+        return out
+
+    def unstored(self) -> set[int]:
+        """Panes that changed since they were given to be stored."""
+        return self._changed_panes
+
+    def unpublished(self) -> set[int]:
+        """Starts of windows that changed since they were published."""
+        return self._changed
+
+    def next_pane_revision(self, pane: int) -> Revision:
+        """The revision of a pane's next stored state: it counts within the epoch, for all panes together."""
+        self._pane_revisions += 1
+        return (self.epoch, 0, self._pane_revisions)
+
+    def retire(self, hold_us: int | None = None) -> None:
+        """Forget the panes past retention, but none at or after `hold_us` (what a sink has not acknowledged)."""
+        if self._window is None or self.watermark_us is None:
+            return
+        size, _, pane_us = self._window
+        bound = self.watermark_us - self.lateness_us - self.keep_us - size
+        if hold_us is not None:
+            bound = min(bound, hold_us)
+        bound -= bound % pane_us
+        if self._dropped_until is None or bound > self._dropped_until:
+            self._dropped_until = bound
+            gone = [pane for pane in self._known_panes if pane < bound]
+            if not gone:
+                return
+            self.panes.drop(bound)
+            self._known_panes.difference_update(gone)
+            self._final_panes.difference_update(gone)
+            self._changed_panes.difference_update(gone)
+            self._changed = {start for start in self._changed if not self._is_past(start)}
+            for start in [start for start in self.published if self._is_past(start)]:
+                del self.published[start]
+
+    def snapshot(self) -> WindowsState:
+        """What a restart needs besides the panes themselves. Small: one entry per retained window and pane."""
+        published = [(start, known.n, known.is_final) for start, known in self.published.items()]
+        changed = [
+            start for start in self._changed if start in self.published and self.published[start].is_final
+        ]
+        return WindowsState(
+            self.watermark_us,
+            self._dropped_until,
+            published,
+            sorted(self._final_panes),
+            sorted(changed),
+            sorted(self._final_panes & self._changed_panes),
+        )
+
+    def restore(self, state: WindowsState, panes: Iterable[int], stored: Container[int] = ()) -> None:
+        """Go on after a restart, with `panes` merged already. Windows that were final stay as they are told; panes that no
+        sink is known to have `stored` are offered again, under the new epoch."""
+        self.watermark_us, self._dropped_until = state.watermark_us, state.dropped_until
+        self.published = {start: Published(n, is_final) for start, n, is_final in state.published}
+        self._final_panes = {pane for pane in state.final_panes if pane in stored}
+        self.touch(panes)
+        self._changed_panes -= self._final_panes.difference(state.changed_panes)
+        final = {start for start, known in self.published.items() if known.is_final}
+        self._changed -= final.difference(state.changed)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        for start, published in self.published.items():
+            assert published.n >= 1, start
+        if self._dropped_until is not None:
+            assert all(pane >= self._dropped_until for pane in self._known_panes)
+        self.panes.check()

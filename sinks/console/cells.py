@@ -1,0 +1,203 @@
+"""How one value looks as text: times in ISO 8601 UTC, decimals exactly, and nothing that could drive a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from itertools import islice
+from math import isfinite, isnan
+from typing import Any
+
+import msgspec
+
+from elf.jobmaster.windows.result import ColumnInfo, Window
+
+CHUNK_ROWS = 16_384
+"""Rows turned into text at a time: large enough to amortise calls, small enough (about 10 MB) for the memory cap."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+WINDOW_TYPE = "struct<start:timestamp,end:timestamp>"
+
+Convert = Callable[[Any], Any]
+
+
+def chunks(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """`rows` in lists of at most `CHUNK_ROWS`, without ever holding more than one."""
+    iterator = iter(rows)
+    while chunk := list(islice(iterator, CHUNK_ROWS)):
+        yield chunk
+
+
+def moment(us: int) -> datetime | None:
+    """Microseconds since 1970 as a UTC datetime; None outside the years 1 to 9999."""
+    try:
+        return EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        return None
+
+
+def iso(us: int) -> str:
+    """ISO 8601 in UTC with 'Z'; a fraction (of six digits) only where there is one."""
+    at = moment(us)
+    if at is None:
+        import numpy as np
+
+        return f"{np.datetime64(us, 'us')}Z"
+    return at.replace(tzinfo=None).isoformat() + "Z"
+
+
+def number(value: float) -> float | str:
+    """A float as JSON can hold it: what is not finite becomes Spark's word for it."""
+    if isfinite(value):
+        return value
+    return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def element_type(kind: str) -> str:
+    """`bigint` of `array<bigint>`; the type itself where it is no array."""
+    return kind[6:-1] if kind.startswith("array<") else kind
+
+
+def escape(text: str) -> str:
+    """`text` with everything that a terminal might obey (controls, bidirectional marks, …) spelled out. O(n)."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _spell(ord(c)) for c in text)
+
+
+def escape_lines(text: str) -> str:
+    """As `escape`, but newlines stay: for a whole block of output."""
+    return "\n".join(escape(line) for line in text.split("\n"))
+
+
+def _spell(code: int) -> str:
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000  # as a surrogate pair, so that JSON stays JSON
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+
+
+def json_cell(kind: str) -> Convert | None:
+    """What makes a value of SQL type `kind` ready for the JSON encoder; None where it is ready as it is."""
+    if kind.startswith("array<"):
+        inner = json_cell(element_type(kind))
+        return None if inner is None else lambda v: None if v is None else [inner(item) for item in v]
+    if kind == "timestamp":
+        return lambda v: None if v is None else iso(v)
+    if kind == "double":
+        return lambda v: None if v is None else number(v)
+    if _needs_plain(kind):
+        return lambda v: None if v is None else msgspec.Raw(_plain(v))
+    if kind == WINDOW_TYPE:
+        return lambda v: None if v is None else msgspec.Raw(window_json(v))
+    return None
+
+
+@lru_cache(maxsize=64)
+def window_json(value: tuple[int, int]) -> str:
+    return f'{{"start":"{iso(value[0])}","end":"{iso(value[1])}"}}'
+
+
+def _needs_plain(kind: str) -> bool:
+    """Whether str() of such a Decimal may show an exponent: below 10^-6 it does."""
+    return kind.startswith("decimal") and int(kind[:-1].rpartition(",")[2]) > 6
+
+
+def _plain(value: Decimal) -> str:
+    """All digits, no exponent."""
+    return format(value, "f")
+
+
+def text_cell(kind: str) -> Convert | None:
+    """What turns a value of SQL type `kind` into CSV text; None where the csv module does it right by itself."""
+    if kind == "timestamp":
+        return lambda v: None if v is None else iso(v)
+    if kind == "boolean":
+        return {True: "true", False: "false", None: None}.__getitem__
+    if kind == "double":
+        return lambda v: None if v is None else number(v)
+    if _needs_plain(kind):
+        return lambda v: None if v is None else _plain(v)
+    if kind.startswith("array<"):
+        return json_text(kind)
+    return None
+
+
+def json_text(kind: str) -> Convert:
+    """An array as JSON text."""
+    ready = json_cell(kind) or (lambda v: v)
+    encode = msgspec.json.Encoder(decimal_format="number").encode
+    return lambda v: None if v is None else encode(ready(v)).decode()
+
+
+def convert_columns(
+    rows: Sequence[tuple[Any, ...]], converts: Sequence[Convert | None]
+) -> Iterable[tuple[Any, ...]]:
+    """`rows` with each column's conversion applied; the rows themselves where there is none."""
+    if not any(converts) or not rows:
+        return rows
+    columns = zip(zip(*rows, strict=True), converts, strict=True)
+    return zip(
+        *(values if convert is None else map(convert, values) for values, convert in columns), strict=True
+    )
+
+
+def unique_names(columns: Sequence[ColumnInfo]) -> list[str]:
+    """The columns' names, a repeated one with _2, _3, …"""
+    used: set[str] = set()
+    names = []
+    for column in columns:
+        name, n = column.name, 2
+        while name in used:
+            name, n = f"{column.name}_{n}", n + 1
+        used.add(name)
+        names.append(name)
+    return names
+
+
+class Changes:
+    """Which rows of a window are news to a stream: those not printed before while it was open; all once it is final.
+
+    Remembers the hashes of the printed rows of open windows, `LIMIT` of them (8 MB or so); a larger result is printed
+    when it is final only. O(rows) for each offer.
+    """
+
+    LIMIT = 100_000
+    SETTLED = 4_096
+
+    def __init__(self) -> None:
+        self._printed: dict[tuple[str, str, int | None], set[int]] = {}
+        self._settled: dict[tuple[str, str, int | None], tuple[int, int, int]] = {}
+
+    def rows(self, window: Window) -> Iterable[tuple[Any, ...]]:
+        """The rows of `window` to print now."""
+        key = (window.job, window.version, window.start)
+        if window.status == "open":
+            return self._news(key, window.rows)
+        self._printed.pop(key, None)
+        if self._settled.get(key, (-1, -1, -1)) >= window.revision:
+            return ()
+        if len(self._settled) >= self.SETTLED:
+            self._settled.pop(next(iter(self._settled)))
+        self._settled[key] = window.revision
+        return window.rows
+
+    def _news(
+        self, key: tuple[str, str, int | None], rows: Sequence[tuple[Any, ...]]
+    ) -> list[tuple[Any, ...]]:
+        others = sum(len(printed) for at, printed in self._printed.items() if at != key)
+        if others + len(rows) > self.LIMIT:
+            return []
+        before = self._printed.get(key, set())
+        hashes = [hash(_frozen(row)) for row in rows]
+        self._printed[key] = set(hashes)
+        return [row for row, h in zip(rows, hashes, strict=True) if h not in before]
+
+
+def _frozen(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`row` with its arrays hashable."""
+    if any(isinstance(value, list) for value in row):
+        return tuple(tuple(value) if isinstance(value, list) else value for value in row)
+    return row

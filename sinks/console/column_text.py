@@ -1,0 +1,115 @@
+"""Columns as blocks of CSV and JSON lines: the same bytes that the sinks' row by row writers give, made by a kernel.
+
+What the kernel cannot print (arrays, wide decimals, doubles in JSON, times outside the years 1 to 9999) becomes a text
+column first, converted as those writers convert it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.jobmaster.values.columns import CellColumn
+from elf.sinks.console import _text
+from elf.sinks.console.cells import WINDOW_TYPE, json_cell, number, text_cell
+
+Texts = tuple[NDArray[np.uint8], NDArray[np.uint32]]
+
+YEAR_1_US, YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
+_PLAIN = {"int": _text.INTEGER, "bigint": _text.INTEGER, "boolean": _text.BOOLEAN}
+
+
+def csv_block(columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
+    """Rows of `columns` as CSV, windows as two cells; `tail` stands at the end of each row. O(bytes)."""
+    parts = [part for column in columns for part in _bounds(column)]
+    cells = [_cell(part, _csv_texts) for part in parts]
+    prefixes = [b"", *[b","] * (len(cells) - 1)]
+    # A row of one cell without a byte would be an empty line, which readers skip.
+    return _text.join_rows(cells, prefixes, tail + b"\n", b"", False, b"" if tail else b'""')
+
+
+def json_block(names: Sequence[str], columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
+    """Rows of `columns` as JSON objects, a line each; `tail` stands before the brace that closes one. O(bytes)."""
+    cells, prefixes, close = [], [], b"{"
+    for name, column in zip(names, columns, strict=True):
+        key = close + msgspec.json.encode(name) + b":"
+        parts = _bounds(column)
+        cells += [_cell(part, _json_texts) for part in parts]
+        prefixes += [key] if len(parts) == 1 else [key + b'{"start":', b',"end":']
+        close = b"," if len(parts) == 1 else b"},"
+    return _text.join_rows(cells, prefixes, close[:-1] + tail + b"}\n", b"null", True, b"")
+
+
+def _bounds(column: CellColumn) -> list[CellColumn]:
+    """A window as its two times; any other column as it is. Windows of results are never NULL."""
+    if column.type != WINDOW_TYPE:
+        return [column]
+    return [CellColumn("timestamp", column.values[:, side]) for side in (0, 1)]
+
+
+def _cell(column: CellColumn, to_texts: Any) -> _text.Cell:
+    values, valid, kind = column.values, column.valid, column.type
+    if kind in _PLAIN:
+        return _PLAIN[kind], values, valid, None, None, 0
+    if kind.startswith("decimal") and values.dtype == np.int64:
+        return _text.DECIMAL, values, valid, None, None, int(kind[:-1].rpartition(",")[2])
+    if kind == "timestamp" and _has_plain_years(values):
+        return _text.TIME, values, valid, None, None, 0
+    text, ends = to_texts(column)
+    if column.texts is not None:
+        return _text.TEXT, values, None, text, ends, 0
+    codes = np.arange(len(values), dtype=np.int32)
+    return _text.TEXT, codes if valid is None else np.where(valid, codes, -1), None, text, ends, 0
+
+
+def _has_plain_years(values: NDArray[np.int64]) -> bool:
+    return not len(values) or (values.min() >= YEAR_1_US and values.max() < YEAR_10000_US)
+
+
+def _csv_texts(column: CellColumn) -> Texts:
+    """CSV cells: of the whole dictionary for strings, of each row for all else."""
+    if column.texts is not None:
+        forms = column.texts.forms
+        if "csv" not in forms:
+            forms["csv"] = _text.csv_texts(column.texts.text, column.texts.ends)
+        return forms["csv"]
+    if column.values.dtype == np.float64:
+        size = np.abs(column.values)
+        if ((size == 0) | ((size >= 1e-4) & (size < 1e16))).all():
+            return _json_texts(
+                column
+            )  # without an exponent both look alike, and msgspec is five times as fast
+        return _text.double_texts(np.ascontiguousarray(column.values))
+    convert = text_cell(column.type) or str
+    cells = [b"" if value is None else str(convert(value)).encode() for value in column.to_python()]
+    ends = np.cumsum([len(cell) for cell in cells], dtype=np.uint32)
+    return _text.csv_texts(np.frombuffer(b"".join(cells), dtype=np.uint8), ends)
+
+
+def _json_texts(column: CellColumn) -> Texts:
+    """The same as JSON values."""
+    if column.texts is not None:
+        forms = column.texts.forms
+        if "json" not in forms:
+            forms["json"] = _text.json_texts(column.texts.text, column.texts.ends)
+        return forms["json"]
+    values: list[Any]
+    if column.values.dtype == np.float64:
+        values = column.values.tolist()
+        if not np.isfinite(column.values).all():
+            values = list(map(number, values))
+    else:
+        convert = json_cell(column.type)
+        values = column.to_python()
+        values = values if convert is None else list(map(convert, values))
+    lines = np.frombuffer(_encode_lines(values), dtype=np.uint8)
+    breaks = lines == ord("\n")  # within a value there is none: JSON escapes it
+    ends = np.flatnonzero(breaks) - np.arange(len(values))
+    return lines[~breaks], ends.astype(np.uint32)
+
+
+_encode_lines = msgspec.json.Encoder(decimal_format="number").encode_lines

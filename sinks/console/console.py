@@ -1,0 +1,276 @@
+"""Results as tables for people: windows under each other, the open ones redrawn in place on a terminal.
+
+A window of several rows has a heading with its time; windows of one row each (a question without further grouping) are the
+lines of one table, with the time as first column.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO
+
+from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
+from elf.sinks.console.cells import WINDOW_TYPE, chunks
+from elf.sinks.console.grid import Grid, Style, span
+from elf.sinks.console.row_stream import flush, write
+
+HELD_WINDOWS = 1_000
+"""Windows of one row that are laid out together; beyond it they are printed as they are."""
+
+Key = tuple[str, str, int]
+
+
+class Table:
+    """Writes windows to a stream. On a terminal open windows are redrawn at each `flush`; in a pipe they are printed
+    once, when final, or at `close` if they never were.
+
+    colour: use ANSI styles. terminal: redraw and fit the width (default: ask the stream). show_job: name the job of each
+    window (several jobs on one console). size: (columns, lines) of the terminal, for tests.
+    """
+
+    wants_open = True
+    wants_state = False
+
+    def __init__(
+        self,
+        stream: BinaryIO | None = None,
+        *,
+        colour: bool = False,
+        terminal: bool | None = None,
+        show_job: bool = False,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        self._stream = stream if stream is not None else sys.stdout.buffer
+        self._style = Style(colour)
+        self._terminal = self._stream.isatty() if terminal is None else terminal
+        self._show_job = show_job
+        self._size = size
+        self._open: dict[Key, Window] = {}
+        self._held: list[Window] = []  # final, of one row, not yet printed
+        self._drawn = 0  # lines of open windows on the screen, below everything else
+        self._last: Grid | None = None  # of the one-row table being continued, None after anything else
+        self._last_widths: list[int] = []
+
+    def put(self, window: Window) -> None:
+        key = (window.job, window.version, -1 if window.start is None else window.start)
+        if window.status == "open":
+            self._open[key] = window
+            return
+        self._open.pop(key, None)
+        if _is_single(window):
+            self._held.append(window)
+            if len(self._held) >= HELD_WINDOWS:
+                self._settle()
+            return
+        self._settle()
+        self._print_window(window)
+
+    def put_state(self, state: PaneState) -> None:
+        """Nothing: this sink does not want state."""
+
+    def flush(self) -> None:
+        self._settle()
+        if self._terminal and self._open:
+            self._redraw()
+        flush(self._stream)
+
+    def close(self) -> None:
+        """Print what is still held; open windows stay on the screen as they were last, or are printed if they were not."""
+        self._settle()
+        if self._open:
+            self._erase()
+            for window in self._in_order():
+                self._print_singles([window]) if _is_single(window) else self._print_window(window)
+            self._open.clear()
+        self._drawn = 0
+        flush(self._stream)
+
+    def make_way(self) -> None:
+        """Take the open windows off the screen, for a message of somebody else; the next `flush` draws them again."""
+        self._erase()
+        flush(self._stream)
+
+    # Settled output: final windows, in the order they came.
+
+    def _settle(self) -> None:
+        """Print the held one-row windows, those of one shape as one table."""
+        held, self._held = self._held, []
+        while held:
+            shape = _shape(held[0])
+            same = next((i for i, window in enumerate(held) if _shape(window) != shape), len(held))
+            self._print_singles(held[:same])
+            held = held[same:]
+
+    def _print_singles(self, windows: Sequence[Window]) -> None:
+        self._erase()
+        columns, rows = _single_rows(windows, self._show_job)
+        grid = self._last
+        if grid is None or grid.columns != tuple(columns):
+            grid = Grid(columns)
+        cells = grid.cells(rows)
+        widths = grid.fitted(self._width())
+        lines = [grid.line(row, widths) for row in cells]
+        if grid is not self._last or widths != self._last_widths:
+            lines.insert(0, self._style.bold(grid.header(widths)))
+        self._last, self._last_widths = grid, widths
+        self._write(lines)
+
+    def _print_window(self, window: Window) -> None:
+        self._erase()
+        self._last = None
+        if heading := self._heading(window):
+            self._write([heading])
+        grid = Grid(_body_columns(window))
+        header_widths: list[int] = []
+        for chunk in chunks(_body_rows(window, window.rows)):
+            cells = grid.cells(chunk)
+            widths = grid.fitted(self._width())
+            if widths != header_widths:
+                self._write([self._style.bold(grid.header(widths))])
+                header_widths = widths
+            self._write([grid.line(row, widths) for row in cells])
+        if window.left_out:
+            self._write([self._style.dim(_more(window.left_out))])
+        if window.start is not None:
+            self._write([""])
+
+    # The live part, below the settled one.
+
+    def _redraw(self) -> None:
+        """Draw the open windows again, the newest at the bottom, at most a screen of them."""
+        windows = self._in_order()
+        width, height = self._screen()
+        share = max(3, (height - 1) // max(1, min(len(windows), 4)) - 3)
+        lines: list[str] = []
+        if all(map(_is_single, windows)) and len({_shape(window) for window in windows}) == 1:
+            lines = self._drawn_singles(windows, width)
+        else:
+            for window in windows:
+                lines += self._drawn_window(window, share, width)
+        self._erase()
+        lines = lines[-max(1, height - 1) :]
+        self._write(lines)
+        self._drawn = len(lines)
+
+    def _drawn_singles(self, windows: Sequence[Window], width: int) -> list[str]:
+        columns, rows = _single_rows(windows, self._show_job)
+        grid = (
+            self._last if self._last is not None and self._last.columns == tuple(columns) else Grid(columns)
+        )
+        cells = grid.cells(rows)
+        widths = grid.fitted(width)
+        lines = [self._style.dim(grid.line(row, widths)) for row in cells]
+        if grid is not self._last or widths != self._last_widths:
+            lines.insert(0, self._style.bold(grid.header(widths)))
+        return lines
+
+    def _drawn_window(self, window: Window, share: int, width: int) -> list[str]:
+        grid = Grid(_body_columns(window))
+        shown = list(_body_rows(window, window.rows[:share]))
+        cells = grid.cells(shown)
+        widths = grid.fitted(width)
+        lines = [
+            self._heading(window) or self._style.dim("── so far ──"),
+            self._style.bold(grid.header(widths)),
+        ]
+        lines += [grid.line(row, widths) for row in cells]
+        more = max(0, len(window.rows) - share) + window.left_out
+        if more:
+            lines.append(self._style.dim(_more(more)))
+        return lines
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._out(f"\x1b[{self._drawn}F\x1b[J")
+            self._drawn = 0
+
+    def _in_order(self) -> list[Window]:
+        return [self._open[key] for key in sorted(self._open, key=lambda key: (key[2], key[0], key[1]))]
+
+    def _heading(self, window: Window) -> str:
+        """`── errors · 2015-05-17 10:00 – 11:00 · open · 1,234 lines, 3 rejected ──`; "" for a final window over all."""
+        parts = [window.job] if self._show_job else []
+        if window.start is not None and window.end is not None:
+            parts.append(span(window.start, window.end))
+        if window.status != "final":
+            parts.append(window.status)
+        if not parts:
+            return ""
+        if window.agents_reporting != window.agents_expected:
+            parts.append(f"{window.agents_reporting} of {window.agents_expected} agents")
+        lines = window.lines
+        counts = [f"{lines.parsed:,} line{'' if lines.parsed == 1 else 's'}"]
+        counts += [f"{n:,} {what}" for n, what in ((lines.rejected, "rejected"), (lines.late, "late")) if n]
+        parts.append(", ".join(counts))
+        return self._style.dim(f"── {' · '.join(parts)} ──")
+
+    def _screen(self) -> tuple[int, int]:
+        if self._size:
+            return self._size
+        try:
+            return tuple(os.get_terminal_size(self._stream.fileno()))  # type: ignore[return-value]
+        except (OSError, ValueError):  # no terminal after all
+            return (120, 40)
+
+    def _width(self) -> int | None:
+        return self._screen()[0] if self._terminal else None
+
+    def _write(self, lines: Iterable[str]) -> None:
+        self._out("".join(f"{line}\n" for line in lines))
+
+    def _out(self, text: str) -> None:
+        write(self._stream, text.encode("utf-8", "replace"))
+
+
+def _is_single(window: Window) -> bool:
+    return window.start is not None and len(window.rows) == 1
+
+
+def _shape(window: Window) -> tuple[str, str]:
+    return (window.job, window.version)
+
+
+def _body_columns(window: Window) -> list[ColumnInfo]:
+    """The columns under a heading: without the window itself, which the heading shows (unless there is nothing else)."""
+    rest = [column for column in window.columns if column.type != WINDOW_TYPE]
+    return rest if window.start is not None and rest else list(window.columns)
+
+
+def _body_rows(window: Window, rows: Sequence[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+    keep = [i for i, column in enumerate(window.columns) if column.type != WINDOW_TYPE]
+    if window.start is None or not keep or len(keep) == len(window.columns):
+        return rows
+    return (tuple(row[i] for i in keep) for row in rows)
+
+
+def _single_rows(windows: Sequence[Window], show_job: bool) -> tuple[list[ColumnInfo], list[tuple[Any, ...]]]:
+    """One-row windows as the rows of one table: job, time, values, and the status where one is not final."""
+    only_window = all(column.type == WINDOW_TYPE for column in windows[0].columns)
+    timed = [] if _says_its_time(windows[0]) else [ColumnInfo("window", WINDOW_TYPE)]
+    columns = timed + ([] if only_window else _body_columns(windows[0]))
+    if show_job:
+        columns.insert(0, ColumnInfo("job", "string"))
+    columns.append(ColumnInfo("", "string"))
+    rows = []
+    for window in windows:
+        body = () if only_window else next(iter(_body_rows(window, window.rows)))
+        span_cell = ((window.start, window.end),) if timed else ()
+        row = (*span_cell, *body, "" if window.status == "final" else window.status)
+        rows.append((window.job, *row) if show_job else row)
+    return columns, rows
+
+
+def _says_its_time(window: Window) -> bool:
+    """Whether a row of the window holds the window's start as a column of its own (`window.start AS minute`)."""
+    starts = (
+        value == window.start
+        for value, column in zip(window.rows[0], window.columns, strict=True)
+        if column.type == "timestamp"
+    )
+    return any(starts)
+
+
+def _more(rows: int) -> str:
+    return f"… {rows:,} more rows"

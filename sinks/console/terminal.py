@@ -1,0 +1,71 @@
+"""The console: whichever sink suits stdout. A table on a terminal, JSON lines in a pipe, or as asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, TextIO
+from weakref import WeakSet
+
+from elf.errors import UsageError
+from elf.jobmaster.windows.result import Sink
+
+if TYPE_CHECKING:
+    from elf.sinks.console.console import Table
+
+OUTPUTS = ("auto", "table", "json", "csv")
+COLOURS = ("auto", "always", "never")
+
+_tables: WeakSet[Table] = WeakSet()
+
+
+def console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
+    """The sink that prints on stdout; jobs that print to one stdout share it, since a table must know all that is on the
+    screen. Arguments as for `new_console`. Raises `UsageError`.
+    """
+    return _shared(sys.stdout, output, color, meta)
+
+
+@lru_cache(maxsize=len(OUTPUTS))
+def _shared(stdout: TextIO, output: str, color: str, meta: bool) -> Sink:
+    del stdout  # another stdout, another sink
+    return new_console(output, color=color, meta=meta)
+
+
+def new_console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
+    """A sink of its own for stdout. output: "table", "json", "csv", or "auto": a table on a terminal, JSON lines in a pipe.
+    meta: add status, revision and line counters; in a table, the job's name. Raises `UsageError`.
+    """
+    if output not in OUTPUTS:
+        raise UsageError(f"--output: expected {', '.join(OUTPUTS)}, found {output!r}")
+    if output == "auto":
+        output = "table" if sys.stdout.isatty() else "json"
+    if output == "table":
+        from elf.sinks.console.console import Table
+
+        table = Table(colour=is_coloured(color), show_job=meta)
+        _tables.add(table)
+        return table
+    if output == "json":
+        from elf.sinks.console.jsonlines import JsonLines
+
+        return JsonLines(meta=meta)
+    from elf.sinks.console.csv import Csv
+
+    return Csv(meta=meta)
+
+
+def make_way() -> None:
+    """Call before a message goes to the terminal: tables take their open windows off the screen until they next draw."""
+    for table in _tables:
+        table.make_way()
+
+
+def is_coloured(when: str) -> bool:
+    """Whether stdout takes colours: as told, else on a terminal that is not dumb, unless NO_COLOR is set."""
+    if when not in COLOURS:
+        raise UsageError(f"--color: expected {', '.join(COLOURS)}, found {when!r}")
+    if when != "auto":
+        return when == "always"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

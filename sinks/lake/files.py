@@ -1,0 +1,229 @@
+"""The lake's files, written: panes to Parquet, each file whole and durable before it is visible.
+
+Imports pyarrow, so only the writer process (`elf.sinks.lake.writer`) and tests import this.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elf.jobmaster.windows.result import StateColumn, whole_parts
+from elf.sinks.lake import layout
+from elf.sinks.lake.frames import Done, PaneFrame, PartFrame, Schema
+from elf.sinks.lake.types import arrow_array, arrow_type
+
+ROWS_PER_GROUP = 1 << 16
+PARTITIONS = ("job", "version", "date", "hour")
+
+_TIMESTAMP = "timestamp"
+PANE_COLUMNS: tuple[tuple[str, str, Callable[[PaneFrame], Any]], ...] = (
+    ("_pane_start", _TIMESTAMP, lambda p: p.start if p.end > p.start else None),
+    ("_pane_end", _TIMESTAMP, lambda p: p.end if p.end > p.start else None),
+    ("_status", "string", lambda p: p.status),
+    ("_revision_epoch", "bigint", lambda p: p.epoch),
+    ("_revision_node", "string", lambda p: p.node),
+    ("_revision_n", "bigint", lambda p: p.n),
+    ("_digest", "string", lambda p: p.digest),
+    ("_agents_reporting", "int", lambda p: p.agents_reporting),
+    ("_agents_expected", "int", lambda p: p.agents_expected),
+    ("_lines_read", "bigint", lambda p: p.lines.read),
+    ("_lines_parsed", "bigint", lambda p: p.lines.parsed),
+    ("_lines_rejected", "bigint", lambda p: p.lines.rejected),
+    ("_lines_late", "bigint", lambda p: p.lines.late),
+)
+
+
+Panes = Mapping[PaneFrame, Sequence[PartFrame]]
+
+
+def write_panes(schemas: dict[int, Schema], panes: Panes) -> Iterator[Done]:
+    """Write the panes, one file per hour folder as a rule. A pane below the lake's highest revision is only acknowledged."""
+
+    def place(pane: PaneFrame) -> tuple[int, str]:
+        schema = schemas[pane.schema]
+        root = Path(schema.directory)
+        return pane.schema, str(layout.pane_folder(root, schema.job, schema.version, pane.start, pane.end))
+
+    for (number, path), group in groupby(sorted(panes, key=place), place):
+        schema, folder, frames = schemas[number], Path(path), list(group)
+        make_folder(folder)
+        layout.remove_abandoned(folder)
+        known = layout.folder_ledger(folder)
+        fresh = [frame for frame in frames if frame.revision >= known.get(frame.start, frame.revision)]
+        by_pane = {layout.Pane(f.start, f.end, f.revision, f.digest): f for f in fresh}
+        for name, part in layout.files_of(schema.job, schema.version, by_pane):
+            chosen = [by_pane[pane] for pane in part]
+            tables = _tables(schema, {frame: panes[frame] for frame in chosen})
+            write_file(folder / name, about(schema), part, file_schema(schema.columns), tables)
+            yield Done(tuple(frame.number for frame in chosen))
+        written = {frame.number for frame in by_pane.values()}
+        yield Done(tuple(frame.number for frame in frames if frame.number not in written))
+
+
+def stored_names(columns: Iterable[StateColumn]) -> list[str]:
+    """The columns' names within a file: their own, unless it is taken by a pane column, a folder or another column.
+
+    Compared without case, as Spark does: a key `hour` is stored as `hour_1`, since `hour=` is a folder.
+    """
+    taken = {name.lower() for name, _, _ in PANE_COLUMNS} | set(PARTITIONS) | {"_empty"}
+    names = []
+    for column in columns:
+        name, n = column.name, 0
+        while name.lower() in taken:
+            n += 1
+            name = f"{column.name}_{n}"
+        taken.add(name.lower())
+        names.append(name)
+    return names
+
+
+def file_schema(columns: Iterable[StateColumn]) -> Any:
+    """The Arrow schema of a file: pane columns, `_empty`, state columns."""
+    columns = tuple(columns)
+    fields = [(name, arrow_type(kind)) for name, kind, _ in PANE_COLUMNS]
+    fields.append(("_empty", pa.bool_()))
+    named = zip(stored_names(columns), columns, strict=True)
+    return pa.schema(fields + [(name, arrow_type(column.type)) for name, column in named])
+
+
+def about(schema: Schema) -> dict[str, Any]:
+    """What a file's metadata say under the key `elf`, as JSON; `write_file` adds its panes."""
+    columns = [
+        {"name": column.name, "type": column.type, "role": column.role, "stored": name}
+        for name, column in zip(stored_names(schema.columns), schema.columns, strict=True)
+    ]
+    return {
+        "layout": layout.LAYOUT,
+        "elf_version": schema.elf_version,
+        "job": schema.job,
+        "version": schema.version,
+        "columns": columns,
+        "plan": base64.b64encode(schema.plan).decode(),
+        "recipe": json.loads(schema.recipe or b"null"),
+    }
+
+
+def _tables(schema: Schema, panes: Panes) -> Iterator[Any]:
+    """The panes' rows, in tables of about `ROWS_PER_GROUP`: one row per group, or one marked `_empty`."""
+    arrow = file_schema(schema.columns)
+    heads: list[tuple[PaneFrame, int]] = []
+    columns: list[list[Any]] = [[] for _ in schema.columns]
+    rows = 0
+    for pane, groups, values in _decoded(panes, len(columns)):
+        heads.append((pane, groups))
+        for column, added in zip(columns, values, strict=True):
+            column.extend(added if groups else (None,))
+        rows += max(groups, 1)
+        if rows >= ROWS_PER_GROUP:
+            yield _table(heads, columns, arrow)
+            heads, columns, rows = [], [[] for _ in schema.columns], 0
+    if heads:
+        yield _table(heads, columns, arrow)
+
+
+def _decoded(panes: Panes, width: int) -> Iterator[tuple[PaneFrame, int, list[list[Any]]]]:
+    """Each pane's parts: it, how many groups, and their values; without a group one part that is empty."""
+    for pane, parts in panes.items():
+        none = True
+        for values in whole_parts((part.values, part.more) for part in parts):
+            groups = len(values[0]) if values else 0
+            if groups:
+                none = False
+                yield pane, groups, values
+        if none:
+            yield pane, 0, [[]] * width
+
+
+def _table(heads: list[tuple[PaneFrame, int]], columns: list[list[Any]], arrow: Any) -> Any:
+    arrays = []
+    for _, kind, read in PANE_COLUMNS:
+        repeated: list[Any] = []
+        for pane, groups in heads:
+            repeated += [read(pane)] * max(groups, 1)
+        arrays.append(pa.array(repeated, arrow_type(kind)))
+    empty: list[bool] = []
+    for _, groups in heads:
+        empty += [False] * groups or [True]
+    arrays.append(pa.array(empty, pa.bool_()))
+    types = arrow.types[len(arrays) :]
+    arrays += [arrow_array(values, kind) for values, kind in zip(columns, types, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=arrow)
+
+
+def write_file(
+    path: Path, about: dict[str, Any], panes: Iterable[layout.Pane], arrow: Any, tables: Iterable[Any]
+) -> None:
+    """Write a file beside its place, sync it, move it there, sync the folder. One that is there already is left alone."""
+    if not path.exists():
+        unfinished = path.with_name(f".{path.stem[-16:]}.{os.urandom(4).hex()}.tmp")
+        fd = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                with suppress(OSError):  # a file system without locks: its leftovers stay
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _write_parquet(file, _metadata(about, panes), arrow, tables)
+                file.flush()
+                os.fsync(fd)
+                os.rename(unfinished, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(unfinished)
+            raise
+    sync_folder(path.parent)
+
+
+def _metadata(about: dict[str, Any], panes: Iterable[layout.Pane]) -> dict[str, str]:
+    """One key, since pyarrow does not keep the order of several: the same content must give the same bytes."""
+    listed = [
+        (p.start, p.end, p.revision[0], f"{p.revision[1]:048x}", p.revision[2], p.digest) for p in panes
+    ]
+    return {"elf": json.dumps(about | {"panes": listed}, separators=(",", ":"), sort_keys=True)}
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What `about` and the list of panes say in a file. Reads its footer only."""
+    found: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"elf"])
+    return found
+
+
+def read_panes(path: Path) -> list[layout.Pane]:
+    """The panes in a file, by its metadata."""
+    listed = read_about(path)["panes"]
+    return [layout.Pane(start, end, (epoch, int(node, 16), n), d) for start, end, epoch, node, n, d in listed]
+
+
+def _write_parquet(file: Any, metadata: dict[str, str], arrow: Any, tables: Iterable[Any]) -> None:
+    options: dict[str, Any] = {"compression": "zstd", "store_schema": False}
+    with pq.ParquetWriter(file, arrow, **options) as writer:
+        for table in tables:
+            writer.write_table(table)
+        writer.add_key_value_metadata(metadata)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, each durable in the one above."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir()
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,104 @@
+"""What passes between a Parquet sink and its writer process: length-prefixed MessagePack frames over a pipe.
+
+Request: `Schema` once per (job, version), then `PaneFrame`s, each with its `PartFrame`s; or one `CompactFrame`. The end of input
+starts the work.
+Answer: a `Done` per durable file (and one for each pane that needs no write), or a `Failed`, which ends it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import IO, Any
+
+import msgspec
+
+from elf.jobmaster.windows.result import Lines, Revision, StateColumn
+
+_LENGTH = struct.Struct("<I")
+
+
+class Schema(msgspec.Struct, frozen=True, tag=True):
+    """What all panes of one version of a job have in common. `number` stands for it in the panes that follow."""
+
+    number: int
+    directory: str
+    job: str
+    version: str
+    columns: tuple[StateColumn, ...]
+    plan: bytes
+    recipe: bytes
+    elf_version: str
+
+
+class PaneFrame(msgspec.Struct, frozen=True, tag=True):
+    """One pane; its values follow, in `PartFrame`s. `node` is the revision's, in hex: it has 128 bits."""
+
+    number: int
+    schema: int
+    start: int
+    end: int
+    status: str
+    epoch: int
+    node: str
+    n: int
+    agents_reporting: int
+    agents_expected: int
+    lines: Lines
+    digest: str
+
+    @property
+    def revision(self) -> Revision:
+        return (self.epoch, int(self.node, 16), self.n)
+
+
+class PartFrame(msgspec.Struct, frozen=True, tag=True):
+    """Values of some groups of the last `PaneFrame`: one array for each state column. Decimals are text.
+
+    more: the next part begins with the same groups, and has more of their members.
+    """
+
+    values: msgspec.Raw
+    more: bool = False
+
+
+class CompactFrame(msgspec.Struct, frozen=True, tag=True):
+    directory: str
+    older_than: int
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """Durable: the panes of these numbers (when writing), or so many files removed (when compacting)."""
+
+    panes: tuple[int, ...] = ()
+    removed: int = 0
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """Nothing after this is durable. `errno` as the operating system gave it."""
+
+    errno: int
+    message: str
+    path: str | None = None
+
+
+Request = Schema | PaneFrame | PartFrame | CompactFrame
+Answer = Done | Failed
+
+
+def write_frame(stream: IO[bytes], frame: Request | Answer | bytes) -> None:
+    """Write a frame, encoded already or not. Raises BrokenPipeError where the other side is gone."""
+    body = frame if isinstance(frame, bytes) else msgspec.msgpack.encode(frame)
+    stream.write(_LENGTH.pack(len(body)))
+    stream.write(body)
+
+
+def read_frames(stream: IO[bytes], kind: Any) -> Iterator[Any]:
+    """The frames up to the end of the stream, decoded as `kind`. A torn last frame (its writer died) is left out."""
+    decoder = msgspec.msgpack.Decoder(kind)
+    while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
+        (length,) = _LENGTH.unpack(head)
+        body = stream.read(length)
+        if len(body) < length:
+            return
+        yield decoder.decode(body)

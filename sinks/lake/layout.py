@@ -1,0 +1,208 @@
+"""The lake's layout on disk: which folder and file a pane is in, what a file name says, and compaction.
+
+    DIR/job=NAME/version=DIGEST/date=2026-10-27/hour=03/FIRST-PANE-GROUPS-DIGEST.parquet
+
+NAME is percent-encoded. A pane lies in the folder of the hour of its start (UTC); the one pane of a query without a window in
+`date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__`, Hive's name for NULL. The file name is the ledger: FIRST
+is the first pane's start and PANE the panes' length, in microseconds; GROUPS says which panes, counted from FIRST, are in
+it at which revision (`0x60.75r0.0.1_61r0.0.2`: panes 0 to 59 and 75 at revision (0, 0, 1), pane 61 at (0, 0, 2), the node in
+hex); DIGEST is that of the content. So a file is never overwritten with other content, a retry writes the same name, and
+the highest revision of every pane is known from a listing.
+
+Readers take, per pane, the highest (revision, digest): overlapping files are harmless. Names that begin with a dot are files
+being written; readers skip them, and the next writer in the folder removes those whose writer died.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from elf.jobmaster.windows.result import Revision
+
+LAYOUT = 1
+"""Version of folders, names, columns and metadata; files say it."""
+HOUR_US = 3_600_000_000
+NO_WINDOW = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
+GROUPS_MAX = 160
+"""Characters of GROUPS in a name: with the longest FIRST, PANE and DIGEST a name stays below the 255 bytes of file systems."""
+
+_RUN = r"\d+(?:x\d+)?"
+_GROUP = rf"{_RUN}(?:\.{_RUN})*r\d+\.[0-9a-f]+\.\d+"
+_NAME = re.compile(rf"(-?\d+)-(\d+)-({_GROUP}(?:_{_GROUP})*)-([0-9a-f]{{16}})\.parquet")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Pane(msgspec.Struct, frozen=True, order=True):
+    """A pane as the lake knows it. Of two entries of one (start, end), the greater one counts."""
+
+    start: int
+    end: int
+    revision: Revision
+    digest: str
+
+
+class LakeFile(msgspec.Struct, frozen=True):
+    """What a file's path says: its panes by start (microseconds UTC), and the revision of each."""
+
+    path: Path
+    pane_us: int
+    panes: dict[int, Revision]
+
+
+def job_folder(directory: Path, job: str) -> Path:
+    """The folder of a job, its name percent-encoded: any text is one path component."""
+    return directory / ("job=" + quote(job, safe=""))
+
+
+def pane_folder(directory: Path, job: str, version: str, start: int, end: int) -> Path:
+    """The folder of the pane [start, end), microseconds UTC."""
+    folder = job_folder(directory, job) / f"version={version}"
+    if end == start:
+        return folder / NO_WINDOW
+    hour = _EPOCH + timedelta(hours=start // HOUR_US)
+    return folder / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
+
+
+def file_digest(job: str, version: str, panes: Iterable[Pane]) -> str:
+    """16 hex digits over the panes and their contents, in any order of `panes`."""
+    content = msgspec.msgpack.encode(
+        [job, version, [(p.start, p.end, _revision_text(p.revision), p.digest) for p in sorted(panes)]]
+    )
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def files_of(job: str, version: str, panes: Iterable[Pane]) -> Iterator[tuple[str, list[Pane]]]:
+    """Split the panes of one folder into files: pairs (name, its panes by start). Deterministic; nearly always one file.
+
+    Panes of different length or phase, and lists too long for a name, go into files of their own.
+    """
+    grids: dict[tuple[int, int], list[Pane]] = {}
+    for pane in sorted(panes):
+        length = pane.end - pane.start
+        grids.setdefault((length, pane.start % length if length else 0), []).append(pane)
+    for (length, _), grid in sorted(grids.items()):
+        for part in _fitting(grid, length):
+            digest = file_digest(job, version, part)
+            yield f"{part[0].start}-{length}-{_groups(part, length)}-{digest}.parquet", part
+
+
+def _fitting(panes: list[Pane], length: int) -> Iterator[list[Pane]]:
+    if len(_groups(panes, length)) <= GROUPS_MAX:
+        yield panes
+        return
+    middle = len(panes) // 2
+    yield from _fitting(panes[:middle], length)
+    yield from _fitting(panes[middle:], length)
+
+
+def _groups(panes: Sequence[Pane], length: int) -> str:
+    by_revision: dict[Revision, list[int]] = {}
+    for pane in panes:
+        index = (pane.start - panes[0].start) // (length or 1)
+        by_revision.setdefault(pane.revision, []).append(index)
+    return "_".join(_runs(found) + _revision_text(rev) for rev, found in sorted(by_revision.items()))
+
+
+def _revision_text(revision: Revision) -> str:
+    epoch, node, n = revision
+    return f"r{epoch}.{node:x}.{n}"
+
+
+def _runs(indices: Sequence[int]) -> str:
+    """`[0, 1, 2, 7]` as `0x3.7`."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][0] + runs[-1][1]:
+            runs[-1][1] += 1
+        else:
+            runs.append([index, 1])
+    return ".".join(f"{first}x{count}" if count > 1 else str(first) for first, count in runs)
+
+
+def parse(path: Path) -> LakeFile | None:
+    """What a file name says, or None for a name that is not the lake's."""
+    found = _NAME.fullmatch(path.name)
+    if found is None:
+        return None
+    first, length, panes = int(found[1]), int(found[2]), {}
+    for group in found[3].split("_"):
+        runs, _, revision = group.partition("r")
+        epoch, node, n = revision.split(".")
+        for run in runs.split("."):
+            index, _, count = run.partition("x")
+            for pane in range(int(index), int(index) + int(count or 1)):
+                panes[first + pane * length] = (int(epoch), int(node, 16), int(n))
+    return LakeFile(path, length, panes)
+
+
+def files(folder: Path) -> list[LakeFile]:
+    """The lake's files in one hour folder, by name; empty where there is no such folder."""
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [found for name in names if (found := parse(folder / name))]
+
+
+def folder_ledger(folder: Path) -> dict[int, Revision]:
+    """The highest revision of each pane in one hour folder, by its start."""
+    highest: dict[int, Revision] = {}
+    for file in files(folder):
+        for start, revision in file.panes.items():
+            highest[start] = max(revision, highest.get(start, revision))
+    return highest
+
+
+def ledger(directory: Path | str, job: str) -> dict[tuple[str, int], Revision]:
+    """{(version, pane start): highest revision} of a job, from file names alone. O(files); no file is opened.
+
+    A new run over the same windows must give each a revision above the one found here, or its results will not count.
+    """
+    highest: dict[tuple[str, int], Revision] = {}
+    for version, folder in _hour_folders(job_folder(Path(directory), job)):
+        for start, revision in folder_ledger(folder).items():
+            highest[version, start] = revision
+    return highest
+
+
+def _hour_folders(job: Path) -> Iterator[tuple[str, Path]]:
+    for folder in sorted(job.glob("version=*/date=*/hour=*")):
+        yield folder.parts[-3].removeprefix("version="), folder
+
+
+def jobs(directory: Path | str) -> list[str]:
+    """The names of the jobs that the lake holds."""
+    return sorted(unquote(folder.name.removeprefix("job=")) for folder in Path(directory).glob("job=*"))
+
+
+def old_folders(directory: Path | str, older_than: int) -> Iterator[tuple[str, str, Path]]:
+    """(job, version, hour folder) of all hours that ended before `older_than` (microseconds UTC), and of none without."""
+    for job in jobs(directory):
+        for version, folder in _hour_folders(job_folder(Path(directory), job)):
+            with suppress(ValueError):
+                text = f"{folder.parts[-2].removeprefix('date=')} {folder.name.removeprefix('hour=')} +0000"
+                hour = datetime.strptime(text, "%Y-%m-%d %H %z")
+                if (hour - _EPOCH) // timedelta(microseconds=1) + HOUR_US <= older_than:
+                    yield job, version, folder
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the unfinished files of writers that died: a living one holds a lock on its own."""
+    for path in folder.glob(".*.tmp"):
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(fd)

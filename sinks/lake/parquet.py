@@ -1,0 +1,252 @@
+"""The Parquet sink: final and revised pane states into the lake (`elf.sinks.lake.layout`), through a short-lived writer
+process."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import msgspec
+
+from elf.errors import ElfError, UsageError
+from elf.jobmaster.windows.result import PaneState, StateValues, Window, encode_column, encode_part
+from elf.sinks.lake.frames import (
+    Answer,
+    CompactFrame,
+    Done,
+    Failed,
+    PaneFrame,
+    PartFrame,
+    Request,
+    Schema,
+    read_frames,
+    write_frame,
+)
+from elf.sinks.lake.layout import ledger
+
+
+def cause(error: OSError) -> str:
+    """What failed, and where."""
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+
+
+class WriterDied(ChildProcessError):  # noqa: N818 (an event, told as what it is)
+    """The writer's process ended in the midst of what it was to write: killed, or by a failure of its own."""
+
+
+class WriterProcess:
+    """One run of `elf.sinks.lake.writer`. Use as a context: on leaving, the process has ended.
+
+    Raises OSError where something could not be made durable: with the errno and the path that the writer met, or without a path
+    where the process itself could not be started, which the text then says; `WriterDied` where it told nothing.
+    """
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-P", "-m", "elf.sinks.lake.writer"]
+        # One thread and the plain allocator: this process lives for a tenth of a second beside a web server.
+        environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            what = f"{error.filename}: " if error.filename else ""
+            raise OSError(
+                error.errno,
+                f"the process that writes the lake cannot be started: {what}{error.strerror or error}",
+            ) from error
+
+    def __enter__(self) -> WriterProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+        self._process.wait()
+
+    def write(self, frames: Iterable[bytes], acknowledge: Callable[[Sequence[int]], None]) -> None:
+        """Send the frames; `acknowledge(numbers)` is called as panes become durable. Raises OSError after the last of them."""
+        for answer in self._ask(frames):
+            acknowledge(answer.panes)
+
+    def compact(self, directory: str, older_than: int) -> int:
+        """See the function of that name."""
+        request = CompactFrame(directory, older_than)
+        return sum(answer.removed for answer in self._ask([request]))
+
+    def try_out(self) -> None:
+        """Raises OSError where it dies with nothing to write."""
+        self.write((), lambda numbers: None)
+
+    def _ask(self, frames: Iterable[Request | bytes]) -> Iterable[Done]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._send(self._process.stdin, frames)
+        for answer in read_frames(self._process.stdout, Answer):
+            if isinstance(answer, Failed):
+                raise OSError(answer.errno, answer.message, answer.path)
+            yield answer
+        if status := self._process.wait():
+            how = f"signal {-status}" if status < 0 else f"exit code {status}"
+            raise WriterDied(errno.EIO, f"the lake writer died ({how})")
+
+    @staticmethod
+    def _send(pipe: IO[bytes], frames: Iterable[Request | bytes]) -> None:
+        """The writer answers only after the end of its input, so neither side can block the other."""
+        with suppress(BrokenPipeError):  # it died; its exit status says how
+            for frame in frames:
+                write_frame(pipe, frame)
+            pipe.close()
+
+
+def compact(directory: Path | str, older_than: int) -> int:
+    """Merge the small files of each hour that ended before `older_than` (microseconds UTC), keeping the highest revisions.
+
+    Runs in a child process. The old files go only after the new one is durable, so a reader that lists the folder at
+    any moment finds every pane. Returns the number of files removed. Raises OSError as `ParquetSink.flush` does.
+    """
+    with WriterProcess() as writer:
+        return writer.compact(str(directory), older_than)
+
+
+class ParquetSink:
+    """Final and revised pane states, durable in the lake under `directory` when `flush` returns.
+
+    One pane is pending per (job, version, pane): a higher revision replaces a lower one. Its values stay where they are, or
+    are held encoded. After an OSError from `flush` what was not acknowledged is kept for the next one.
+    """
+
+    wants_open = False
+    wants_state = True
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        """Raises ElfError without pyarrow, UsageError where the folder cannot be made."""
+        if find_spec("pyarrow") is None:
+            raise ElfError(
+                "the Parquet lake needs pyarrow, which is not installed; pip install 'elf-mesh[lake]'"
+            )
+        self.directory = Path(directory).absolute()
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the lake's folder {self.directory}: {error.strerror}") from error
+        self._schemas: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._pending: dict[tuple[int, int], _Pane] = {}
+        self._next = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """What the next flush will send: for the caller to bound."""
+        return sum(pane.size for pane in self._pending.values())
+
+    def next_epoch(self, job: str) -> int:
+        """One more than the highest epoch in the lake, 0 where it holds nothing of the job. O(files of the job)."""
+        return 1 + max((revision[0] for revision in ledger(self.directory, job).values()), default=-1)
+
+    def put(self, window: Window) -> None:
+        """Windows for people are not stored: the lake takes states."""
+
+    def put_state(self, state: PaneState) -> None:
+        """Take a pane. O(its values). Open ones are not for the lake and are ignored."""
+        if state.status == "open":
+            return
+        schema = self._schema(state)
+        key = (schema, state.start)
+        if key in self._pending and self._pending[key].revision > state.revision:
+            return
+        self._next += 1
+        self._pending[key] = _Pane(state, schema, self._next)
+
+    def _schema(self, state: PaneState) -> int:
+        key = (state.job, state.version)
+        if key not in self._schemas:
+            from elf.version import version  # costs a look at the installed packages
+
+            number = len(self._schemas)
+            frame = Schema(
+                number, str(self.directory), *key, state.columns, state.plan, state.recipe, version()
+            )
+            self._schemas[key] = (number, msgspec.msgpack.encode(frame))
+        return self._schemas[key][0]
+
+    def pending_jobs(self) -> list[str]:
+        """Whose panes are pending."""
+        used = {schema for schema, _ in self._pending}
+        return sorted({job for (job, _), (number, _) in self._schemas.items() if number in used})
+
+    def discard(self, job: str) -> None:
+        """Forget that job's pending panes."""
+        for key in self._keys_of(job):
+            del self._pending[key]
+
+    def _keys_of(self, job: str | None) -> list[tuple[int, int]]:
+        own = {number for (name, _), (number, _) in self._schemas.items() if job in (None, name)}
+        return [key for key in self._pending if key[0] in own]
+
+    def flush(self, job: str | None = None) -> None:
+        """Make all pending panes durable, or that job's. Starts a process, unless nothing is pending; blocks until it is done."""
+        pending = {key: self._pending[key] for key in self._keys_of(job)}
+        if not pending:
+            return
+        keys = {pane.number: key for key, pane in pending.items()}
+
+        def acknowledge(numbers: Sequence[int]) -> None:
+            for number in numbers:
+                del self._pending[keys[number]]
+
+        used = {schema for schema, _ in pending}
+        schemas = [body for number, body in self._schemas.values() if number in used]
+        panes = itertools.chain.from_iterable(pane.frames() for pane in pending.values())
+        with WriterProcess() as writer:
+            writer.write(itertools.chain(schemas, panes), acknowledge)
+
+    def close(self) -> None:
+        """Flush; nothing is held between flushes."""
+        self.flush()
+
+
+class _Pane:
+    """A pane as the writer takes it, with the digest of all that its rows will say."""
+
+    def __init__(self, state: PaneState, schema: int, number: int) -> None:
+        self.revision, self.number = state.revision, number
+        epoch, node, n = state.revision
+        head = (state.start, state.end, state.status, epoch, f"{node:048x}", n)
+        agents = (state.agents_reporting, state.agents_expected)
+        self._values: StateValues | bytes
+        if isinstance(state.values, StateValues):
+            self._values, self.size, told = state.values, state.values.raw_bytes, state.values.digest
+        else:
+            columns = zip(state.columns, state.values, strict=True)
+            told = self._values = encode_part([encode_column(info.type, column) for info, column in columns])
+            self.size = len(told)
+        content = msgspec.msgpack.encode((head, agents, state.lines)) + told
+        digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+        frame = PaneFrame(number, schema, *head, *agents, lines=state.lines, digest=digest)
+        self._head = msgspec.msgpack.encode(frame)
+
+    def frames(self) -> Iterator[bytes]:
+        yield self._head
+        parts = [(self._values, False)] if isinstance(self._values, bytes) else self._values.parts()
+        for part, more in parts:
+            yield msgspec.msgpack.encode(PartFrame(msgspec.Raw(part), more))

@@ -1,0 +1,329 @@
+"""The lake in Spark: what is stored, the panes that count, and their state merged to any longer window.
+
+    lake folder -> `stored_jobs` (names and recipes) -> `panes` (highest revision of each) -> `merged` -> `results` or a view
+
+A recipe (`elf.jobmaster.plan.recipe`) says in Spark SQL how outputs follow from merged state, so nothing here knows plans.
+Listing and reading of footers go through Hadoop's file systems in the driver's JVM: a lake may be on any of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from elf.errors import ElfError, UsageError
+from elf.sinks.lake import layout
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SECOND_US = 1_000_000
+UNITS_US = {
+    "s": SECOND_US,
+    "m": 60 * SECOND_US,
+    "h": layout.HOUR_US,
+    "d": 24 * layout.HOUR_US,
+    "w": 168 * layout.HOUR_US,
+}
+
+START, END = "`#window_start`", "`#window_end`"
+PANE_COLUMNS = (
+    "_pane_start timestamp, _pane_end timestamp, _status string, _revision_epoch bigint, _revision_node string, "
+    "_revision_n bigint, _digest string, _agents_reporting int, _agents_expected int, _lines_read bigint, "
+    "_lines_parsed bigint, _lines_rejected bigint, _lines_late bigint, _empty boolean"
+)
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """One version of a job in the lake. `columns`: [{name, type, role, stored}]; `recipe` as its files give it."""
+
+    job: str
+    version: str
+    folder: str
+    newest: str  # the last hour's folder: which version is newer
+    columns: list[dict[str, str]]
+    recipe: dict[str, Any]
+
+    @property
+    def keys(self) -> list[dict[str, str]]:
+        return [column for column in self.columns if column["role"] == "key"]
+
+    @property
+    def states(self) -> list[dict[str, str]]:
+        return [column for column in self.columns if column["role"] != "key"]
+
+    @property
+    def pane_us(self) -> int | None:
+        found: int | None = self.recipe["pane_us"]
+        return found
+
+
+def interval_us(text: str) -> int:
+    """`1h`, `15m`, `1d` in microseconds. Raises UsageError."""
+    found = re.fullmatch(r"\s*([1-9]\d{0,5})\s*([smhdw])\s*", text)
+    if found is None:
+        raise UsageError(
+            f"--every {text!r} is not an interval; give a number and s, m, h, d or w, such as 15m, 1h or 1d"
+        )
+    return int(found[1]) * UNITS_US[found[2]]
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+# What is stored.
+
+
+def stored_jobs(spark: SparkSession, directory: str) -> list[Stored]:
+    """All versions of all jobs, by job and age. Reads one footer for each. Raises UsageError where there is no lake."""
+    root = _root(directory)
+    try:
+        found = [
+            stored
+            for job in _folders(spark, root, "job=")
+            for version in _folders(spark, job, "version=")
+            if (stored := _stored(spark, job, version)) is not None
+        ]
+    except ElfError:
+        raise
+    except Exception as error:  # py4j's: an unreachable store, a missing folder, no permission
+        reason = str(getattr(error, "java_exception", error)).split("\n", maxsplit=1)[0][:300]
+        raise UsageError(f"cannot read the lake {directory}: {reason}") from error
+    if not found:
+        raise UsageError(f"the lake {directory} is empty: no job has written a final window yet")
+    return sorted(found, key=lambda s: (s.job, s.newest, s.version))
+
+
+def _root(directory: str) -> str:
+    if urlsplit(directory).scheme and not Path(directory).exists():
+        return directory.rstrip("/")
+    path = Path(directory).absolute()
+    if not path.is_dir():
+        raise UsageError(f"there is no lake at {directory}; a job writes one with --sink parquet:{directory}")
+    return f"file:{path}"
+
+
+def _folders(spark: SparkSession, parent: str, prefix: str) -> list[str]:
+    """Full paths of the folders in `parent` whose name begins with `prefix`, by name."""
+    return [f"{parent}/{name}" for name in _names(spark, parent) if name.startswith(prefix)]
+
+
+def _names(spark: SparkSession, parent: str) -> list[str]:
+    path = _jvm(spark).org.apache.hadoop.fs.Path(parent)
+    statuses = path.getFileSystem(_hadoop(spark)).listStatus(path)
+    return sorted(status.getPath().getName() for status in statuses)
+
+
+def _stored(spark: SparkSession, job: str, version: str) -> Stored | None:
+    """What the newest file of a version says of itself; None for a version without a file (yet)."""
+    for date in reversed(_folders(spark, version, "date=")):
+        for hour in reversed(_folders(spark, date, "hour=")):
+            files = [name for name in _names(spark, hour) if layout.parse(Path(name))]
+            if files:
+                about = _about(spark, f"{hour}/{files[-1]}")
+                return Stored(
+                    unquote(job.rpartition("/job=")[2]),
+                    about["version"],
+                    version,
+                    hour[len(version) :],
+                    about["columns"],
+                    about["recipe"],
+                )
+    return None
+
+
+def _about(spark: SparkSession, file: str) -> dict[str, Any]:
+    hadoop, jvm = _hadoop(spark), _jvm(spark)
+    parquet = jvm.org.apache.parquet.hadoop
+    source = parquet.util.HadoopInputFile.fromPath(jvm.org.apache.hadoop.fs.Path(file), hadoop)
+    reader = parquet.ParquetFileReader.open(source)
+    try:
+        text = reader.getFileMetaData().getKeyValueMetaData().get("elf")
+    finally:
+        reader.close()
+    about: dict[str, Any] = json.loads(text or "{}")
+    if about.get("layout") != layout.LAYOUT or not about.get("recipe"):
+        raise ElfError(
+            f"{file} is not of this version of elf, layout {layout.LAYOUT}; it says {about.get('elf_version')}"
+        )
+    return about
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark.sparkContext._jvm
+
+
+def _hadoop(spark: SparkSession) -> Any:
+    context: Any = spark.sparkContext._jsc
+    return context.hadoopConfiguration()
+
+
+# The panes that count.
+
+
+def panes(spark: SparkSession, stored: Stored) -> DataFrame:
+    """Every row of the panes that count, the empty ones' too: pane columns, `_date`, `_hour`, keys as `#k0`…, state by name.
+
+    Of a pane that is in several files the highest (revision, digest) counts, whole; the file's name breaks the last tie, between
+    equal copies; one that says `withdrawn` is no result, and left out. Filters on `_date` and `_hour` prune folders.
+    """
+    columns = ", ".join(f"{quoted(c['stored'])} {c['type']}" for c in stored.columns)
+    schema = ", ".join([PANE_COLUMNS, *filter(None, [columns]), "date date, hour int"])
+    frame = spark.read.schema(schema).parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", stored.folder))
+    names = [column.split()[0] for column in PANE_COLUMNS.split(", ")]
+    keys = [f"{quoted(c['stored'])} AS `#k{i}`" for i, c in enumerate(stored.keys)]
+    states = [f"{_unmerged(c)} AS {quoted(c['name'])}" for c in stored.states]
+    frame = frame.selectExpr(
+        *names, "date AS _date", "hour AS _hour", *keys, *states, "_metadata.file_name AS `#file`"
+    )
+    if _overlap(frame.inputFiles()):
+        frame = _highest(frame, stored)
+    return frame.where("_status <> 'withdrawn'").drop("#file")
+
+
+def _unmerged(column: dict[str, str]) -> str:
+    """Buckets as (key, value) pairs, which append; all else as it is."""
+    name = quoted(column["stored"])
+    return f"map_entries({name})" if column["role"] == "buckets" else name
+
+
+def _overlap(files: Iterable[str]) -> bool:
+    """Whether some pane is in more than one file: the names tell."""
+    named = (layout.parse(Path(unquote(file.rpartition("/")[2]))) for file in files)
+    starts = Counter(start for file in named if file for start in file.panes)
+    return any(count > 1 for count in starts.values())
+
+
+def _highest(frame: DataFrame, stored: Stored) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    place = ["_date", "_hour", "_pane_start"] if stored.pane_us else []
+    order = f.expr("struct(_revision_epoch, _revision_node, _revision_n, _digest, `#file`)")
+    heads = frame.groupBy(*place).agg(f.max(order).alias("#head"))
+    heads = heads.select(
+        *place, f.col("`#head`.`#file`").alias("#file")
+    ).cache()  # for all sections of a report
+    return frame.join(f.broadcast(heads), [*place, "#file"])
+
+
+# Merging.
+
+_MERGED = {
+    "min": "min({0})",
+    "max": "max({0})",
+    "distinct": "array_distinct(flatten(collect_list({0})))",
+    "buckets": "flatten(collect_list({0}))",
+}
+_SUM = "sum({0})"
+_WIDE_SUM = "CASE WHEN count({0}) = count(1) THEN sum({0}) END"
+"""A NULL among 128-bit sums is one that did not fit: then no sum is known."""
+
+
+def merge_sql(column: dict[str, str]) -> str | None:
+    """The SQL aggregate that merges a state column, or None where there is none (yet)."""
+    name = quoted(column["name"])
+    if column["role"] == "sum":
+        return (_WIDE_SUM if column["type"].startswith("decimal") else _SUM).format(name)
+    template = _MERGED.get(column["role"])
+    return template and template.format(name)
+
+
+def every_fits(stored: Stored, every_us: int) -> bool:
+    """Whether windows of this length are made of whole panes."""
+    return stored.pane_us is not None and every_us % stored.pane_us == 0
+
+
+def with_windows(frame: DataFrame, stored: Stored, every_us: int | None) -> DataFrame:
+    """Rows with `#window_start` and `#window_end`: windows of `every_us`, or the job's own, of which a pane may have several."""
+    window = stored.recipe["window"]
+    if window is None:
+        none = "CAST(NULL AS timestamp)"
+        return frame.selectExpr("*", f"{none} AS {START}", f"{none} AS {END}")
+    start = "unix_micros(_pane_start)"
+    if every_us is not None:
+        size, starts = every_us, f"{start} - pmod({start}, {every_us}L)"
+    elif window["slide_us"] == window["size_us"]:
+        size, starts = window["size_us"], start
+    else:
+        size, slide = window["size_us"], window["slide_us"]
+        low = f"{start} + {stored.pane_us}L - {size}L"
+        first = f"{low} + pmod(- ({low}), {slide}L)"
+        starts = f"explode(sequence({first}, {start} - pmod({start}, {slide}L), {slide}L))"
+    frame = frame.selectExpr("*", f"{starts} AS `#start`")
+    ends = f"timestamp_micros(`#start` + {size}L) AS {END}"
+    return frame.selectExpr("*", f"timestamp_micros(`#start`) AS {START}", ends).drop("#start")
+
+
+def merged(frame: DataFrame, by: Sequence[str], columns: Iterable[dict[str, str]]) -> DataFrame:
+    """One row per distinct `by` (SQL names or aliased expressions), with these state columns merged under their names."""
+    from pyspark.sql import functions as f
+
+    rows = frame.where("NOT _empty")
+    sums = [f.expr(sql).alias(c["name"]) for c in columns if (sql := merge_sql(c)) is not None]
+    groups = rows.groupBy(*(f.expr(each) for each in by))
+    return groups.agg(*(sums or [f.count(f.lit(1)).alias("#rows")]))
+
+
+def group_by_job(frame: DataFrame, stored: Stored, every_us: int | None) -> DataFrame:
+    """The job's groups per window: its own windows, or those of `every_us`; all state merged that can be."""
+    rows = with_windows(frame, stored, every_us)
+    window = stored.recipe["window"]
+    if every_us is None and window and window["slide_us"] == window["size_us"]:
+        return rows.where("NOT _empty")
+    return merged(rows, [START, END, *(f"`#k{i}`" for i in range(len(stored.keys)))], stored.states)
+
+
+def results(groups: DataFrame, stored: Stored) -> DataFrame:
+    """The query's own result over the groups: HAVING, ORDER BY and LIMIT within each window, SELECT; windows in time order.
+
+    Columns that cannot be merged are left out.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    recipe = stored.recipe
+    if recipe["having"]:
+        groups = groups.where(recipe["having"])
+    order = [_order(item) for item in recipe["order"]]
+    order = order or [f.col(f"`#k{i}`").asc_nulls_first() for i in range(len(stored.keys))]
+    if recipe["limit"] is not None:
+        rank = f.row_number().over(Window.partitionBy(START).orderBy(*(order or [f.lit(1)])))
+        groups = groups.withColumn("#rank", rank).where(f"`#rank` <= {int(recipe['limit'])}")
+        order = [f.col("`#rank`")]
+    kept = [output for output in recipe["outputs"] if output["sql"]]
+    ordered = groups.orderBy(f.col(START), *order)
+    return ordered.selectExpr(*(f"{output['sql']} AS {quoted(output['name'])}" for output in kept))
+
+
+def _order(item: dict[str, Any]) -> Any:
+    from pyspark.sql import functions as f
+
+    column = f.expr(item["sql"])
+    if item["descending"]:
+        return column.desc_nulls_first() if item["nulls_first"] else column.desc_nulls_last()
+    return column.asc_nulls_first() if item["nulls_first"] else column.asc_nulls_last()
+
+
+def view(groups: DataFrame, stored: Stored) -> DataFrame:
+    """What a user's SQL sees of a job: window_start, window_end, outputs, keys, then the state; a taken name comes once."""
+    columns = {"window_start": START, "window_end": END}
+    outputs = [o for o in stored.recipe["outputs"] if o["sql"] and not o["type"].startswith("struct")]
+    wanted = [(o["name"], o["sql"]) for o in outputs]
+    wanted += [(key["name"], f"`#k{i}`") for i, key in enumerate(stored.keys)]
+    wanted += [(c["name"], quoted(c["name"])) for c in stored.states if c["name"] in groups.columns]
+    wanted += [(name, name) for name in ("_date", "_hour") if name in groups.columns]
+    taken = set(columns)
+    for name, sql in wanted:
+        if name.lower() not in taken:
+            taken.add(name.lower())
+            columns[name] = sql
+    return groups.selectExpr(*(f"{sql} AS {quoted(name)}" for name, sql in columns.items()))

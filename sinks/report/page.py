@@ -1,0 +1,142 @@
+"""The report as one HTML file: styles and charts within, nothing fetched, no script. Light or dark as the reader's system is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from elf.sinks.console.grid import display, is_right
+from elf.sinks.report import charts
+from elf.sinks.report.charts import Series
+from elf.sinks.report.rows import Section
+
+TABLE_ROWS = 200
+
+_CSS = """
+:root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1c2330;--soft:#5d6778;--rule:#e3e7ee;--main:#2f6fde;
+--c1:#98a2b3;--c2:#2a9d74;--c3:#4b8ff0;--c4:#e5a50a;--c5:#d6453d;--other:#9a6fd0}
+@media(prefers-color-scheme:dark){:root{--bg:#12161d;--card:#1a202a;--ink:#e6eaf1;--soft:#98a3b5;--rule:#2b3340;
+--main:#6aa3ff;--c1:#7c8798;--c2:#3fbf91;--c3:#6aa8ff;--c4:#f0bd3e;--c5:#f0665e;--other:#b893ea}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+main{max-width:1080px;margin:0 auto;padding:32px 20px 64px}
+h1{font-size:26px;margin:0}h2{font-size:17px;margin:0 0 12px}
+.sub{color:var(--soft);margin:4px 0 24px;overflow-wrap:anywhere}
+.cards{display:flex;flex-wrap:wrap;gap:12px;margin-bottom:20px}
+.card,section{background:var(--card);border:1px solid var(--rule);border-radius:10px}
+.card{padding:12px 16px;flex:1 1 auto}.card span{color:var(--soft)}
+.card b{display:block;font-size:20px;white-space:nowrap;font-variant-numeric:tabular-nums}
+section{padding:20px;margin-bottom:20px}
+svg{width:100%;height:auto;display:block;overflow:visible}
+svg text{font-size:12px;fill:var(--soft)}.end{text-anchor:end}.mid{text-anchor:middle}
+svg .label{fill:var(--ink);font-size:13px;font-family:ui-monospace,"DejaVu Sans Mono",monospace}svg .value{font-size:12px}
+svg .day{font-weight:600}.grid{stroke:var(--rule)}
+.main{fill:var(--main);background:var(--main);stroke:none}
+.s1{fill:var(--c1);background:var(--c1)}.s2{fill:var(--c2);background:var(--c2)}.s3{fill:var(--c3);background:var(--c3)}
+.s4{fill:var(--c4);background:var(--c4)}.s5{fill:var(--c5);background:var(--c5)}
+.other{fill:var(--other);background:var(--other)}
+.line{fill:none;stroke-width:2;stroke-linejoin:round}g.s4 .line{stroke:var(--c4)}g.s5 .line{stroke:var(--c5)}
+rect:hover,circle:hover{opacity:.75}
+.legend{display:flex;gap:16px;flex-wrap:wrap;margin-bottom:8px;color:var(--soft);font-size:13px}
+.legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px}
+details{margin-top:12px}summary{cursor:pointer;color:var(--soft);font-size:13px}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin-top:8px;font-variant-numeric:tabular-nums}
+th,td{padding:4px 14px 4px 0;text-align:left;border-bottom:1px solid var(--rule);max-width:560px}
+td:not(.r){overflow-wrap:break-word;min-width:7ch}th,.r{white-space:nowrap}
+th{color:var(--soft);font-weight:600}.r{text-align:right}.note{color:var(--soft);font-size:13px;margin:8px 0 0}
+"""
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(
+    title: str,
+    subtitle: str,
+    cards: Sequence[tuple[str, str]],
+    sections: Sequence[Section],
+    notes: Sequence[str],
+) -> str:
+    """The whole document. Every text is escaped; the content policy forbids scripts and fetching besides."""
+    return document(title, subtitle, cards, "".join(map(_section, sections)), notes)
+
+
+def document(
+    title: str,
+    subtitle: str,
+    cards: Sequence[tuple[str, str]],
+    body: str,
+    notes: Sequence[str],
+    style: str = "",
+) -> str:
+    """A page in the house's style around sections that are HTML already; `style` is more CSS. All else is escaped."""
+    head = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_CSS}{style}</style></head><body><main>"
+    )
+    figures = "".join(f'<div class="card"><b>{escape(v)}</b><span>{escape(k)}</span></div>' for k, v in cards)
+    said = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+    return (
+        f'{head}<h1>{escape(title)}</h1><p class="sub">{escape(subtitle)}</p><div class="cards">{figures}</div>'
+        f"{body}{said}</main></body></html>\n"
+    )
+
+
+def _section(section: Section) -> str:
+    """One with a chart keeps its table folded."""
+    drawing = _CHARTS[section.chart](section) if section.chart and section.rows else ""
+    table = _table(section)
+    if drawing:
+        table = f"<details><summary>The figures</summary>{table}</details>"
+    note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
+    return f"<section><h2>{escape(section.title)}</h2>{drawing}{table}{note}</section>\n"
+
+
+def _table(section: Section) -> str:
+    shows = [display(column.type) for column in section.columns]
+    right = [' class="r"' if is_right(column.type) else "" for column in section.columns]
+    head = "".join(f"<th{r}>{escape(c.name)}</th>" for r, c in zip(right, section.columns, strict=True))
+    held = list(section.rows)
+    rows = "".join(
+        "<tr>"
+        + "".join(f"<td{r}>{escape(show(v))}</td>" for r, show, v in zip(right, shows, row, strict=True))
+        + "</tr>"
+        for row in held[:TABLE_ROWS]
+    )
+    rest = '<p class="note">… and more; --output csv gives all</p>' if len(held) > TABLE_ROWS else ""
+    return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>{rest}'
+
+
+def _columns(section: Section) -> str:
+    name = section.columns[1].name
+    show = charts.size if name == "bytes" else charts.compact
+    values = [None if row[1] is None else float(row[1]) for row in section.rows]
+    series = [Series(name, "main", values)]
+    return charts.over_time([row[0] for row in section.rows], section.step_us, series, show)
+
+
+def _stacked(section: Section) -> str:
+    times = sorted({row[0] for row in section.rows})
+    found = {(row[0], row[1]): float(row[2]) for row in section.rows}
+    classes = sorted({row[1] for row in section.rows})
+    series = [
+        Series(name, "other" if name == "other" else f"s{name[0]}", [found.get((at, name)) for at in times])
+        for name in classes
+    ]
+    return charts.over_time(times, section.step_us, series, charts.compact)
+
+
+def _lines(section: Section) -> str:
+    times = [row[0] for row in section.rows]
+    client = Series("4xx, client errors", "s4", [float(row[4]) for row in section.rows])
+    server = Series("5xx, server errors", "s5", [float(row[5]) for row in section.rows])
+    return charts.over_time(times, section.step_us, [client, server], charts.percent, lines=True)
+
+
+def _bars(section: Section) -> str:
+    rows = [("NULL" if row[0] is None else str(row[0]), float(row[1])) for row in section.rows]
+    return charts.bars(rows, "main", lambda value: f"{value:,.0f}")
+
+
+_CHARTS = {"columns": _columns, "stacked": _stacked, "lines": _lines, "bars": _bars}

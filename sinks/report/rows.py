@@ -1,0 +1,73 @@
+"""Rows out of Spark: data frames as titled tables of plain values, fetched while they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from elf.jobmaster.windows.result import ColumnInfo
+from elf.sinks.console.cells import WINDOW_TYPE
+from elf.sinks.lake.layout import HOUR_US
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ATOMS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string")
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A titled table of a report: rows as in `Window`, to be read once. `chart`: "", "columns", "stacked", "lines" or "bars"."""
+
+    name: str
+    title: str
+    columns: tuple[ColumnInfo, ...]
+    rows: Iterable[tuple[Any, ...]]
+    chart: str = ""
+    note: str = ""
+    step_us: int = HOUR_US
+
+
+def section(
+    name: str, title: str, frame: DataFrame, chart: str = "", note: str = "", step_us: int = HOUR_US
+) -> Section:
+    """A section of a data frame's rows. Times come as microseconds, whatever the time zone of this machine is."""
+    columns = [ColumnInfo(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+    plain = frame.toDF(*(f"c{i}" for i in range(len(columns))))
+    plain = plain.selectExpr(*(_portable(f"c{i}", column.type) for i, column in enumerate(columns)))
+    shown = tuple(ColumnInfo(column.name, _shown_type(column.type)) for column in columns)
+    return Section(name, title, shown, _rows(plain, shown), chart, note, step_us)
+
+
+def _rows(frame: DataFrame, columns: Sequence[ColumnInfo]) -> Iterator[tuple[Any, ...]]:
+    windows = [i for i, column in enumerate(columns) if column.type == WINDOW_TYPE]
+    for row in frame.toLocalIterator(prefetchPartitions=True):
+        cells = list(row)
+        for at in windows:
+            cells[at] = None if cells[at] is None else tuple(cells[at])
+        yield tuple(cells)
+
+
+def _is_plain(kind: str) -> bool:
+    """Whether Python gets the same value everywhere."""
+    inner = kind[6:-1] if kind.startswith("array<") else kind
+    return inner in _ATOMS or inner.startswith("decimal(")
+
+
+def _shown_type(kind: str) -> str:
+    return kind if _is_plain(kind) or kind in ("timestamp", WINDOW_TYPE) else "string"
+
+
+def _portable(name: str, kind: str) -> str:
+    """SQL that gives a column as such a value; what the sinks have no form for, as text."""
+    if kind == "timestamp":
+        return f"unix_micros({name}) AS {name}"
+    if kind == WINDOW_TYPE:
+        both = f"array(unix_micros({name}.start), unix_micros({name}.end))"
+        return f"CASE WHEN {name} IS NOT NULL THEN {both} END AS {name}"
+    if _is_plain(kind):
+        return name
+    if kind.startswith(("map<", "struct<", "array<")):
+        return f"to_json({name}) AS {name}"
+    return f"CAST({name} AS string) AS {name}"

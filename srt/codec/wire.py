@@ -1,0 +1,502 @@
+"""Messages as bytes, and bytes from anybody as messages or a PeerError.
+
+    message = "ELFM" version(1) kind(1) body
+
+The body is a MessagePack array of the message's fields in their order (`srt/messages/messages.py`, `srt/messages/results.py`).
+Where fields have a better form, it is an array of the message without them, and these: contributions as a roster's section
+(`srt/codec/rosters.py`), rows as frames (`cbt/frame.py`), finished rows with their types (`srt/codec/rows.py`), entries and
+states of a log as their owner says (`LogForm`). A message within a message is bytes of this same layout. Fields may be added at
+the end, with a default: older bytes lack them, older readers skip them. Everything else is another version, and no other version
+is read.
+
+Decoding checks types, ranges, lengths, counts and order before anybody sees a message; what it may take is bounded by the
+kind of message. `Encoder` and `Decoder` hold the rosters of one direction of one link; `encode` and `decode` are for
+datagrams, and for anything that stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol, get_type_hints
+
+import msgspec
+from msgspec.structs import replace
+
+from elf.errors import PeerError
+from elf.srt.codec.parts import WireParts, pack_parts, unpack_parts
+from elf.srt.codec.rosters import RosterDecoder, RosterEncoder
+from elf.srt.codec.rows import WireRows, pack_rows, unpack_rows
+from elf.srt.messages import messages as m
+from elf.srt.messages import results as r
+from elf.srt.messages.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
+from elf.srt.messages.messages import Ballot, Bundle, Count, Message, Schedule
+from elf.srt.messages.roster import SLOTS_MAX
+from elf.srt.messages.typed import parse
+
+MAGIC = b"ELFM"
+VERSION = 1
+HEAD_BYTES = len(MAGIC) + 2
+
+KIB, MIB = 1 << 10, 1 << 20
+JOBS_MAX = 4_096
+"""Jobs whose rosters one direction of a link remembers: ten times "hundreds at once"."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind of message on the wire. number: never given to another one. bytes_max: of a whole encoded message."""
+
+    number: int
+    type: type[Message]
+    bytes_max: int
+
+
+SMALL = 64 * KIB
+"""Contacts of a leaf set and a routing table are 100 times 300 bytes at most; the others are smaller still."""
+PLANS = 8 * MIB
+"""A schedule of 16 plans of 256 KiB, and the positions of a worker's files."""
+
+KINDS = (
+    Kind(1, m.Ping, SMALL),
+    Kind(2, m.Pong, SMALL),
+    Kind(3, m.ProbeFor, SMALL),
+    Kind(4, m.LeavesAsk, SMALL),
+    Kind(5, m.LeavesTell, SMALL),
+    Kind(6, m.JoinMesh, SMALL),
+    Kind(7, m.JoinTell, SMALL),
+    Kind(8, m.Routed, 2 * SMALL),
+    Kind(10, m.GossipDigest, SMALL),
+    Kind(11, m.GossipItems, 2 * MIB),  # a job's item alone may have 1 MiB
+    Kind(20, m.Hello, SMALL),
+    Kind(21, m.Welcome, PLANS),
+    Kind(22, m.Goodbye, SMALL),
+    Kind(23, m.Farewell, SMALL),
+    Kind(30, m.TreeJoin, SMALL),
+    Kind(31, m.Adopt, SMALL),
+    Kind(32, m.Path, SMALL),
+    Kind(33, m.Refuse, SMALL),
+    Kind(34, m.Size, SMALL),
+    Kind(35, m.Leave, SMALL),
+    Kind(36, m.Away, SMALL),
+    Kind(
+        40, m.Bundle, 64 * MIB
+    ),  # of a child with all slots that there may be; 8 MiB are kept of a job otherwise
+    Kind(41, m.Commit, MIB),  # 32,000 bundles
+    Kind(42, m.Split, PLANS),
+    Kind(43, m.Resend, MIB),
+    Kind(44, m.Hold, SMALL),
+    Kind(45, m.Control, PLANS),
+    Kind(46, m.Stop, SMALL),
+    Kind(50, m.Append, 64 * MIB),  # the 32 MiB that may be proposed and not committed, and rosters
+    Kind(51, m.Install, 256 * MIB),
+    Kind(52, m.Held, SMALL),
+    Kind(53, m.StateAsk, SMALL),
+    Kind(54, m.StateTell, SMALL),
+    Kind(55, m.Fetch, SMALL),
+    Kind(56, m.Handover, SMALL),
+    Kind(57, m.PieceAsk, SMALL),
+    Kind(58, m.StatePiece, 64 * MIB),  # of 1 MiB unpacked, unless one row is larger
+    Kind(60, r.LedgerAsk, SMALL),
+    Kind(61, r.LedgerTell, MIB),  # 5,000 entries of 60 bytes
+    Kind(62, r.Put, 64 * MIB),
+    Kind(63, r.PutTell, SMALL),
+    Kind(64, r.PutPart, 64 * MIB + SMALL),  # of frame_bytes_max, unless one part of a pane is larger
+    Kind(65, r.PartTell, SMALL),
+    Kind(70, m.Frame, MIB),  # a piece of 512 KiB
+    Kind(71, m.Piece, MIB),
+    Kind(80, r.Watch, SMALL),
+    Kind(81, r.WatchTell, SMALL),
+    Kind(82, r.Shown, 64 * MIB + SMALL),
+    Kind(83, m.TreeAsk, SMALL),
+    Kind(84, m.TreeTell, SMALL),
+    Kind(85, m.StatusAsk, SMALL),
+    Kind(86, m.StatusTell, SMALL),
+    Kind(87, r.ShownPart, 64 * MIB + SMALL),
+)
+BY_TYPE = {kind.type: kind for kind in KINDS}
+BY_NUMBER = {kind.number: kind for kind in KINDS}
+HEADS = {kind.type: MAGIC + bytes((VERSION, kind.number)) for kind in KINDS}
+
+
+class LogForm(Protocol):
+    """How a log's entries and states look as bytes: known to those who made them. All raise PeerError for what is none."""
+
+    def pack_entry(self, entry: Any, rosters: RosterEncoder) -> bytes: ...
+    def unpack_entry(self, data: bytes, rosters: RosterDecoder, slots_max: int) -> Any: ...
+    def pack_state(self, state: Any) -> bytes: ...
+    def unpack_state(self, data: bytes) -> Any: ...
+
+
+class BundleForm(msgspec.Struct, frozen=True, array_like=True):
+    """A `Bundle`: without contributions, `lagging` and parts; the section of the former two; the latter."""
+
+    rest: Bundle
+    section: bytes
+    parts: WireParts
+
+
+class AppendForm(msgspec.Struct, frozen=True, array_like=True):
+    """An `Append` without its entries, and they."""
+
+    rest: m.Append
+    entries: tuple[bytes, ...]
+
+
+class InstallForm(msgspec.Struct, frozen=True, array_like=True):
+    """An `Install` without state and tail, and they."""
+
+    rest: m.Install
+    state: bytes
+    tail: tuple[bytes, ...]
+
+
+class RoutedForm(msgspec.Struct, frozen=True, array_like=True):
+    key: JobId
+    origin: NodeId
+    message: bytes
+    hops: Count
+
+
+class FrameForm(msgspec.Struct, frozen=True, array_like=True):
+    session: tuple[Count, Count]
+    sequence: Count
+    acknowledged: Count
+    credit: Count
+    message: memoryview
+
+
+class PutForm(msgspec.Struct, frozen=True, array_like=True):
+    """A `Put` without its rows, and they."""
+
+    rest: r.Put
+    rows: WireRows
+
+
+class ShownForm(msgspec.Struct, frozen=True, array_like=True):
+    job: JobId
+    number: Count
+    place: Count
+    put: bytes
+
+
+FORM_TYPES: dict[type[Message], type[msgspec.Struct]] = {
+    Bundle: BundleForm,
+    m.Append: AppendForm,
+    m.Install: InstallForm,
+    m.Routed: RoutedForm,
+    m.Frame: FrameForm,
+    r.Put: PutForm,
+    r.Shown: ShownForm,
+}
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Encoder:
+    """One direction of one link, or one message alone. `log`: how entries and states look."""
+
+    def __init__(self, log: LogForm | None = None) -> None:
+        self._log = log
+        self._rosters: dict[tuple[type, JobId], RosterEncoder] = {}
+        self._used: tuple[tuple[type, JobId], RosterEncoder] | None = None  # by the message in the making
+
+    def encode(self, message: Message) -> bytes:
+        """Raises ValueError for what no message may hold. O(bytes).
+
+        Whatever is raised, the link is as if nobody had asked, but that the next rosters of this job are fresh.
+        """
+        try:
+            data = self._bytes(message)
+        except Exception:
+            self._take_back()
+            raise
+        self._told()
+        return data
+
+    def _bytes(self, message: Message) -> bytes:
+        kind = type(message)
+        form = _FORMS.get(kind)
+        body = message if form is None else form[0](self, message)
+        data = HEADS[kind] + _encoder.encode(body)
+        if len(data) > BY_TYPE[kind].bytes_max:
+            raise ValueError(f"{kind.__name__}: {len(data)} bytes, {BY_TYPE[kind].bytes_max} are allowed")
+        return data
+
+    def rosters(self, kind: type, job: JobId) -> RosterEncoder:
+        """The rosters of a job, for one message."""
+        key = kind, job
+        found = self._rosters.get(key)
+        if found is None:
+            found = RosterEncoder()
+        self._used = key, found
+        return found
+
+    def _told(self) -> None:
+        """The receiver will know what was said; at both ends, rosters not used for longest give way."""
+        if self._used is None:
+            return
+        key, rosters = self._used
+        self._used = None
+        if self._rosters.pop(key, None) is None and len(self._rosters) >= JOBS_MAX:
+            del self._rosters[next(iter(self._rosters))]
+        self._rosters[key] = rosters
+
+    def _take_back(self) -> None:
+        """The receiver will never hear it: rosters that may know of it begin anew, in the place that they have at both ends."""
+        if self._used is not None and self._used[0] in self._rosters:
+            self._rosters[self._used[0]] = RosterEncoder()
+        self._used = None
+
+    def _bundle(self, bundle: Bundle) -> BundleForm:
+        rosters = self.rosters(Bundle, bundle.job)
+        section = rosters.pack(bundle.contributions, bundle.lagging, bundle.again)
+        rest = replace(bundle, contributions={}, lagging={}, parts={})
+        return BundleForm(rest, section, pack_parts(bundle.parts))
+
+    def _append(self, append: m.Append) -> AppendForm:
+        return AppendForm(replace(append, entries=()), self._entries(append.job, append.entries))
+
+    def _install(self, install: m.Install) -> InstallForm:
+        state = self._form.pack_state(install.state)
+        tail = self._entries(install.job, install.tail)
+        return InstallForm(replace(install, state=None, tail=()), state, tail)
+
+    def _entries(self, job: JobId, entries: Sequence[Any]) -> tuple[bytes, ...]:
+        rosters = self.rosters(m.Append, job)
+        return tuple(self._form.pack_entry(entry, rosters) for entry in entries)
+
+    def _routed(self, routed: m.Routed) -> RoutedForm:
+        return RoutedForm(routed.key, routed.origin, self._inner(routed.message), routed.hops)
+
+    def _frame(self, frame: m.Frame) -> FrameForm:
+        inner = b"" if frame.message is None else self._inner(frame.message)
+        return _frame_form(frame, inner)
+
+    def _inner(self, message: Message) -> bytes:
+        if type(message) in ENVELOPES:
+            raise ValueError(f"{type(message).__name__}: it goes into no other message")
+        return self.encode(message)
+
+    def _put(self, put: r.Put) -> PutForm:
+        return PutForm(replace(put, rows=()), pack_rows(put.rows))
+
+    def _shown(self, shown: r.Shown) -> ShownForm:
+        if type(shown.put) is not r.Put:
+            raise ValueError("Shown: something else than a window")
+        return ShownForm(shown.job, shown.number, shown.place, self.encode(shown.put))
+
+    @property
+    def _form(self) -> LogForm:
+        if self._log is None:
+            raise ValueError("entries of a log, and nobody here knows their form")
+        return self._log
+
+
+class Decoder:
+    """The other end: messages in the order of their encoding. After a PeerError begin anew with another one."""
+
+    def __init__(self, log: LogForm | None = None) -> None:
+        self._log = log
+        self._rosters: dict[tuple[type, JobId], RosterDecoder] = {}
+        self._slots = 0
+
+    def decode(self, data: bytes | memoryview) -> Message:
+        """Raises PeerError. O(bytes)."""
+        kind = kind_of(data)
+        if len(data) > kind.bytes_max:
+            raise PeerError(f"{kind.type.__name__}: {len(data)} bytes, {kind.bytes_max} are allowed")
+        form = _FORMS.get(kind.type)
+        body = memoryview(data)[HEAD_BYTES:]
+        if form is None:
+            message = parse(body, kind.type)
+        else:
+            message = form[1](self, parse(body, FORM_TYPES[kind.type]))
+        check_ids(message)
+        return message
+
+    def rosters(self, kind: type, job: JobId) -> RosterDecoder:
+        """The rosters of a job; those not used for longest give way: both sides let go of the same ones."""
+        key = kind, job
+        found = self._rosters.pop(key, None)
+        if found is None:
+            found = RosterDecoder()
+            if len(self._rosters) >= JOBS_MAX:
+                self._slots -= self._rosters.pop(next(iter(self._rosters))).slots
+        self._rosters[key] = found
+        return found
+
+    def room(self, rosters: RosterDecoder) -> int:
+        """How many slots these rosters may have: all together have `SLOTS_MAX`."""
+        return SLOTS_MAX - (self._slots - rosters.slots)
+
+    def _bundle(self, form: BundleForm) -> Bundle:
+        rest = form.rest
+        if rest.contributions or rest.lagging or rest.parts:
+            raise PeerError("Bundle: contributions or rows at two places")
+        rosters = self.rosters(Bundle, rest.job)
+        before = rosters.slots
+        contributions, lagging = rosters.unpack(form.section, rest.again, self.room(rosters))
+        self._slots += rosters.slots - before
+        return replace(rest, contributions=contributions, lagging=lagging, parts=unpack_parts(form.parts))
+
+    def _append(self, form: AppendForm) -> m.Append:
+        if form.rest.entries:
+            raise PeerError("Append: entries at two places")
+        return replace(form.rest, entries=self._entries(form.rest.job, form.entries))
+
+    def _install(self, form: InstallForm) -> m.Install:
+        if form.rest.state is not None or form.rest.tail:
+            raise PeerError("Install: a state at two places")
+        state = self._form.unpack_state(form.state)
+        return replace(form.rest, state=state, tail=self._entries(form.rest.job, form.tail))
+
+    def _entries(self, job: JobId, entries: Sequence[bytes]) -> tuple[Any, ...]:
+        rosters = self.rosters(m.Append, job)
+        before = rosters.slots
+        room = self.room(rosters)
+        found = tuple(self._form.unpack_entry(entry, rosters, room) for entry in entries)
+        self._slots += rosters.slots - before
+        return found
+
+    def _routed(self, form: RoutedForm) -> m.Routed:
+        return m.Routed(form.key, form.origin, self._inner(form.message), form.hops)
+
+    def _frame(self, form: FrameForm) -> m.Frame:
+        inner = self._inner(form.message) if form.message else None
+        return m.Frame(form.session, form.sequence, form.acknowledged, form.credit, inner)
+
+    def _inner(self, data: bytes | memoryview) -> Message:
+        if kind_of(data).type in ENVELOPES:
+            raise PeerError("message: an envelope in another one")
+        return self.decode(data)
+
+    def _put(self, form: PutForm) -> r.Put:
+        if form.rest.rows:
+            raise PeerError("Put: rows at two places")
+        return replace(form.rest, rows=unpack_rows(form.rows))
+
+    def _shown(self, form: ShownForm) -> r.Shown:
+        if kind_of(form.put).type is not r.Put:
+            raise PeerError("Shown: something else than a window")
+        return r.Shown(form.job, form.number, form.place, self.decode(form.put))
+
+    @property
+    def _form(self) -> LogForm:
+        if self._log is None:
+            raise PeerError("entries of a log, which nobody here asked for")
+        return self._log
+
+
+ENVELOPES = (m.Routed, m.Frame)
+_FORMS: dict[
+    type[Message], tuple[Callable[[Encoder, Any], msgspec.Struct], Callable[[Decoder, Any], Message]]
+] = {
+    Bundle: (Encoder._bundle, Decoder._bundle),
+    m.Append: (Encoder._append, Decoder._append),
+    m.Install: (Encoder._install, Decoder._install),
+    m.Routed: (Encoder._routed, Decoder._routed),
+    m.Frame: (Encoder._frame, Decoder._frame),
+    r.Put: (Encoder._put, Decoder._put),
+    r.Shown: (Encoder._shown, Decoder._shown),
+}
+
+
+def _frame_form(frame: m.Frame, inner: bytes) -> FrameForm:
+    return FrameForm(frame.session, frame.sequence, frame.acknowledged, frame.credit, memoryview(inner))
+
+
+def encode_parts(message: Message, log: LogForm | None = None) -> tuple[bytes, ...]:
+    """What `encode` gives, in parts that are to be joined: the load of a link is not copied. As `encode` otherwise."""
+    if type(message) is not m.Frame or type(message.message) is not m.Piece:
+        return (encode(message, log),)
+    payload = message.message.payload
+    inner = HEADS[m.Piece] + b"\x91" + _bytes_head(len(payload))
+    form = _encoder.encode(_frame_form(message, b""))[: -len(_bytes_head(0))]
+    head = HEADS[m.Frame] + form + _bytes_head(len(inner) + len(payload)) + inner
+    if len(head) + len(payload) > BY_TYPE[m.Frame].bytes_max:
+        raise ValueError(f"Frame: {len(head) + len(payload)} bytes, {BY_TYPE[m.Frame].bytes_max} are allowed")
+    return head, payload
+
+
+def _bytes_head(nbytes: int) -> bytes:
+    """MessagePack's, in front of so many bytes."""
+    if nbytes < 1 << 8:
+        return b"\xc4" + nbytes.to_bytes(1)
+    return b"\xc5" + nbytes.to_bytes(2) if nbytes < 1 << 16 else b"\xc6" + nbytes.to_bytes(4)
+
+
+def encode(message: Message, log: LogForm | None = None) -> bytes:
+    """A message that stands alone. Raises ValueError for what no message may hold. O(bytes)."""
+    return Encoder(log).encode(message)
+
+
+def decode(data: bytes | memoryview, log: LogForm | None = None) -> Message:
+    """A message that stands alone. Raises PeerError. O(bytes)."""
+    return Decoder(log).decode(data)
+
+
+def kind_of(data: bytes | memoryview) -> Kind:
+    """What the first `HEAD_BYTES` bytes announce. Raises PeerError."""
+    if len(data) < HEAD_BYTES or data[: len(MAGIC)] != MAGIC:
+        raise PeerError("message: does not start as one of elf's")
+    if data[4] != VERSION:
+        raise PeerError(
+            f"message: wire version {data[4]}, this build speaks {VERSION}; upgrade the older one"
+        )
+    kind = BY_NUMBER.get(data[5])
+    if kind is None:
+        raise PeerError(f"message: unknown kind {data[5]}")
+    return kind
+
+
+# What types cannot say.
+
+
+def check_ids(value: msgspec.Struct) -> None:
+    """Ids that may be absent are whole or absent, and schedules are in order. Raises PeerError. O(1) mostly."""
+    for name, check in _checks_of(type(value)):
+        check(getattr(value, name))
+
+
+def _check_id(node: bytes) -> None:
+    if len(node) not in (0, ID_BYTES):
+        raise PeerError(f"message: an id of {len(node)} bytes")
+
+
+def _check_second(pair: tuple[int, bytes]) -> None:
+    if len(pair[1]) not in (0, ID_BYTES, MAKER_BYTES):
+        raise PeerError(f"message: a ballot of {len(pair[1])} bytes")
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Lines are ordered by number and by time. Raises PeerError."""
+    for line, following in pairwise(schedule):
+        if line.number >= following.number or line.from_us > following.from_us:
+            raise PeerError("message: a schedule out of order")
+
+
+def _check_told(entries: Sequence[tuple[Any, tuple[int, bytes, int], int]]) -> None:
+    for _, revision, _ in entries:
+        _check_second(revision[:2])
+
+
+_CHECKS: tuple[tuple[Any, Callable[[Any], None]], ...] = (
+    (Ballot, _check_second),
+    (m.Revision, _check_second),
+    (m.MaybeId, _check_id),
+    (Schedule, check_schedule),
+)
+_checks: dict[type, tuple[tuple[str, Callable[[Any], None]], ...]] = {
+    r.LedgerTell: (("fence", _check_second), ("entries", _check_told)),
+}
+
+
+def _checks_of(kind: type) -> tuple[tuple[str, Callable[[Any], None]], ...]:
+    """Fields of these types; found once for each kind."""
+    found = _checks.get(kind)
+    if found is None:
+        hints = get_type_hints(kind, include_extras=True)
+        found = tuple(
+            (name, check) for name, hint in hints.items() for type, check in _CHECKS if hint == type
+        )
+        _checks[kind] = found
+    return found

@@ -1,0 +1,89 @@
+"""What waits to be sent to one neighbour: encoded messages, bounded in bytes, and the stretches of stream that they become.
+
+    stream  = (length(4) message)*        little-endian, as in `srt/codec/pieces.py`
+    stretch = some of the stream, at most `STRETCH_BYTES` long
+
+Messages that came within one turn of the event loop share a stretch; a large one travels in several. What keeps the mesh
+together (probes, joins, gossip) overtakes the load of links, but never within a message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+
+STRETCH_BYTES = 516 << 10
+"""Of one zmq message: a link's largest piece in its frame goes whole. What is paid per message does not count then, and a probe
+behind it, over 100 Mbit/s, waits 40 ms."""
+_LENGTH = struct.Struct("<I")
+
+
+class Outbox:
+    """Two lines, one bound. nbytes: of messages that wait, with their lengths."""
+
+    __slots__ = ("_bytes_max", "_lines", "_rest", "nbytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._lines: tuple[deque[tuple[bytes, ...]], deque[tuple[bytes, ...]]] = (deque(), deque())
+        self._rest: memoryview | None = None  # of a message that has begun to travel
+        self.nbytes = 0
+
+    def put(self, message: Sequence[bytes], *, is_urgent: bool) -> bool:
+        """A message, in parts. False: it does not fit, and is not taken. One larger than the bound passes while nothing else
+        waits. O(parts)."""
+        length = sum(map(len, message))
+        size = _LENGTH.size + length
+        if self.nbytes and self.nbytes + size > self._bytes_max:
+            return False
+        self._lines[not is_urgent].append((_LENGTH.pack(length), *message))
+        self.nbytes += size
+        return True
+
+    def stretch(self, head: bytes) -> bytes | None:
+        """The next stretch, behind `head`; None when nothing waits. O(bytes)."""
+        if not self.nbytes:
+            return None
+        parts: list[bytes | memoryview] = [head]
+        if self._rest is None:
+            self._whole(parts)
+        if len(parts) == 1:  # the next one does not go whole
+            parts.append(self._cut())
+        stretch = b"".join(parts)
+        self.nbytes -= len(stretch) - len(head)
+        return stretch
+
+    def _whole(self, parts: list[bytes | memoryview]) -> None:
+        """As many messages as go whole."""
+        room = STRETCH_BYTES
+        for line in self._lines:
+            while line:
+                message = line[0]
+                room -= sum(map(len, message))
+                if room < 0:
+                    return
+                parts += message
+                line.popleft()
+
+    def _cut(self) -> memoryview:
+        """Some of the message that has begun, or is the next."""
+        if self._rest is None:
+            line = self._lines[not self._lines[0]]
+            self._rest = memoryview(b"".join(line.popleft()))
+        taken, rest = self._rest[:STRETCH_BYTES], self._rest[STRETCH_BYTES:]
+        self._rest = rest if rest else None
+        return taken
+
+    def clear(self) -> None:
+        for line in self._lines:
+            line.clear()
+        self._rest, self.nbytes = None, 0
+
+    def __bool__(self) -> bool:
+        return self.nbytes > 0
+
+    def check(self) -> None:
+        """Raise AssertionError unless the count is right. O(messages)."""
+        waiting = sum(len(part) for line in self._lines for message in line for part in message)
+        assert self.nbytes == waiting + (0 if self._rest is None else len(self._rest))

@@ -1,0 +1,74 @@
+"""Where a node is reached, as text: "host:port/KEY", and "host:port" where the key is not known yet.
+
+KEY is the node's public key, 32 bytes, in lower-case base32 without padding: 52 characters. So whoever has an address can
+connect to exactly that node, and knows its id.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b32decode, b32encode
+from ipaddress import ip_address
+
+import msgspec
+
+from elf.errors import PeerError
+from elf.srt.messages.ids import NodeId, node_id
+
+KEY_BYTES = 32
+KEY_CHARS = 52
+_ENDPOINT = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):(?P<port>[0-9]{1,5})"
+)
+"""Nothing else gets near a socket: libzmq reads "tcp://a;b" and "tcp://*" as orders of its own."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """endpoint: "host:port". key: 32 bytes, or None."""
+
+    endpoint: str
+    key: bytes | None = None
+
+    def __str__(self) -> str:
+        return self.endpoint if self.key is None else f"{self.endpoint}/{key_text(self.key)}"
+
+    @property
+    def id(self) -> NodeId | None:
+        return None if self.key is None else node_id(self.key)
+
+    @property
+    def host(self) -> str:
+        return self.endpoint.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.endpoint.rpartition(":")[2])
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this host can be meant. Names are not looked up: of them only "localhost" is."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def key_text(key: bytes) -> str:
+    """As it stands in addresses."""
+    return b32encode(key).decode().rstrip("=").lower()
+
+
+def key_of(text: str) -> bytes:
+    """Raises PeerError."""
+    if len(text) != KEY_CHARS or not re.fullmatch("[a-z2-7]+", text):
+        raise PeerError(f"key: {text[:60]!r} is not {KEY_CHARS} characters of a-z and 2-7")
+    return b32decode(text.upper() + "====")
+
+
+def parse_address(text: str) -> Address:
+    """Raises PeerError, which says what is wrong. O(1)."""
+    endpoint, slash, key = text.partition("/")
+    found = _ENDPOINT.fullmatch(endpoint)
+    if found is None or int(found["port"]) > 65_535:
+        raise PeerError(f"address: {text[:80]!r} is not of the form host:port/KEY")
+    return Address(endpoint, key_of(key) if slash else None)

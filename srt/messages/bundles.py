@@ -1,0 +1,272 @@
+"""Joining bundles, and telling what of one is in the master's log already.
+
+While a bundle is open its rows stay apart and its contributions are one dict, so that taking a child's bundle in is a few
+dict operations, whatever the number of rows; rows are merged once, when it is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import (
+    CLOSED,
+    GAP,
+    MASTERS_MAX,
+    NO_BALLOT,
+    NO_WATERMARK,
+    Ballot,
+    Bundle,
+    BundleId,
+    Elsewhere,
+    Micros,
+    Position,
+    Slot,
+    Span,
+    Split,
+)
+from elf.srt.messages.partial import Part, Parts, merge_parts
+from elf.srt.messages.sizes import bundle_bytes
+
+
+class Feeder(msgspec.Struct, frozen=True):
+    """What went into a bundle: whose, under which id, and what it covered."""
+
+    child: NodeId
+    id: BundleId
+    contributions: dict[Slot, Span]
+
+
+class OpenBundle:
+    """Bundles of several children on their way to become one. Falsy while there are none.
+
+    feeders: what it is made of, in order. nbytes: of it, at most. opened_at: when the first came.
+    """
+
+    __slots__ = (
+        "_added",
+        "_ballot",
+        "_contributions",
+        "_elsewhere",
+        "_fold_bytes",
+        "_lagging",
+        "_parts",
+        "_schedule",
+        "_since_us",
+        "_untimed",
+        "_watermark",
+        "feeders",
+        "nbytes",
+        "opened_at",
+    )
+
+    def __init__(self, fold_bytes: int) -> None:
+        self._fold_bytes = fold_bytes
+        self.empty()
+
+    def empty(self) -> None:
+        """Begin anew."""
+        self.feeders: list[Feeder] = []
+        self.nbytes = 0
+        self.opened_at = 0
+        self._parts: list[Parts] = []
+        self._contributions: dict[Slot, Span] = {}
+        self._lagging: dict[NodeId, Micros] = {}
+        self._watermark = NO_WATERMARK
+        self._schedule = 0
+        self._ballot = NO_BALLOT
+        self._since_us = 0
+        self._untimed: dict[NodeId, int] = {}
+        self._elsewhere: Elsewhere = ()
+        self._added = 0  # bytes since rows were last merged
+
+    def __bool__(self) -> bool:
+        return bool(self.feeders)
+
+    def joins(self, bundle: Bundle) -> bool:
+        """Whether it may be added: same schedule, rows of the same shape, and spans that meet. O(its contributions)."""
+        return bundle.schedule == self._schedule and self._same_shape(bundle.parts) and self.meets(bundle)
+
+    def meets(self, bundle: Bundle) -> bool:
+        """Rule 2*: two spans of one file join only if the one ends where the other starts."""
+        mine, theirs = self._contributions, bundle.contributions
+        if mine.keys().isdisjoint(theirs.keys()):
+            return True
+        return all(slot not in mine or mine[slot][1] == span[0] for slot, span in theirs.items())
+
+    def _same_shape(self, parts: Parts) -> bool:
+        """Two that disagree about a version's operations (one of them lies) are left to the master."""
+        for version, part in parts.items():
+            known = next((mine[version] for mine in self._parts if version in mine), part)
+            if known.ops is not part.ops and known.ops != part.ops:
+                return False
+        return True
+
+    def add(self, child: NodeId, bundle: Bundle, now: int) -> None:
+        """Take in a bundle that joins. O(its contributions), of which most are one `dict.update`."""
+        if not self.feeders:
+            self.opened_at = now
+            self._schedule, self._ballot = bundle.schedule, bundle.ballot
+            self._contributions = bundle.contributions
+            self._lagging = bundle.lagging
+            self._watermark = bundle.watermark
+            self._since_us = bundle.since_us
+        else:
+            self._contributions = self._union(bundle.contributions)
+            if bundle.lagging:
+                self._lagging = {**self._lagging, **bundle.lagging}
+            self._watermark = min(self._watermark, bundle.watermark)
+            self._ballot = min(self._ballot, bundle.ballot)
+            self._since_us = max(self._since_us, bundle.since_us)
+        if bundle.untimed:
+            self._untimed = summed((self._untimed, bundle.untimed))
+        if bundle.elsewhere:
+            self._elsewhere = promised((*self._elsewhere, *bundle.elsewhere))
+        self.feeders.append(Feeder(child, bundle.id, bundle.contributions))
+        self._parts.append(bundle.parts)
+        size = bundle_bytes(bundle)
+        self.nbytes += size
+        self._added += size
+        if self._added > self._fold_bytes and len(self._parts) > 1:
+            self._fold()
+
+    def _union(self, theirs: dict[Slot, Span]) -> dict[Slot, Span]:
+        """Contributions of both. Those of the first feeder are its own, so they are copied when a second one comes."""
+        mine = self._contributions.copy() if len(self.feeders) == 1 else self._contributions
+        if mine.keys().isdisjoint(theirs.keys()):
+            mine.update(theirs)
+            return mine
+        for slot, span in theirs.items():
+            first = mine.get(slot)
+            mine[slot] = span if first is None else joined_span(first, span)
+        return mine
+
+    def _fold(self) -> None:
+        """Merge rows early: what waits long must grow with its groups, not with the number of cuts."""
+        before = sum(_part_bytes(parts) for parts in self._parts)
+        self._parts = [merge_parts(self._parts)]
+        self.nbytes -= before - _part_bytes(self._parts[0])
+        self._added = 0
+
+    def close(self, job: JobId, id: BundleId) -> Bundle:
+        """All of it as one bundle. O(rows) when there are several feeders. It still has to be emptied."""
+        parts = dict(self._parts[0]) if len(self._parts) == 1 else merge_parts(self._parts)
+        return Bundle(
+            job,
+            id,
+            self._schedule,
+            self._contributions,
+            self._watermark,
+            self._lagging,
+            parts,
+            ballot=self._ballot,
+            since_us=self._since_us,
+            untimed=self._untimed,
+            elsewhere=self._elsewhere,
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError unless spans are made of the feeders'."""
+        check_union(self._contributions, self.feeders)
+
+
+def joined_span(first: Span, then: Span) -> Span:
+    """Of two spans of a file that meet. Whether it is closed is what the later one says."""
+    return first[0], then[1], first[2] & ~CLOSED | then[2]
+
+
+def summed(counts: Iterable[Mapping[NodeId, int]]) -> dict[NodeId, int]:
+    """Counts by worker of several."""
+    total: dict[NodeId, int] = {}
+    for each in counts:
+        for worker, count in each.items():
+            total[worker] = total.get(worker, 0) + count
+    return total
+
+
+def promised(told: Iterable[tuple[Ballot, Micros]]) -> Elsewhere:
+    """The highest watermark for each ballot, of the highest ballots."""
+    highest: dict[Ballot, Micros] = {}
+    for ballot, mark in told:
+        highest[ballot] = max(mark, highest.get(ballot, mark))
+    return tuple(sorted(highest.items())[-MASTERS_MAX:])
+
+
+class Promises:
+    """What one worker has promised to each of its last masters."""
+
+    def __init__(self) -> None:
+        self._marks: dict[Ballot, Micros] = {}
+
+    def note(self, ballot: Ballot, mark: Micros) -> None:
+        """A bundle for that master is cut, up to that watermark."""
+        marks = self._marks
+        marks[ballot] = max(mark, marks.get(ballot, mark))
+        if len(marks) > MASTERS_MAX:
+            del marks[min(marks)]
+
+    def but_to(self, ballot: Ballot) -> Elsewhere:
+        """To others."""
+        return promised(told for told in self._marks.items() if told[0] != ballot)
+
+
+def of_other_schedule(bundle: Bundle, split: Split) -> bool:
+    """Whether the master that splits it has another schedule than the one under which it was cut."""
+    return bool(split.schedule) and split.schedule[-1].number != bundle.schedule
+
+
+def wrongly_cut(bundle: Bundle, split: Split) -> bool:
+    """Whether the master that splits it wants rows of another schedule, or those of earlier times too: then a worker that has no
+    new lines must hear that as well, though the log has all that its span covers, or its promises never count."""
+    return of_other_schedule(bundle, split) or bundle.since_us > split.since_us
+
+
+def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position]) -> bool:
+    """Whether all that these spans cover is committed, by `positions`, the committed ones of slots that did not fit. O(spans).
+
+    A slot that is not named fits, so whatever it covers is missing; an empty span covers nothing, unless it says something else.
+    """
+    if positions.keys().isdisjoint(contributions.keys()):
+        return False
+    for slot, (start, end, flags) in contributions.items():
+        position = positions.get(slot)
+        if position is None:
+            if start != end or flags & (CLOSED | GAP):
+                return False
+        elif end > position.offset or (flags & CLOSED and not position.closed):
+            return False
+    return True
+
+
+def again(bundle: Bundle, id: BundleId) -> Bundle:
+    """The same bundle under that id, marked as one that was sent before. Rows and contributions are shared. O(1)."""
+    return Bundle(
+        bundle.job,
+        id,
+        bundle.schedule,
+        bundle.contributions,
+        bundle.watermark,
+        bundle.lagging,
+        bundle.parts,
+        True,
+        bundle.ballot,
+        bundle.since_us,
+        bundle.untimed,
+        bundle.elsewhere,
+    )
+
+
+def check_union(contributions: Mapping[Slot, Span], feeders: Iterable[Feeder]) -> None:
+    """Raise AssertionError unless each slot's span is made of its feeders' spans, one after the other."""
+    made: dict[Slot, tuple[int, int]] = {}
+    for feeder in feeders:
+        for slot, (start, end, _) in feeder.contributions.items():
+            assert slot not in made or made[slot][1] == start, f"a gap within a bundle at {slot}"
+            made[slot] = made.get(slot, (start, end))[0], end
+    assert made == {slot: span[:2] for slot, span in contributions.items()}
+
+
+def _part_bytes(parts: Mapping[str, Part]) -> int:
+    return sum(part.nbytes for part in parts.values())

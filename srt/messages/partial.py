@@ -1,0 +1,62 @@
+"""Rows on their way up: one delta's or bundle's partial aggregates of one version of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+
+from elf.cbt._kernel import lower_bound, merge
+from elf.cbt.rows import Op, Rows
+
+
+class Part(msgspec.Struct, frozen=True, dict=True):
+    """Ordered, folded rows of each of a plan's trees (groups, line counters, families), with the operations that merge them.
+
+    The operations travel along, so a reducer merges jobs that it has never heard of.
+    """
+
+    ops: tuple[tuple[Op, ...], ...]
+    rows: tuple[Rows, ...]
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Of the rows in memory: asked for at each hop."""
+        return sum(rows.nbytes for rows in self.rows)
+
+    def since(self, pane: int) -> Part:
+        """Without the rows of panes before that one. O(log rows); itself, where it has none."""
+        cut = [lower_bound(rows, pane) for rows in self.rows]
+        if not any(cut):
+            return self
+        kept = (rows.slice(at, len(rows)).copy() for rows, at in zip(self.rows, cut, strict=True))
+        return Part(self.ops, tuple(kept))
+
+
+Parts = Mapping[str, Part]
+"""Version digest -> its rows. Rows of different versions never meet."""
+
+
+def merge_parts(parts: Sequence[Parts]) -> dict[str, Part]:
+    """All of them as one, version by version. Raises PeerError where two disagree about a version's operations."""
+    from elf.errors import PeerError
+
+    found: dict[str, list[Part]] = {}
+    for each in parts:
+        for version, part in each.items():
+            found.setdefault(version, []).append(part)
+    out: dict[str, Part] = {}
+    for version, alike in found.items():
+        first = alike[0]
+        if len(alike) == 1:
+            out[version] = first
+            continue
+        if any(part.ops != first.ops for part in alike):
+            raise PeerError(f"bundle: two shapes of rows for version {version}")
+        rows = tuple(
+            merge([part.rows[tree] for part in alike if len(part.rows[tree])] or [first.rows[tree]], ops)
+            for tree, ops in enumerate(first.ops)
+        )
+        out[version] = Part(first.ops, rows)
+    return out

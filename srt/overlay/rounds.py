@@ -1,0 +1,163 @@
+"""Whom a node probes and asks when nothing happens: one turn in each probe period.
+
+    every turn      one leaf, in random order, anew each time round; one of the watched; up to `SOON_PER_TURN` of `soon`
+    turn mod 4 = 0  one of the routing table: whom I lately routed to, else in turn (each eighth turn a candidate for a cell)
+    turn mod 4 = 1  the ends of the leaf set, while one lacks somebody and has not been told whom
+    turn mod 4 = 2  whom I lately routed to
+    turn mod 4 = 3  one of the dead, while there are any
+    turn mod 64     a row of the routing table of one of its nodes
+    turn mod 128    a seed that is no member: I join once more through it
+
+So an idle node sends 2 + 1/2 pings a second (and 2 more while it has watched neighbours), and each node is probed twice a
+second by its leaf set together. Invariants: `soon` is bounded. Prior art: SWIM (DSN 2002), section 4.3, for the order of probes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elf.srt.messages.effects import Effect, Send
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Contact, JoinMesh, LeavesAsk
+from elf.srt.overlay.membership import DIRECT, ONCE, Membership
+from elf.srt.overlay.neighbours import Neighbours
+
+if TYPE_CHECKING:
+    from random import Random
+
+SOON_MAX = 32
+"""Nodes to be asked out of turn: two leaf sets."""
+SOON_TRIES = 3
+"""Pings, a probe period apart, to somebody who is said to live: at 5 % loss one in a thousand is missed, and asked for again."""
+SOON_PER_TURN = 8
+"""All of `SOON_MAX` in four probe periods; with the two of every turn ten pings, 2 KB."""
+TABLE_TURNS, ROW_TURNS, SEED_TURNS = 4, 64, 128
+"""Turns, of which there are two a second: one of the routing table every 2 s, a row of it compared each half minute, a seed asked
+each minute, who may be of another half of the mesh."""
+
+
+class Rounds:
+    """What is to be asked.
+
+    soon: node -> (contact, tries left), oldest first. holes: the leaf set lost somebody and nobody has told it another.
+    seen: of my nearest neighbours, the digest of the leaf set that each told last.
+    """
+
+    __slots__ = ("_members", "_near", "_order", "_rng", "_turn", "holes", "seen", "soon")
+
+    def __init__(self, members: Membership, near: Neighbours, rng: Random) -> None:
+        self._members = members
+        self._near = near
+        self._rng = rng
+        self._turn = rng.randrange(SEED_TURNS)
+        self._order: list[NodeId] = []
+        self.soon: dict[NodeId, tuple[Contact, int]] = {}
+        self.holes = False
+        self.seen: dict[NodeId, int] = {}
+
+    def ask_now(self, contact: Contact, out: list[Effect]) -> None:
+        """Ping somebody who would be a leaf, unless that is under way."""
+        if contact.id in self.soon:
+            return
+        if len(self.soon) < SOON_MAX:
+            self.soon[contact.id] = (contact, SOON_TRIES - 1)
+            out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
+        else:
+            self.holes = True
+
+    def ask_soon(self, contact: Contact, tries: int = 1) -> None:
+        """With the next turns."""
+        if contact.id not in self.soon and len(self.soon) < SOON_MAX:
+            self.soon[contact.id] = (contact, tries)
+
+    def ask_all_soon(self) -> None:
+        """Where one died others may have, with their rack or behind the same cut: the whole leaf set within two turns."""
+        members = self._members.members
+        for leaf in self._near.leaves.clockwise():
+            self.ask_soon(members[leaf])
+
+    def ask_edges(self) -> list[Effect]:
+        return [Send(node, LeavesAsk(self._members.me)) for node in self._near.leaves.edges()]
+
+    def take(self, seeds: tuple[Contact, ...], out: list[Effect]) -> None:
+        """One turn. `seeds`: those to look for now and then."""
+        self._turn += 1
+        near = self._near
+        self._probe(self._next_leaf(), out)
+        if near.watched:
+            self._probe(self._next_watched(), out)
+        if self.soon:
+            self._ask_the_next(out)
+        quarter = self._turn % TABLE_TURNS
+        if quarter == 0 or (quarter == 2 and near.used is not None):
+            self._probe_table(out)
+        elif quarter == 1 and self.holes:
+            out.extend(self.ask_edges())
+        if self._members.graves and (quarter == 3 or not near.leaves):
+            self._look_for_dead(out)
+        if self._turn % SEED_TURNS == 0:
+            self._look_for_seed(seeds, out)
+        if self._turn % ROW_TURNS == 0 and near.table:
+            node = self._rng.choice(list(near.table))
+            out.append(Send(node, LeavesAsk(self._members.me, near.table.row_of(node))))
+
+    def _probe(self, node: NodeId | None, out: list[Effect]) -> None:
+        contact = None if node is None else self._members.members.get(node)
+        if contact is not None:
+            out.append(self._members.probe(contact, self._near.leaves.digest))
+
+    def _next_leaf(self) -> NodeId | None:
+        """In random order, anew each time round: within two rounds everybody is probed."""
+        leaves, order = self._near.leaves, self._order
+        while order:
+            node = order.pop()
+            if node in leaves:
+                return node
+        order.extend(leaves.clockwise())
+        self._rng.shuffle(order)
+        return order.pop() if order else None
+
+    def _next_watched(self) -> NodeId:
+        watched = self._near.watched
+        node = next(iter(watched))
+        watched[node] = watched.pop(node)
+        return node
+
+    def _ask_the_next(self, out: list[Effect]) -> None:
+        members = self._members
+        for node in list(self.soon)[:SOON_PER_TURN]:
+            contact, tries = self.soon.pop(node)
+            member = members.members.get(node)
+            stage = ONCE if member is None else DIRECT
+            out.append(members.probe(member or contact, self._near.leaves.digest, stage))
+            if tries > 1:
+                self.soon[node] = (contact, tries - 1)
+            elif member is None and node not in members.graves:
+                self.seen.clear()
+
+    def _probe_table(self, out: list[Effect]) -> None:
+        near = self._near
+        used, near.used = near.used, None
+        if used is not None and used in self._members.members:
+            self._probe(used, out)
+        elif near.candidate is not None and self._turn % (2 * TABLE_TURNS) == 0:
+            out.append(self._members.probe(near.candidate, near.leaves.digest, ONCE))
+            near.candidate = None
+        elif near.table:
+            nodes = list(near.table)
+            self._probe(nodes[self._turn // TABLE_TURNS % len(nodes)], out)
+
+    def _look_for_dead(self, out: list[Effect]) -> None:
+        """Rule: the dead are asked now and then, so that the halves of a parted mesh find each other again."""
+        contact = self._members.next_grave()
+        if contact is not None:
+            out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
+
+    def _look_for_seed(self, seeds: tuple[Contact, ...], out: list[Effect]) -> None:
+        strange = [seed for seed in seeds if seed.id not in self._members.members]
+        if strange:
+            out.append(Send(self._rng.choice(strange).id, JoinMesh(self._members.me)))
+
+    def check(self) -> None:
+        assert len(self.soon) <= SOON_MAX
+        assert self._members.me.id not in self.soon

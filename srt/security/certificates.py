@@ -1,0 +1,292 @@
+"""Who may speak in a mesh: a certificate binds a node's keys to its name, role and term, signed by the mesh's authority.
+
+    authority (Ed25519) --signs--> certificate: name, role, term, CURVE key, Ed25519 key
+    CURVE key           --proves-> a connection; its hash is the node's id
+    Ed25519 key         --signs--> items of the directory (`elf.srt.security.items`)
+
+A certificate travels as a *proof*: magic, the authority's signature, the certificate's bytes. Whoever holds the authority's
+public key can check it, alone and offline. What the authority takes back it says in revocations, which spread like other items.
+
+Secrets are in `Keys` and `Authority` only, and in none of what these show of themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from elf.errors import PeerError
+from elf.srt.messages.ids import NodeId, node_id
+from elf.srt.messages.typed import parse
+from elf.srt.security.pairs import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Pair,
+    curve_pair,
+    curve_public,
+    is_sealed,
+    seal,
+    signing_pair,
+)
+
+SERIAL_BYTES = 16
+MAGIC = b"ELFC\x01"
+PROOF_BYTES_MAX = 512
+"""Magic 5, signature 64, and a certificate of at most 64 for the name, 80 for keys and serial, and 30 for the rest."""
+SKEW_S = 3600
+"""How far clocks of hosts may be apart before a certificate or a signature seems to be of the future."""
+DAY_S = 86_400
+KNOWN_MAX = 4_096
+"""Signatures of which is remembered what they are worth, the last ones: 16 bytes each in a dict, half a megabyte."""
+
+Role = Literal["agent", "operator", "reader"]
+ROLES: tuple[Role, ...] = ("agent", "operator", "reader")
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
+Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+Serial = Annotated[bytes, Meta(min_length=SERIAL_BYTES, max_length=SERIAL_BYTES)]
+Seconds = Annotated[int, Meta(ge=0, lt=253_402_300_800)]
+"""Since 1970 UTC, up to the year 9999."""
+
+
+class TrustError(PeerError):
+    """Somebody may not do or say this. `reason` is one word, for counters: see `Reason`."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+Reason = Literal["garbled", "forged", "expired", "early", "revoked", "role", "identity"]
+
+
+class Certificate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the authority says of one holder of keys. Public. `signing_public` of a reader is empty: it has nothing to sign."""
+
+    name: Annotated[str, Meta(pattern=NAME_PATTERN)]
+    role: Role
+    curve_public: Key
+    signing_public: Annotated[bytes, Meta(max_length=KEY_BYTES)]
+    serial: Serial
+    not_before_s: Seconds
+    not_after_s: Seconds
+
+    @property
+    def id(self) -> NodeId:
+        """The id of the node that holds the CURVE key."""
+        return node_id(self.curve_public)
+
+
+class Keys:
+    """What a holder has: its certificate as `proof`, its CURVE and Ed25519 secrets, and its mesh's public key.
+
+    `address`: host:port where an agent is meant to be found, or empty. In files: `elf.srt.security.files`.
+    """
+
+    __slots__ = ("_signing", "address", "authority", "certificate", "curve_public", "curve_secret", "proof")
+
+    def __init__(
+        self, authority: bytes, proof: bytes, curve_secret: bytes, signing: bytes, address: str = ""
+    ) -> None:
+        """`signing`: the Ed25519 seed, empty for a reader. Raises TrustError if the secrets are not the certificate's."""
+        self.authority, self.proof, self.address = authority, proof, address
+        self.certificate = read_proof(authority, proof)
+        self.curve_public, self.curve_secret = self.certificate.curve_public, curve_secret
+        self._signing = signing_pair(signing) if signing else Pair(b"", b"")
+        if (
+            curve_public(curve_secret) != self.curve_public
+            or self._signing.public != self.certificate.signing_public
+        ):
+            raise TrustError(
+                "identity", f"the secret keys are not those of {self.certificate.name}'s certificate"
+            )
+
+    @property
+    def id(self) -> NodeId:
+        return self.certificate.id
+
+    @property
+    def signing_seed(self) -> bytes:
+        """For the file alone."""
+        return self._signing.secret[:KEY_BYTES]
+
+    def sign(self, data: bytes, context: bytes = b"elf") -> bytes:
+        """A signature of 64 bytes. Raises TrustError for a reader, who has no key for that."""
+        if not self._signing.secret:
+            raise TrustError(
+                "role", f"{self.certificate.name} is a reader, and signs nothing; use an operator's keys"
+            )
+        return seal(self._signing.secret, context, data)
+
+    def __repr__(self) -> str:
+        return f"Keys({self.certificate.name!r}, {self.certificate.role!r})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys are not pickled")
+
+
+def read_proof(authority: bytes, proof: bytes) -> Certificate:
+    """The certificate in a proof that this authority signed, whatever its term. Raises TrustError. 60 µs."""
+    return _read(proof, authority, is_sealed)
+
+
+def _read(
+    proof: bytes, authority: bytes, is_sealed: Callable[[bytes, bytes, bytes, bytes], bool]
+) -> Certificate:
+    certificate = parse_proof(proof)
+    signature, body = _parts(proof)
+    if not is_sealed(authority, b"elf certificate", body, signature):
+        raise TrustError(
+            "forged",
+            f"the certificate of {certificate.name!r} is not signed by this mesh's authority; "
+            "both sides need keys that the same authority issued",
+        )
+    return certificate
+
+
+def parse_proof(proof: bytes) -> Certificate:
+    """What a proof says, believed or not. Raises TrustError if that is nothing. O(1): bounded."""
+    if len(proof) > PROOF_BYTES_MAX or proof[: len(MAGIC)] != MAGIC:
+        raise TrustError(
+            "garbled", "no certificate of a version that this agent reads; update the older side"
+        )
+    try:
+        certificate = parse(_parts(proof)[1], Certificate)
+    except PeerError as error:
+        raise TrustError("garbled", f"a certificate cannot be read: {error}") from error
+    if len(certificate.signing_public) != (0 if certificate.role == "reader" else KEY_BYTES):
+        raise TrustError("garbled", f"the certificate of {certificate.name!r} lacks the keys of its role")
+    return certificate
+
+
+def _parts(proof: bytes) -> tuple[bytes, bytes]:
+    end = len(MAGIC) + SIGNATURE_BYTES
+    return proof[len(MAGIC) : end], proof[end:]
+
+
+class Trust:
+    """What one node believes of others: the authority's public key, and what was taken back so far.
+
+    `revoked`: serials. It only grows: who keeps connections looks at its length, and checks the peers again.
+    """
+
+    def __init__(self, authority: bytes) -> None:
+        self.authority = authority
+        self.revoked: set[bytes] = set()
+        self._evidence: dict[bytes, bytes] = {}
+        self._known: dict[bytes, bool] = {}
+
+    def is_sealed(self, public: bytes, context: bytes, data: bytes, signature: bytes) -> bool:
+        """As the function of that name, which is asked once: a peer that repeats itself costs 3 µs a time."""
+        asked = blake2b(public + signature + context + b"\0" + data, digest_size=16).digest()
+        known = self._known.get(asked)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+            known = self._known[asked] = is_sealed(public, context, data, signature)
+        return known
+
+    def read(self, proof: bytes) -> Certificate:
+        """The certificate, if the authority signed it and has not taken it back; its term is not looked at. Raises TrustError."""
+        certificate = _read(proof, self.authority, self.is_sealed)
+        if certificate.serial in self.revoked:
+            error = TrustError(
+                "revoked", f"the certificate of {certificate.name!r} was revoked; issue new keys to its host"
+            )
+            error.evidence = self._evidence.get(certificate.serial, b"")
+            raise error
+        return certificate
+
+    def check(self, proof: bytes, now_s: int) -> Certificate:
+        """The certificate, if it holds now. Raises TrustError. 60 µs, and 6 µs when seen lately."""
+        certificate = self.read(proof)
+        check_term(certificate, now_s)
+        return certificate
+
+    def revoke(self, serial: bytes, evidence: bytes = b"") -> None:
+        """`evidence`: the authority's word, encoded, which the holder is shown when it is refused."""
+        self.revoked.add(serial)
+        if evidence:
+            self._evidence[serial] = evidence
+
+    def is_revoked(self, serial: bytes) -> bool:
+        return serial in self.revoked
+
+
+def check_term(certificate: Certificate, now_s: int) -> None:
+    """Raises TrustError unless the moment lies in the certificate's term."""
+    if now_s < certificate.not_before_s:
+        raise TrustError(
+            "early",
+            f"the certificate of {certificate.name!r} is not valid before {moment(certificate.not_before_s)}; "
+            f"it is {moment(now_s)} here: compare the clocks",
+        )
+    if now_s > certificate.not_after_s:
+        raise TrustError(
+            "expired",
+            f"the certificate of {certificate.name!r} expired {moment(certificate.not_after_s)}; "
+            "renew it with `elf keys renew`, or set this host's clock",
+        )
+
+
+def moment(seconds: int) -> str:
+    """A time for people, UTC."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+class Authority:
+    """The one who issues certificates for a mesh, in memory. `elf.agent.config.authority_folder` keeps it in a folder."""
+
+    __slots__ = ("_pair",)
+
+    def __init__(self, seed: bytes | None = None) -> None:
+        """That of the seed, or a new one."""
+        self._pair = signing_pair(seed)
+
+    @property
+    def public(self) -> bytes:
+        return self._pair.public
+
+    @property
+    def seed(self) -> bytes:
+        """For the file alone."""
+        return self._pair.secret[:KEY_BYTES]
+
+    def issue(self, name: str, role: Role, now_s: int, days: int = 365, address: str = "") -> Keys:
+        """New keys, valid from an hour ago (clocks differ), for `days`. Raises TrustError for a name that cannot be one."""
+        curve = curve_pair()
+        seed = b"" if role == "reader" else os.urandom(KEY_BYTES)
+        signing = signing_pair(seed).public if seed else b""
+        proof = self.certify(name, role, curve.public, signing, now_s, days)
+        return Keys(self.public, proof, curve.secret, seed, address)
+
+    def renew(self, keys: Keys, now_s: int, days: int = 365) -> Keys:
+        """The same keys, so the same node, under a new certificate."""
+        old = keys.certificate
+        proof = self.certify(old.name, old.role, old.curve_public, old.signing_public, now_s, days)
+        return Keys(self.public, proof, keys.curve_secret, keys.signing_seed, keys.address)
+
+    def certify(self, name: str, role: Role, curve: bytes, signing: bytes, now_s: int, days: int) -> bytes:
+        """The proof of a new certificate of those public keys."""
+        certificate = Certificate(
+            name, role, curve, signing, os.urandom(SERIAL_BYTES), max(0, now_s - SKEW_S), now_s + days * DAY_S
+        )
+        body = msgspec.msgpack.encode(certificate)
+        proof = MAGIC + seal(self._pair.secret, b"elf certificate", body) + body
+        parse_proof(proof)  # what others could not read is not signed
+        return proof
+
+    def sign(self, data: bytes, context: bytes) -> bytes:
+        return seal(self._pair.secret, context, data)
+
+    def __repr__(self) -> str:
+        return "Authority(…)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys are not pickled")

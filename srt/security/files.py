@@ -1,0 +1,276 @@
+"""Keys and revocations in files: TOML, public facts first and in comments, what is secret in a table of its own at the end.
+
+An operator may look at one, and sees at once where to stop; the agent believes only the proof and the secrets. A file with
+secrets is created with mode 0600, under another name, and appears whole or not at all. Nothing read here is ever repeated in an
+error: whatever is wrong with a file, its bytes may be a secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from elf.errors import ConfigError, PeerError
+from elf.srt.messages.addresses import key_text
+from elf.srt.messages.ids import short
+from elf.srt.messages.messages import Item
+from elf.srt.messages.revocation import Revocation
+from elf.srt.messages.typed import parse
+from elf.srt.security.certificates import Authority, Certificate, Keys, TrustError, check_term, moment
+from elf.srt.security.pairs import KEY_BYTES
+
+FILE_BYTES_MAX = 64 << 10
+"""Of keys, which take 1 KiB."""
+REVOCATIONS_BYTES_MAX = 4 << 20
+"""400 bytes each: 10,000."""
+KEYS_FORMAT = "elf keys 1"
+AUTHORITY_FORMAT = "elf authority 1"
+REVOCATIONS_FORMAT = "elf revocations 1"
+
+
+def seed_line(address: str, certificate: Certificate) -> str:
+    """Where and who a node is: what other agents take as a seed."""
+    return f"{address}/{key_text(certificate.curve_public)}"
+
+
+# Keys.
+
+
+def load_keys(path: str | os.PathLike[str]) -> Keys:
+    """Read a bundle that `elf keys issue` made. Raises ConfigError: unreadable, not a bundle, or open to others."""
+    where = os.fspath(path)
+    data, mode = _read(where, "keys")
+    keys = decode_keys(data, where)
+    _check_mode(where, mode)
+    return keys
+
+
+def save_keys(keys: Keys, path: Path, *, replace: bool = False) -> None:
+    """Write the bundle, mode 0600. Raises OSError; FileExistsError unless it may `replace`."""
+    write_private(path, encode_keys(keys), replace=replace)
+
+
+def load_agent_keys(path: str | os.PathLike[str], now_s: int) -> Keys:
+    """Read the bundle of an agent, which must hold now. Raises ConfigError."""
+    keys = load_keys(path)
+    it = keys.certificate
+    if it.role != "agent":
+        raise ConfigError(
+            f"{os.fspath(path)}: these are keys of the {it.role} {it.name!r}; an agent needs some of the role agent"
+        )
+    try:
+        check_term(it, now_s)
+    except TrustError as error:
+        raise ConfigError(f"{os.fspath(path)}: {error}") from None
+    return keys
+
+
+def decode_keys(data: bytes, where: str) -> Keys:
+    """The keys in a bundle's bytes. Raises ConfigError that names `where`, and shows nothing of the bytes."""
+    table = _table(data, where, KEYS_FORMAT, "a bundle of keys", "`elf keys issue` makes one")
+    authority, proof = _bytes(table, "authority", where), _bytes(table, "proof", where)
+    secret = table.get("secret")
+    if not isinstance(secret, dict):
+        raise ConfigError(
+            f"{where}: there is no [secret] table; take the whole file that `elf keys issue` made"
+        )
+    curve, signing = _bytes(secret, "curve", where), _bytes(secret, "signing", where)
+    if len(authority) != KEY_BYTES or len(curve) != KEY_BYTES or len(signing) not in {0, KEY_BYTES}:
+        raise ConfigError(
+            f"{where}: a key has the wrong length; take the whole file that `elf keys issue` made"
+        )
+    try:
+        return Keys(authority, proof, curve, signing, _text(table, "address", where))
+    except TrustError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def keys_lines(keys: Keys) -> list[str]:
+    """What anybody may know of keys, a fact a line."""
+    it = keys.certificate
+    lines = [
+        f"name: {it.name}",
+        f"role: {it.role}",
+        f"valid: {moment(it.not_before_s)} to {moment(it.not_after_s)}",
+        f"id: {it.id.hex()} ({short(it.id)})",
+        f"serial: {it.serial.hex()}",
+        f"authority: {key_text(keys.authority)}",
+    ]
+    if it.role == "agent":
+        lines.append(f"seed: {seed_line(keys.address or 'HOST:PORT', it)}")
+    return lines
+
+
+def encode_keys(keys: Keys) -> str:
+    """The bundle's text."""
+    facts = "".join(f"# {line}\n" for line in keys_lines(keys))
+    return (
+        f"# ELF keys. Whoever has this file is {keys.certificate.name} to the mesh: do not copy it to where others read.\n"
+        f"# Without the secrets: elf keys show FILE\n{facts}"
+        f'format = "{KEYS_FORMAT}"\naddress = "{keys.address}"\nauthority = "{_b64(keys.authority)}"\n'
+        f'proof = "{_b64(keys.proof)}"\n\n# SECRET from here on.\n[secret]\ncurve = "{_b64(keys.curve_secret)}"\n'
+        f'signing = "{_b64(keys.signing_seed)}"\n'
+    )
+
+
+# The authority.
+
+
+def load_authority(path: str | os.PathLike[str]) -> Authority:
+    """Read an authority's secret. Raises ConfigError like `load_keys`."""
+    where = os.fspath(path)
+    data, mode = _read(where, "the authority's secret")
+    table = _table(data, where, AUTHORITY_FORMAT, "an authority's secret", "`elf keys init` makes one")
+    seed = _bytes(table, "seed", where)
+    if len(seed) != KEY_BYTES:
+        raise ConfigError(
+            f"{where}: the key has the wrong length; take the whole file that `elf keys init` made"
+        )
+    _check_mode(where, mode)
+    return Authority(seed)
+
+
+def encode_authority(authority: Authority) -> str:
+    """The text of the file that `load_authority` reads."""
+    return (
+        "# ELF mesh authority. Whoever has this file can let anybody into the mesh. Keep it off the mesh's hosts.\n"
+        f'# authority: {key_text(authority.public)}\nformat = "{AUTHORITY_FORMAT}"\n\n# SECRET from here on.\n'
+        f'seed = "{_b64(authority.seed)}"\n'
+    )
+
+
+# Revocations. Public.
+
+
+def encode_revocations(items: Sequence[Item]) -> str:
+    """The text of a file that `decode_revocations` reads."""
+    parts = [f'# Certificates that a mesh authority took back. Public.\nformat = "{REVOCATIONS_FORMAT}"\n']
+    for item in items:
+        about = parse(item.body, Revocation)
+        parts.append(
+            f"\n# {about.name}, serial {item.name.hex()}, {moment(about.revoked_s)}\n[[revoked]]\n"
+            f'item = "{_b64(msgspec.msgpack.encode(item))}"\n'
+        )
+    return "".join(parts)
+
+
+def load_revocations(path: str | os.PathLike[str]) -> list[Item]:
+    """Read such a file. Who believes them checks the signatures. Raises ConfigError."""
+    where = os.fspath(path)
+    try:
+        with open(where, "rb") as file:
+            data = file.read(REVOCATIONS_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{where}: revocations cannot be read: {error.strerror}; see its path") from None
+    return decode_revocations(data, where)
+
+
+def decode_revocations(data: bytes, where: str) -> list[Item]:
+    """Items of kind "revoked", whoever signed them. Raises ConfigError."""
+    what, hint = "a list of revocations", "`elf keys revoke` makes one"
+    table = _table(data, where, REVOCATIONS_FORMAT, what, hint, REVOCATIONS_BYTES_MAX)
+    listed = table.get("revoked", [])
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise ConfigError(f"{where}: the list of revocations is damaged; take the whole file that elf made")
+    try:
+        items = [parse(_bytes(each, "item", where), Item) for each in listed]
+        for item in items:
+            parse(item.body, Revocation)
+    except PeerError as error:
+        raise ConfigError(f"{where}: a revocation cannot be read ({error}); take the whole file") from None
+    if any(item.kind != "revoked" for item in items):
+        raise ConfigError(f"{where}: there is more than revocations in it; take the file that elf made")
+    return items
+
+
+# Files.
+
+
+def write_private(path: Path, text: str, *, replace: bool = False) -> None:
+    """Create a file of mode 0600, whole or not at all, on disk. Raises FileExistsError unless it may `replace`, OSError."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        if replace:
+            os.replace(new, path)
+        else:
+            os.link(new, path)  # unlike a rename, fails when it exists
+    finally:
+        new.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was created or renamed in it is on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(where: str, what: str) -> tuple[bytes, int]:
+    """A file's bytes, as many as may be, and its mode. Raises ConfigError."""
+    try:
+        with open(where, "rb") as file:
+            return file.read(FILE_BYTES_MAX + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: {what} cannot be read: {error.strerror}; see its path and owner"
+        ) from None
+
+
+def _check_mode(where: str, mode: int) -> None:
+    """A file with secrets is read by its owner alone, or by a group that somebody made for that. Raises ConfigError."""
+    if mode & 0o037:
+        raise ConfigError(f"{where}: others may read or change these secrets (mode {mode:04o}); chmod 600 it")
+
+
+def _table(
+    data: bytes, where: str, form: str, what: str, hint: str, bytes_max: int = FILE_BYTES_MAX
+) -> dict[str, Any]:
+    try:
+        if len(data) > bytes_max:
+            raise ValueError
+        table = tomllib.loads(data.decode())
+    except (
+        ValueError,
+        RecursionError,
+    ):  # of TOML and UTF-8 too; the text of these would show what stands there
+        table = {}
+    if table.get("format") != form:
+        raise ConfigError(f"{where}: this is not {what} of a version that this elf reads; {hint}") from None
+    return table
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise ConfigError(f"{where}: {key} is no text of that kind; take the whole file that elf made")
+    return value
+
+
+def _bytes(table: Mapping[str, Any], key: str, where: str) -> bytes:
+    value = table.get(key)
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+    except ValueError:
+        pass
+    raise ConfigError(f"{where}: {key} is missing or damaged; take the whole file that elf made")
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,124 @@
+"""Newcomers that wait at the door while the process that is known by their key is challenged: who runs at its address?
+
+A challenge is a connection of its own, with one packet each way; and one packet each way over the connection that the process
+has opened to here, if it stands. Several newcomers of one node are decided one after the other, each by what is known then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Task
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+
+from elf.errors import PeerError
+from elf.srt.messages.addresses import Address, parse_address
+from elf.srt.messages.ids import NodeId
+from elf.srt.transport.admission import CHALLENGE_S, Admission
+from elf.srt.transport.dialer import Outward
+from elf.srt.transport.handshake import Proof
+from elf.srt.transport.hub import Station
+
+NODES_MAX = 512
+"""Nodes under challenge at once: as many as a node has neighbours, all of which may have been restarted."""
+WAITING_MAX = 4
+"""Newcomers of one node: a process has two connections to another at most."""
+PACKET_BYTES_MAX = 1 << 10
+"""Nothing is queued for a connection that only asks."""
+
+Inbound = Callable[[NodeId], Awaitable[Proof | None]]
+Decided = Callable[[PeerError | None], None]
+"""Told the reason of a refusal, or None."""
+
+
+class Challenges:
+    """`admission` decides; this asks and waits. `inbound` asks over the connection that a node has opened, as `Entrance.ask`."""
+
+    def __init__(self, station: Station, admission: Admission, inbound: Inbound) -> None:
+        self._station, self._admission, self._inbound = station, admission, inbound
+        self._waiting: dict[NodeId, deque[tuple[Proof, str, Decided]]] = {}
+        self._tasks: dict[NodeId, Task[None]] = {}
+
+    def admit(self, node: NodeId, proof: Proof, dialed: str, decided: Decided) -> None:
+        """Whether that process may come in; `decided` is called at once where nobody has to be challenged."""
+        waiting = self._waiting.get(node)
+        if waiting is not None and len(waiting) < WAITING_MAX:
+            waiting.append((proof, dialed, decided))
+            return
+        try:
+            challenged = self._admission.ask(node, proof, dialed, monotonic()) if waiting is None else [""]
+        except PeerError as error:
+            decided(error)
+            return
+        if not challenged:
+            decided(None)
+        elif waiting is not None or len(self._waiting) >= NODES_MAX:
+            decided(PeerError("too many processes with its key knock at once; it may come again"))
+        else:
+            self._waiting[node] = deque([(proof, dialed, decided)])
+            self._tasks[node] = self._station.loop.create_task(self._decide(node))
+
+    async def _decide(self, node: NodeId) -> None:
+        waiting = self._waiting[node]
+        try:
+            while waiting:
+                proof, dialed, decided = waiting[0]
+                error = await self._verdict(node, proof, dialed)
+                waiting.popleft()
+                decided(error)
+        finally:
+            del self._waiting[node], self._tasks[node]
+
+    async def _verdict(self, node: NodeId, proof: Proof, dialed: str) -> PeerError | None:
+        try:
+            addresses = self._admission.ask(node, proof, dialed, monotonic())
+            if addresses:
+                self._admission.decide(
+                    node, proof, await self._answers(node, addresses, proof.key), monotonic()
+                )
+        except PeerError as error:
+            return error
+        return None
+
+    async def _answers(self, node: NodeId, addresses: Sequence[str], key: bytes) -> list[tuple[str, Proof]]:
+        """Who answers, and where; the dialled ones first."""
+        dialed = [address for address in addresses if address]
+        asked = (self.who(address, key) for address in dialed)
+        *found, back = await asyncio.gather(*asked, self._by_its_own(node))
+        answers = [(address, answer) for address, answer in zip(dialed, found, strict=True) if answer]
+        return answers if back is None else [*answers, (back.address, back)]
+
+    async def _by_its_own(self, node: NodeId) -> Proof | None:
+        try:
+            return await asyncio.wait_for(self._inbound(node), CHALLENGE_S)
+        except (PeerError, TimeoutError):
+            return None
+
+    async def who(self, address: str, key: bytes) -> Proof | None:
+        """Who runs there; None where nobody answers for that key, or not in time."""
+        station = self._station
+        try:
+            where = Address(parse_address(address).endpoint, key)
+        except PeerError:
+            return None
+        if station.keys is None and not where.is_loopback:
+            return None
+        outward = Outward(station, None, where, PACKET_BYTES_MAX, _nothing, _nothing, only_asks=True)
+        future = station.loop.create_future()
+        outward.asked.append(future)
+        try:
+            outward.open()
+            return await asyncio.wait_for(future, CHALLENGE_S)
+        except (PeerError, TimeoutError):
+            return None
+        finally:
+            outward.close()
+
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+
+def _nothing(outward: Outward, proof: Proof, *, is_later: bool = False) -> None:
+    """A connection that only asks is of nobody."""

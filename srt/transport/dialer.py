@@ -1,0 +1,297 @@
+"""The connection that this node opens to one neighbour: one DEALER, one handshake, one life of a TCP connection.
+
+    state     what happens                                   next
+    --------  ---------------------------------------------  -----------------------------------------------
+    closed    a message is to be sent, and the pause is over  opening: connect, our proof first
+    opening   the neighbour's proof comes and is good         open: what waits is sent
+    opening   refusal, bad proof, no answer in time           closed, with a pause that doubles
+    open      a challenge                                    our proof once more: this process lives
+    open      connection lost                                 closed, and `lost` is told: is the process gone?
+    open      refusal, garbage                                closed: what waited is dropped, links send it again
+    open      nothing to send for `IDLE_S`                    closed, without a pause
+
+zmq does not reconnect by itself here: a new connection begins with a new proof, and a stream begins at a message.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from enum import Enum
+from time import monotonic
+from typing import Protocol
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from elf.errors import PeerError
+from elf.srt.codec.pieces import Stream
+from elf.srt.link.outbox import Outbox
+from elf.srt.messages.addresses import Address
+from elf.srt.messages.ids import NodeId
+from elf.srt.transport import handshake
+from elf.srt.transport.handshake import Proof, Refusal, TwinError
+from elf.srt.transport.hub import HANDSHAKE_S, Station
+from elf.srt.transport.sockets import Driven
+
+IDLE_S = 60
+"""Leaf set and trees are spoken to more often. Any other costs both ends a descriptor, and to open it anew a few round trips."""
+STOOD_S = 1.0
+"""A connection that stood for so long and was lost is dialled again at once, where somebody listens; others after a pause."""
+PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
+"""Between attempts; a neighbour that restarts is back within a second, one that is gone costs a packet in five."""
+_STRETCH = handshake.head(handshake.STRETCH)
+_LOST = {
+    int(zmq.Event.DISCONNECTED): "the connection was lost",
+    int(zmq.Event.CLOSED): "nobody listens there",
+    int(zmq.Event.CLOSE_FAILED): "the connection was lost",
+    int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL): "it did not answer; is it stopped, or no elf agent?",
+    int(
+        zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    ): "it did not answer as an elf agent with that key; security or key may differ",
+    int(zmq.Event.HANDSHAKE_FAILED_AUTH): "it refuses the connection",
+}
+_LOST_EVENTS = sum(_LOST)
+
+
+class Found(Protocol):
+    def __call__(self, outward: Outward, proof: Proof, *, is_later: bool) -> None:
+        """is_later: an earlier life was connected to before."""
+
+
+class State(Enum):
+    CLOSED = "closed"
+    OPENING = "opening"
+    OPEN = "open"
+
+
+class Outward:
+    """`found` is called once the neighbour has proven who it is, `lost` when a connection on which it had is lost. node: None
+    until then, where only host:port was known."""
+
+    def __init__(
+        self,
+        station: Station,
+        node: NodeId | None,
+        address: Address,
+        queue_bytes_max: int,
+        found: Found,
+        lost: Callable[[Outward, Proof], None],
+        *,
+        only_asks: bool = False,
+    ) -> None:
+        self.node, self.address = node, address
+        self.state = State.CLOSED
+        self.proof: Proof | None = None
+        """As it came last, on whichever connection."""
+        self.outbox = Outbox(queue_bytes_max)
+        self.used_s = monotonic()
+        self.is_looked_after = False
+        """Whether it will be told what has become of the neighbour: then a failure to connect is only counted."""
+        self.asked: list[Future[Proof]] = []
+        """Who waits for the neighbour's proof."""
+        self._station, self._found, self._lost = station, found, lost
+        self._only_asks, self._attempt = only_asks, 0
+        self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
+        self._opened_s = 0.0
+        self._dealer: Driven | None = None
+        self._monitor: Driven | None = None
+        self._stream = Stream()
+        self._packet: bytes | None = None  # made, and not taken by zmq yet
+        self._is_challenged = False
+
+    @property
+    def name(self) -> str:
+        return self.address.endpoint
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Not taken by zmq yet."""
+        return self.outbox.nbytes + (0 if self._packet is None else len(self._packet))
+
+    def send(self, message: Sequence[bytes], *, is_urgent: bool) -> str:
+        """ "" or why it is dropped. Whoever calls this calls `flush` within the turn."""
+        if self.state is State.CLOSED and not self.open():
+            return "unreachable"
+        self.used_s = monotonic()
+        return "" if self.outbox.put(message, is_urgent=is_urgent) else "queue full"
+
+    def open(self) -> bool:
+        """Connect, unless the last failure was a moment ago."""
+        now = monotonic()
+        if now < self._retry_s:
+            return False
+        station = self._station
+        socket = station.socket(zmq.DEALER)
+        socket.set(zmq.RECONNECT_IVL, -1)
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.CONNECT_TIMEOUT, HANDSHAKE_S * 1_000)
+        if station.keys is not None:
+            assert self.address.key is not None
+            socket.set(zmq.CURVE_SERVERKEY, self.address.key)
+        monitor = socket.get_monitor_socket(_LOST_EVENTS)
+        self._packet = station.proof(handshake.CHALLENGE if self._only_asks else handshake.PROOF)
+        self._attempt += 1
+        self._stream, self._is_challenged = Stream(), False
+        self._dealer = Driven(socket, station.loop, self._receive, self._write)
+        self._monitor = Driven(monitor, station.loop, self._event)
+        self.state, self._opened_s = State.OPENING, now
+        socket.connect(f"tcp://{self.address.endpoint}")
+        return True
+
+    def flush(self) -> None:
+        """Send what zmq takes now."""
+        if self._dealer is not None and self.state is State.OPEN:
+            wants = self._write()
+            if self._dealer is not None:
+                self._dealer.sent(wants=wants)
+
+    def tick(self, now_s: float) -> None:
+        """About once a second."""
+        if self.state is State.OPENING and now_s - self._opened_s > HANDSHAKE_S:
+            self.fail("no answer", "it does not answer; is the address right, and an agent running there?")
+        elif self.state is State.OPEN and now_s - self.used_s > IDLE_S:
+            self.close()
+
+    def _write(self) -> bool:
+        dealer = self._dealer
+        assert dealer is not None
+        while True:
+            if self._packet is None and self._is_challenged:
+                self._packet, self._is_challenged = self._station.proof(), False
+            if self._packet is None and self.state is State.OPEN:
+                self._packet = self.outbox.stretch(_STRETCH)
+            if self._packet is None:
+                return False
+            try:
+                taken = dealer.send((self._packet,))
+            except zmq.ZMQError as error:
+                self.fail("connection lost", str(error))
+                return False
+            if not taken:
+                return True
+            self._station.counters.bytes_out += len(self._packet)
+            self._packet = None
+
+    def _receive(self, frames: Sequence[zmq.Frame]) -> None:
+        packet = frames[0].buffer
+        try:
+            if len(frames) != 1:
+                raise PeerError("a packet in several parts")
+            kind = handshake.kind_of(packet)
+            if kind == handshake.PROOF and self.state is State.OPENING:
+                self._take_proof(handshake.proof_of(packet))
+            elif kind == handshake.STRETCH and self.state is State.OPEN:
+                assert self.node is not None
+                self._station.take(self.node, self._stream, packet)
+            elif kind == handshake.CHALLENGE and self.state is State.OPEN:
+                self._is_challenged = True  # this turn's writing answers
+            elif kind == handshake.REFUSAL:
+                refusal = handshake.refusal_of(packet)
+                self._refused(refusal)
+            else:
+                raise PeerError("it speaks out of turn")
+        except PeerError as error:
+            self.fail("garbage", str(error))
+
+    def _take_proof(self, proof: Proof) -> None:
+        station = self._station
+        if self.address.key is not None and proof.key != self.address.key:
+            raise PeerError("it has another key than its address says; correct the address")
+        node = station.gate.check(proof, self.address.key if station.keys else None, station.wall_s())
+        if self._only_asks:
+            self._tell(proof)
+            return
+        attempt = self._attempt
+
+        def decided(error: PeerError | None) -> None:
+            if self.state is not State.OPENING or self._attempt != attempt:
+                return
+            if error is None:
+                self._open_to(node, proof)
+            else:
+                self.fail(handshake.reason_of(error), str(error), node)
+                if isinstance(error, TwinError):
+                    station.note_twin(node, error, proof)
+
+        station.admit(node, proof, str(Address(self.address.endpoint, proof.key)), decided)
+
+    def _open_to(self, node: NodeId, proof: Proof) -> None:
+        former, self.node, self.proof, self.state = self.proof, node, proof, State.OPEN
+        self._pause_s = PAUSE_S_MIN
+        self._found(self, proof, is_later=former is not None and proof.instance != former.instance)
+        self._tell(proof)
+        self._write()
+
+    def _tell(self, proof: Proof) -> None:
+        for future in self._waiting():
+            future.set_result(proof)
+
+    def _refused(self, refusal: Refusal) -> None:
+        text = f"it refuses this agent: {refusal.text}"
+        if refusal.reason == handshake.TWIN:
+            self.fail(
+                "refused there",
+                text,
+                error=TwinError(f"{self.name}: {text}", refusal.other_at, refusal.other),
+            )
+            self._station.refused_for(refusal.other_at, refusal.other)
+            return
+        self.fail("refused there", text)
+        if refusal.evidence:
+            self._station.heed(refusal.evidence)
+
+    def _event(self, frames: Sequence[zmq.Frame]) -> None:
+        event = parse_monitor_message([frame.bytes for frame in frames])
+        text = _LOST.get(int(event["event"]))
+        if text is None:
+            return
+        if self.state is not State.OPEN:
+            self.fail("no connection", text)
+            return
+        self.fail("connection lost", text)
+        assert self.proof is not None
+        self._lost(self, self.proof)
+
+    def dial_again(self) -> bool:
+        """Somebody listens where the connection was lost: whether the neighbour has proven by now who it is."""
+        if self.state is State.CLOSED and monotonic() - self._opened_s > STOOD_S:
+            self._retry_s = 0.0
+            self.open()
+        return self.state is State.OPEN
+
+    def dial_afresh(self) -> None:
+        """Without a pause."""
+        self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
+
+    def fail(self, reason: str, text: str, node: NodeId = b"", error: PeerError | None = None) -> None:
+        """Hang up, and pause."""
+        if self.state is State.CLOSED:
+            return
+        error = error or PeerError(f"{self.name}: {text}")
+        node = node or self.node or b""
+        if self.is_looked_after and reason == "no connection":
+            self._station.counters.refused[reason] += 1
+        elif not self._only_asks:
+            self._station.refuse(reason, str(error), node or self.name.encode(), node)
+        self.close()
+        self._retry_s = monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        for future in self._waiting():
+            future.set_exception(error)
+
+    def _waiting(self) -> list[Future[Proof]]:
+        waiting, self.asked = self.asked, []
+        return [future for future in waiting if not future.done()]
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Let go of the connection and of what waits."""
+        if self._dealer is not None and self._monitor is not None:
+            self._dealer.socket.disable_monitor()
+            self._monitor.close()
+            self._dealer.close(linger_ms)
+        self._dealer = self._monitor = self._packet = None
+        if self.outbox.nbytes:
+            self._station.counters.dropped["connection lost"] += 1
+        self.outbox.clear()
+        self.state = State.CLOSED

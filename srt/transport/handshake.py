@@ -1,0 +1,168 @@
+"""The first word on a connection: who speaks, and by whose leave. Nothing else from a peer is looked at before.
+
+    packet    = "ELFT" version(1) kind(1) body
+    PROOF     = who I am (`Proof`); the first packet of either side
+    STRETCH   = some of the connection's stream (`srt/link/outbox.py`); only behind proofs of both sides
+    REFUSAL   = why not (`Refusal`); the connection is of no further use
+    CHALLENGE = who runs there? (`Proof` of who asks); answered with a PROOF. As the first packet that was all of this connection;
+                over one that stands it goes to whoever opened it
+
+The connecting side knows the other's key beforehand (it is in the address), and CURVE has proven both keys before the first
+packet. What is left is whether the mesh's authority vouches for that key, and which process with that key this is
+(`elf.srt.transport.admission`). A node's id is the hash of its key, so nobody can claim another's. Without keys (`security =
+"none"`, loopback only) both sides are believed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from elf.errors import PeerError
+from elf.srt.messages.addresses import KEY_BYTES, parse_address
+from elf.srt.messages.ids import NodeId, node_id
+from elf.srt.messages.messages import COUNT_MAX, Instance, Life
+from elf.srt.messages.typed import parse
+
+MAGIC = b"ELFT"
+VERSION = 1
+PROOF, STRETCH, REFUSAL, CHALLENGE = range(1, 5)
+HEAD_BYTES = len(MAGIC) + 2
+PROOF_BYTES_MAX = 8 << 10
+"""The fields of a proof take 4.4 KB at most, those of a refusal 1.6 KB; more may come."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Proof(msgspec.Struct, frozen=True, array_like=True):
+    """instance: which process it is, of those that may run with this key. address: where the sender is reached ("" if nowhere).
+    certificate: signed, as the authority issued it."""
+
+    life: Life
+    instance: Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+    address: Annotated[str, Meta(max_length=255)]
+    key: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    certificate: Annotated[bytes, Meta(max_length=4_096)] = b""
+
+
+EVIDENCE_BYTES_MAX = 1_024
+"""A revocation takes 200."""
+
+
+TWIN = "twin"
+"""Reason of a refusal: another process with that key lives."""
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    """reason: a word, to count by. text: for the operator over there. evidence: an item of kind "revoked", encoded, which the
+    refused one checks itself. other_at, other: of a twin, the address and the instance of the one that lives."""
+
+    reason: Annotated[str, Meta(max_length=32, pattern=r"^[a-z ]*\Z")]
+    text: Annotated[str, Meta(max_length=500)] = ""
+    evidence: Annotated[bytes, Meta(max_length=EVIDENCE_BYTES_MAX)] = b""
+    other_at: Annotated[str, Meta(max_length=255)] = ""
+    other: Instance = 0
+
+
+class TwinError(PeerError):
+    """Another process with that key lives, at `at`."""
+
+    def __init__(self, text: str, at: str, instance: int) -> None:
+        super().__init__(text)
+        self.at, self.instance = at, instance
+
+
+def reason_of(error: PeerError) -> str:
+    """Of a refusal of a proof, a word."""
+    return TWIN if isinstance(error, TwinError) else "proof"
+
+
+class Certificate(Protocol):
+    @property
+    def curve_public(self) -> bytes: ...
+    @property
+    def role(self) -> str: ...
+
+
+class Keys(Protocol):
+    """Of this node: `elf.srt.security.certificates.Keys`."""
+
+    @property
+    def curve_public(self) -> bytes: ...
+    @property
+    def curve_secret(self) -> bytes: ...
+    @property
+    def proof(self) -> bytes: ...
+
+
+class Trust(Protocol):
+    """Who belongs to the mesh: `elf.srt.security.certificates.Trust`."""
+
+    def check(self, proof: bytes, now_s: int) -> Any:
+        """The certificate. Raises PeerError."""
+
+
+def pack(kind: int, body: msgspec.Struct) -> bytes:
+    """A packet."""
+    return head(kind) + _encoder.encode(body)
+
+
+def head(kind: int) -> bytes:
+    return MAGIC + bytes((VERSION, kind))
+
+
+def kind_of(packet: bytes | memoryview) -> int:
+    """Which kind of packet. Raises PeerError."""
+    if len(packet) < HEAD_BYTES or packet[: len(MAGIC)] != MAGIC:
+        raise PeerError("it does not speak as an elf agent does; is the address right?")
+    if packet[4] != VERSION:
+        raise PeerError(
+            f"it speaks version {packet[4]} between agents, this build {VERSION}; upgrade the older one"
+        )
+    return packet[5]
+
+
+def proof_of(packet: bytes | memoryview) -> Proof:
+    """Raises PeerError, whatever the bytes."""
+    if len(packet) > PROOF_BYTES_MAX:
+        raise PeerError(f"a proof of {len(packet)} bytes, {PROOF_BYTES_MAX} are allowed")
+    return parse(memoryview(packet)[HEAD_BYTES:], Proof)
+
+
+def refusal_of(packet: bytes | memoryview) -> Refusal:
+    """Raises PeerError."""
+    return parse(memoryview(packet)[HEAD_BYTES:][:PROOF_BYTES_MAX], Refusal)
+
+
+class Gate:
+    """Whom this node talks to, as far as keys say it. Seconds are those of the host's clock."""
+
+    def __init__(self, key: bytes, life: Life, instance: int, trust: Trust | None) -> None:
+        self.me, self.life, self.instance = node_id(key), life, instance
+        self._trust = trust
+
+    def check(self, proof: Proof, key: bytes | None, now_s: float) -> NodeId:
+        """The node at the other end of a connection on which CURVE has proven `key` (None: without CURVE).
+
+        Raises PeerError: not with that key, certificate, role or address. O(1), and a signature's check.
+        """
+        if key is not None and proof.key != key:
+            raise PeerError(
+                "it names another key than the one of its connection; is the address's key right?"
+            )
+        if proof.address and parse_address(proof.address).key not in (None, proof.key):
+            raise PeerError("the address it tells has another key than its own; see `advertise` over there")
+        self.vouched(proof, now_s)
+        return node_id(proof.key)
+
+    def vouched(self, proof: Proof, now_s: float) -> None:
+        """Raises PeerError unless the authority vouches for that key, as an agent's, now."""
+        if self._trust is None:
+            return
+        certificate: Certificate = self._trust.check(proof.certificate, int(now_s))
+        if certificate.curve_public != proof.key:
+            raise PeerError("its certificate is for another key; issue one for this key")
+        if certificate.role != "agent":
+            raise PeerError(f"its key is that of a {certificate.role}; agents need a key with the role agent")

@@ -1,0 +1,376 @@
+"""Where neighbours come in: one ROUTER for their connections, and the socket by which libzmq asks who may (ZAP, RFC 27).
+
+libzmq asks before it lets a connection speak. The answer numbers the connection, and that number is with every packet that comes
+over it; so what was proven on one connection counts for no other, whatever routing id a client chooses.
+
+    libzmq asks              too many connections, or from this host too often: refused; else numbered, its key noted
+    first packet             a good proof: ours goes back, the connection is its node's; else refused
+    later packets            of a proven connection: stretches of its stream, and its proof again when it is challenged; of
+                             others: refused, unread
+
+The ROUTER receives and replies. Messages go back over it only to neighbours that cannot be reached otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Future, TimerHandle
+from collections.abc import Sequence
+from time import monotonic
+
+import zmq
+
+from elf.errors import ConfigError, PeerError
+from elf.srt.codec.pieces import Stream
+from elf.srt.link.outbox import Outbox
+from elf.srt.messages.addresses import Address
+from elf.srt.messages.ids import NodeId, node_id
+from elf.srt.transport import handshake
+from elf.srt.transport.handshake import Proof, Refusal, TwinError
+from elf.srt.transport.hub import HANDSHAKE_S, Station
+from elf.srt.transport.sockets import Driven
+
+CONNECTIONS_MAX = 4_096
+"""A few hundred neighbours twice over, and as many again that have not said who they are."""
+SILENCE_S = 150
+"""The other side lets go after 60 s; whoever was forgotten and speaks is told to begin again."""
+RATE = 100.0
+BURST = 400.0
+"""Connections a second from one host, and at once: after a restart of all, each neighbour on a test's host comes at once."""
+HOSTS_MAX = 1_024
+"""Whose rate is remembered: twice the neighbours; who is pushed out has `BURST` again."""
+ZAP = "inproc://zeromq.zap.01"
+LOOK_S = 0.02
+"""Who was asked for its proof may have ended: libzmq hears that its connection is gone a moment later, and tells who sends."""
+RETRY_S = 0.01
+"""A full pipe of a ROUTER does not say when it has room."""
+_STRETCH = handshake.head(handshake.STRETCH)
+
+
+class Connection:
+    """One TCP connection of somebody. key: as CURVE has proven it. proof, node: None until it has said who it is."""
+
+    __slots__ = ("asked", "heard_s", "host", "key", "node", "outbox", "packet", "proof", "routing", "stream")
+
+    def __init__(self, host: str, key: bytes | None, now_s: float) -> None:
+        self.host, self.key, self.heard_s = host, key, now_s
+        self.routing = b""
+        self.node: NodeId | None = None
+        self.proof: Proof | None = None
+        self.stream = Stream()
+        self.outbox: Outbox | None = None
+        self.packet: bytes | None = None
+        self.asked: Future[Proof] | None = None
+
+
+class Entrance:
+    """`proven`: latest connection of each node."""
+
+    def __init__(self, station: Station, queue_bytes_max: int) -> None:
+        self._station, self._bytes_max = station, queue_bytes_max
+        self._connections: dict[bytes, Connection] = {}
+        self.proven: dict[NodeId, Connection] = {}
+        self._count = 0
+        self._hosts: dict[
+            str, tuple[float, float]
+        ] = {}  # -> connections that it may open, and when that was true
+        self._full: dict[Connection, None] = {}  # have something to send
+        self._retry: TimerHandle | None = None
+        self._router: Driven | None = None
+        self._zap: Driven | None = None
+
+    def open(self, listen: Address) -> int:
+        """Bind; returns the port. Raises ConfigError."""
+        station = self._station
+        zap = station.context.socket(zmq.ROUTER)
+        zap.set(zmq.LINGER, 0)
+        zap.bind(ZAP)
+        router = station.socket(zmq.ROUTER)
+        router.set(zmq.ROUTER_MANDATORY, 1)
+        router.set(zmq.ZAP_DOMAIN, b"elf")
+        if station.keys is not None:
+            router.set(zmq.CURVE_SERVER, 1)
+        try:
+            router.bind(f"tcp://{listen.endpoint}")
+        except zmq.ZMQError as error:
+            zap.close()
+            router.close()
+            raise ConfigError(f"listen: {listen.endpoint}: {error}; free the port or name another") from error
+        port = int(bytes(router.get(zmq.LAST_ENDPOINT)).decode().rpartition(":")[2].rstrip("\0"))
+        self._zap = Driven(zap, station.loop, self._asked)
+        self._router = Driven(router, station.loop, self._receive, self._write)
+        return port
+
+    # Who may speak.
+
+    def _asked(self, frames: Sequence[zmq.Frame]) -> None:
+        """libzmq has a new connection."""
+        parts = [frame.bytes for frame in frames]
+        _, _, _, request, _, host_bytes, _, mechanism, *credentials = parts
+        host = host_bytes.decode("latin-1")
+        key = credentials[0] if mechanism == b"CURVE" else None
+        status, number = b"200", b""
+        now = monotonic()
+        if (key is None) == (self._station.keys is not None):
+            status = b"400"
+        elif not self._has_room(host, now):
+            status = b"300"
+        else:
+            self._count += 1
+            number = b"%d" % self._count
+            self._connections[number] = Connection(host, key, now)
+            self._station.counters.connections_in += 1
+        assert self._zap is not None
+        self._zap.send((*parts[:3], request, status, b"", number, b""))
+
+    def _has_room(self, host: str, now: float) -> bool:
+        """One connection more, from there, now?"""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self._station.refuse(
+                "too many connections", f"{host}: {CONNECTIONS_MAX} connections are open", b""
+            )
+            return False
+        left, at = self._hosts.pop(host, (BURST, now))
+        left = min(BURST, left + (now - at) * RATE)
+        if len(self._hosts) >= HOSTS_MAX:
+            del self._hosts[next(iter(self._hosts))]
+        if left < 1:
+            self._hosts[host] = left, now
+            text = f"{host}: it connects more than {RATE:.0f} times a second; what runs there?"
+            self._station.refuse("too many handshakes", text, host.encode())
+            return False
+        self._hosts[host] = left - 1, now
+        return True
+
+    # What comes.
+
+    def _receive(self, frames: Sequence[zmq.Frame]) -> None:
+        routing, packet = frames[0].bytes, frames[-1].buffer
+        number = str(frames[-1].get("User-Id")).encode()
+        connection = self._connections.get(number)
+        if connection is None:
+            self._station.counters.refused["not proven"] += 1
+            self._send(
+                routing, handshake.pack(handshake.REFUSAL, Refusal("not proven", "begin again with a proof"))
+            )
+            return
+        try:
+            if len(frames) != 2:
+                raise PeerError("a packet in several parts")
+            kind = handshake.kind_of(packet)
+            if connection.node is None:
+                if kind == handshake.CHALLENGE and connection.proof is None:
+                    self._answer(number, connection, routing, handshake.proof_of(packet))
+                elif kind == handshake.PROOF and connection.proof is None:
+                    self._prove(number, connection, routing, handshake.proof_of(packet))
+                else:
+                    raise PeerError("it speaks before it has said who it is")
+            elif kind == handshake.PROOF and routing == connection.routing:
+                self._take_answer(connection, handshake.proof_of(packet))
+            elif kind == handshake.STRETCH and routing == connection.routing:
+                self._hear(connection)
+                self._station.take(connection.node, connection.stream, packet)
+            else:
+                raise PeerError("it speaks out of turn")
+        except PeerError as error:
+            reason = (
+                "garbage"
+                if connection.node is not None and not isinstance(error, TwinError)
+                else handshake.reason_of(error)
+            )
+            self._refuse(reason, number, connection, routing, error)
+
+    def _hear(self, connection: Connection) -> None:
+        """Raises TwinError where another process speaks for the node by now."""
+        assert connection.node is not None
+        assert connection.proof is not None
+        connection.heard_s = monotonic()
+        self._station.check_speaker(connection.node, connection.proof)
+
+    def _answer(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
+        """Somebody asks who runs here: another node, of one that bears this agent's name; or one that does."""
+        station = self._station
+        node = station.gate.check(proof, connection.key, station.wall_s())
+        if node == station.gate.me and proof.instance != station.gate.instance:
+            self._tell_twin(connection, proof)
+        self._connections.pop(number, None)
+        self._send(routing, station.proof())
+
+    def _prove(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
+        station = self._station
+        node = station.gate.check(proof, connection.key, station.wall_s())
+        connection.proof, connection.routing = proof, routing
+        if node == station.gate.me and proof.instance != station.gate.instance:
+            raise station.own_twin(proof)
+
+        def decided(error: PeerError | None) -> None:
+            if number not in self._connections:
+                return
+            if error is None:
+                self._let_in(connection, node, proof)
+            else:
+                self._refuse(handshake.reason_of(error), number, connection, routing, error)
+
+        station.admit(node, proof, "", decided)
+
+    def _let_in(self, connection: Connection, node: NodeId, proof: Proof) -> None:
+        """What another process of that node sends over its connection from now on is refused, and names this one."""
+        connection.node = node
+        self.proven[node] = connection
+        self._station.let_in(node, proof)
+        self._send(connection.routing, self._station.proof())
+
+    def _tell_twin(self, connection: Connection, proof: Proof) -> None:
+        node, error = self._station.gate.me, self._station.own_twin(proof)
+        self._station.note_twin(node, error, proof)
+        self._station.refuse(handshake.TWIN, f"{connection.host}: {error}", node, node)
+
+    def _refuse(
+        self, reason: str, number: bytes, connection: Connection, routing: bytes, error: PeerError
+    ) -> None:
+        """Say why, here and there; what else comes over that connection is not read."""
+        key = connection.key or (connection.proof.key if connection.proof else None)
+        node = b"" if key is None else node_id(key)
+        if isinstance(error, TwinError) and connection.proof is not None:
+            self._station.note_twin(node, error, connection.proof)
+        text = f"{connection.host}: {error}"
+        self._station.refuse(reason, text, node or connection.host.encode(), node)
+        self._connections.pop(number, None)
+        self._forget(connection)
+        evidence = error.evidence[: handshake.EVIDENCE_BYTES_MAX]
+        at, other = (error.at, error.instance) if isinstance(error, TwinError) else ("", 0)
+        refusal = Refusal(reason, str(error)[:500], evidence, at, other)
+        self._send(routing, handshake.pack(handshake.REFUSAL, refusal))
+
+    def _forget(self, connection: Connection) -> None:
+        for number, other in list(self._connections.items()):
+            if other is connection:
+                del self._connections[number]
+        if connection.node is not None and self.proven.get(connection.node) is connection:
+            del self.proven[connection.node]
+        self._full.pop(connection, None)
+
+    # What goes back.
+
+    def send(self, node: NodeId, message: Sequence[bytes], *, is_urgent: bool) -> str:
+        """ "" or why it is dropped. Over the connection by which the node has come; then `flush`."""
+        connection = self.proven.get(node)
+        if connection is None:
+            return "no address"
+        if connection.outbox is None:
+            connection.outbox = Outbox(self._bytes_max)
+        self._full[connection] = None
+        return "" if connection.outbox.put(message, is_urgent=is_urgent) else "queue full"
+
+    def flush(self) -> None:
+        if self._full and self._router is not None and self._retry is None:
+            self._write()
+            self._router.sent()
+
+    def _write(self) -> bool:
+        """A pipe that is full is tried again soon, others go on; the socket's own events say nothing of a single one."""
+        for connection in list(self._full):
+            if self._empty(connection):
+                self._full.pop(connection, None)
+        if self._full and self._retry is None:
+            self._retry = self._station.loop.call_later(RETRY_S, self._write_again)
+        return False
+
+    def _write_again(self) -> None:
+        self._retry = None
+        self.flush()
+
+    def _empty(self, connection: Connection) -> bool:
+        """Send what waits for one; False: not all of it."""
+        assert connection.outbox is not None
+        assert self._router is not None
+        while True:
+            packet = connection.packet or connection.outbox.stretch(_STRETCH)
+            if packet is None:
+                return True
+            try:
+                taken = self._router.send((connection.routing, packet))
+            except zmq.ZMQError:  # EHOSTUNREACH: it is gone
+                self._station.counters.dropped["connection lost"] += 1
+                self._forget(connection)
+                return True
+            connection.packet = None if taken else packet
+            if not taken:
+                return False
+            self._station.counters.bytes_out += len(packet)
+
+    def _send(self, routing: bytes, packet: bytes) -> None:
+        """A proof or a refusal. Who is gone, or does not read, has no use for it."""
+        assert self._router is not None
+        try:
+            self._router.send((routing, packet))
+        except zmq.ZMQError:
+            self._station.counters.dropped["connection lost"] += 1
+
+    def stands(self, node: NodeId) -> bool:
+        """Whether a connection that the node has opened is there, be it by another process with its key. libzmq tells it only
+        to who sends: a stretch of nothing."""
+        connection = self.proven.get(node)
+        if connection is None:
+            return False
+        assert self._router is not None
+        try:
+            self._router.send((connection.routing, _STRETCH))
+        except zmq.ZMQError:  # EHOSTUNREACH: it is gone
+            self._forget(connection)
+            return False
+        finally:
+            self._router.sent()
+        return True
+
+    async def ask(self, node: NodeId) -> Proof | None:
+        """Who is at the other end of the connection that the node has opened; None where none stands. Waits for the answer."""
+        connection = self.proven.get(node)
+        if connection is None:
+            return None
+        answer: Future[Proof] = self._station.loop.create_future()
+        connection.asked = answer
+        self._send(connection.routing, self._station.proof(handshake.CHALLENGE))
+        while not answer.done():
+            if self.proven.get(node) is not connection or not self.stands(node):
+                return None
+            await asyncio.wait([answer], timeout=LOOK_S)
+        return answer.result()
+
+    def _take_answer(self, connection: Connection, proof: Proof) -> None:
+        """A late one says nothing any more. Raises PeerError: nobody has ever asked, or it is another one's."""
+        answer = connection.asked
+        if answer is None:
+            raise PeerError("it speaks out of turn")
+        self._station.gate.check(proof, connection.key, self._station.wall_s())
+        connection.heard_s = monotonic()
+        if not answer.done():
+            answer.set_result(proof)
+
+    # Time.
+
+    def tick(self, now_s: float) -> None:
+        """About once a second: forget who did not say who it is in time, and who has been silent for long."""
+        for connection in list(self._connections.values()):
+            patience = HANDSHAKE_S if connection.node is None else SILENCE_S
+            if now_s - connection.heard_s > patience:
+                if connection.node is None:
+                    self._station.counters.refused["no proof in time"] += 1
+                self._forget(connection)
+
+    def recheck(self) -> None:
+        """Certificates may have expired or been revoked since they were shown."""
+        station = self._station
+        for number, connection in list(self._connections.items()):
+            if connection.proof is not None:
+                try:
+                    station.gate.vouched(connection.proof, station.wall_s())
+                except PeerError as error:
+                    self._refuse("proof", number, connection, connection.routing, error)
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        for driven in (self._router, self._zap):
+            if driven is not None:
+                driven.close()

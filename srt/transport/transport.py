@@ -1,0 +1,346 @@
+"""Messages between nodes over TCP: ZeroMQ's sockets, encrypted, each neighbour known by its key.
+
+    send -> encode -> outbox of the neighbour -> (end of the loop's turn) stretch -> DEALER ==CURVE==> ROUTER -> decode -> deliver
+
+The contract is that of the simulator's network: a message may be lost, and is dropped rather than waited for where a bound is
+reached (what must arrive goes over links, which send again); it is never changed, and it names who sent it truly. `send` never
+blocks. Everything is bounded: per neighbour its queue, in all the neighbours, the connections, those that have not proven who
+they are, packets, and what a message may take before it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import AbstractEventLoop, Task, TimerHandle
+from collections.abc import Callable
+from time import monotonic
+
+from elf.errors import ConfigError, PeerError
+from elf.srt.codec.wire import LogForm, encode_parts
+from elf.srt.link.rights import job_of
+from elf.srt.messages import messages as m
+from elf.srt.messages import results as r
+from elf.srt.messages.addresses import Address, key_text, parse_address
+from elf.srt.messages.effects import Notice
+from elf.srt.messages.ids import JobId, NodeId, node_id, short
+from elf.srt.messages.messages import Contact, Life, Message
+from elf.srt.messages.parameters import Parameters
+from elf.srt.transport.address_book import address_for
+from elf.srt.transport.admission import Admission
+from elf.srt.transport.challenges import Challenges
+from elf.srt.transport.dialer import Outward, State
+from elf.srt.transport.handshake import Gate, Keys, Proof, Trust
+from elf.srt.transport.hub import HANDSHAKE_S, TWIN_S, Counters, Station
+from elf.srt.transport.listener import Entrance
+from elf.srt.transport.process_gone import is_gone
+
+NEIGHBOURS_MAX = 512
+"""Connections that this node opens; the one that was used least lately gives way. Leaf set, table and trees need about 100."""
+TICK_S = 1.0
+"""What is counted in seconds below, idle connections and terms, is looked at once a second."""
+RECHECK_TICKS = 30
+"""An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
+_BULK = frozenset((m.Frame, r.Put, r.PutPart, r.Shown, r.ShownPart, m.GossipItems, m.Welcome, r.LedgerTell))
+
+
+class Transport:
+    """One node's way to all others. `keys` and `trust`: both, or None for loopback without security, where `key` alone is told.
+
+    listen: "host:port", port 0 is any. advertise: "host:port" under which others reach it; "" is what is listened on.
+    heed: takes what a neighbour shows when it refuses this node, a revocation for all that is known; it has to be checked.
+    refused: told which life of which neighbour is gone, by its host's word (`process_gone`). restarted: told who answers in a
+    later life where a connection was lost.
+    refused_for: told for which other process with this node's key, at which address, a neighbour refuses it. instance: which
+    process this is. contact_of: what the node itself has heard of another one.
+    """
+
+    def __init__(
+        self,
+        me: NodeId,
+        life: int,
+        parameters: Parameters,
+        *,
+        keys: Keys | None,
+        trust: Trust | None,
+        key: bytes,
+        listen: str,
+        advertise: str = "",
+        address_of: Callable[[NodeId], str | None],
+        deliver: Callable[[NodeId, Message], None],
+        notice: Callable[[Notice], None],
+        log: LogForm | None = None,
+        heed: Callable[[bytes], None] = lambda evidence: None,
+        instance: int,
+        contact_of: Callable[[NodeId], Contact | None] = lambda node: None,
+        refused_for: Callable[[str, int], None] = lambda at, instance: None,
+        refused: Callable[[NodeId, Life], None] = lambda node, life: None,
+        restarted: Callable[[Contact], None] = lambda contact: None,
+        unsendable: Callable[[JobId, Exception], None] | None = None,
+    ) -> None:
+        self._listen = parse_address(listen)
+        if keys is None and not self._listen.is_loopback:
+            raise ConfigError(
+                f"listen: {listen} is not a loopback address; without keys nothing else is served"
+            )
+        if me != node_id(key) or (keys is not None and keys.curve_public != key):
+            raise ConfigError("key: the node's id is not that of its key")
+        self.id, self._key, self._advertise = me, key, advertise
+        self._station = Station(
+            Gate(key, life, instance, trust),
+            keys,
+            key,
+            deliver=deliver,
+            notice=notice,
+            log=log,
+            heed=heed,
+            refused_for=refused_for,
+            admission=Admission(contact_of),
+        )
+        self._address_of, self._refused, self._restarted = address_of, refused, restarted
+        self._unsendable = unsendable  # told of a job's message that could not become bytes, by a bug
+        self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
+        self._congested_bytes = parameters.link_bytes_max // 2
+        self._entrance = Entrance(self._station, self._queue_bytes_max)
+        self._challenges = Challenges(self._station, self._station.admission, self._entrance.ask)
+        self._station.admit = self._challenges.admit
+        self._peers: dict[NodeId, Outward] = {}  # least lately used first, roughly
+        self._strangers: dict[str, Outward] = {}  # asked by host:port, not known yet
+        self._looks: dict[NodeId, Task[bool]] = {}  # for those whose connection was lost
+        self._due: dict[Outward, None] = {}  # have something to send at the end of this turn
+        self._is_due = self._is_closed = False
+        self._ticks = 0
+        self._timer: TimerHandle | None = None
+        self._loop: AbstractEventLoop
+        self.port = 0
+
+    # What the host calls.
+
+    def start(self) -> None:
+        """Listen. Needs a running loop. Raises ConfigError."""
+        self._loop = self._station.loop = asyncio.get_running_loop()
+        self.port = self._entrance.open(self._listen)
+        self._station.advertised = self.address
+        self._timer = self._loop.call_later(TICK_S, self._tick)
+
+    @property
+    def address(self) -> str:
+        """ "host:port/KEY", for this node's `Contact`; after `start`."""
+        endpoint = self._advertise or f"{self._listen.endpoint.rpartition(':')[0]}:{self.port}"
+        return f"{endpoint}/{key_text(self._key)}"
+
+    def send(self, to: NodeId, message: Message) -> None:
+        """Never blocks; what cannot be sent now is dropped and counted. O(bytes)."""
+        counters = self._station.counters
+        if self._is_closed:
+            return
+        try:
+            encoded = encode_parts(message, self._station.log)
+        except ValueError as error:
+            self._station.refuse("not encoded", f"a message to {short(to)} was not sent: {error}", to, to)
+            return
+        except Exception as error:
+            job = job_of(message)
+            if job is None or self._unsendable is None:
+                raise
+            self._unsendable(job, error)
+            return
+        counters.messages_out += 1
+        is_urgent = type(message) not in _BULK
+        outward = self._outward(to)
+        reason = "no address" if outward is None else outward.send(encoded, is_urgent=is_urgent)
+        if not reason:
+            assert outward is not None
+            self._due[outward] = None
+        elif reason in ("no address", "unreachable"):
+            back = self._entrance.send(to, encoded, is_urgent=is_urgent)
+            reason = reason if back == "no address" else back
+        if reason:
+            counters.dropped[reason] += 1
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._flush)
+
+    def has_room(self, to: NodeId) -> bool:
+        """Whether what is posted now travels soon: less than half a link's window waits here."""
+        outward = self._peers.get(to)
+        return outward is None or outward.waiting_bytes < self._congested_bytes
+
+    async def ask(self, address: str) -> Contact:
+        """Who is at that address? Its connection stays open. Raises PeerError: nobody, or somebody else."""
+        wanted = parse_address(address)
+        self._check_reach(wanted)
+        if wanted.id is not None:
+            outward = self._peers.get(wanted.id)
+            if outward is None or outward.address != wanted:
+                outward = self._open(wanted.id, wanted)
+        else:
+            outward = self._strangers.get(wanted.endpoint)
+            if outward is None:
+                outward = self._strangers[wanted.endpoint] = self._outward_to(None, wanted)
+        proof = outward.proof if outward.state is State.OPEN else None
+        if proof is None:
+            if outward.state is State.CLOSED and not outward.open():
+                raise PeerError(f"{wanted.endpoint}: it could not be reached a moment ago")
+            future = self._loop.create_future()
+            outward.asked.append(future)
+            proof = await asyncio.wait_for(future, HANDSHAKE_S + 2 * TICK_S)
+        assert proof is not None
+        where = str(Address(wanted.endpoint, proof.key))
+        return Contact(node_id(proof.key), proof.life, where, 0, proof.instance)
+
+    def recheck(self) -> None:
+        """Certificates have been revoked: let go of whom they were for."""
+        self._entrance.recheck()
+        station = self._station
+        for outward in list(self._peers.values()):
+            if outward.state is State.OPEN and outward.proof is not None:
+                try:
+                    station.gate.vouched(outward.proof, station.wall_s())
+                except PeerError as error:
+                    outward.fail("proof", str(error))
+
+    def dial_afresh(self) -> None:
+        """Whoever refused this process may take it now: nobody is left alone for a while any more."""
+        for outward in (*self._peers.values(), *self._strangers.values()):
+            outward.dial_afresh()
+
+    async def who(self, address: str) -> int:
+        """The instance of the process that runs at an address of this node's; 0 where none answers. It is told that this one
+        runs, too."""
+        answer = await self._challenges.who(address, self._key)
+        return 0 if answer is None else answer.instance
+
+    @property
+    def twins(self) -> dict[NodeId, str]:
+        """Nodes of which a second process was refused within the last minute, and what is said of that."""
+        since_s = monotonic() - TWIN_S
+        return {node: text for node, (text, at_s, _) in self._station.twins.items() if at_s >= since_s}
+
+    @property
+    def counters(self) -> Counters:
+        """As they stand."""
+        counters = self._station.counters
+        counters.connections_out = sum(peer.state is State.OPEN for peer in self._peers.values())
+        return counters
+
+    @property
+    def queued_bytes(self) -> dict[NodeId, int]:
+        """What waits here for each neighbour for which something waits."""
+        return {node: peer.waiting_bytes for node, peer in self._peers.items() if peer.waiting_bytes}
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Let go of everything. `linger_ms`: what was sent before may take so long to leave; this call may, too."""
+        if self._is_closed:
+            return
+        self._flush()
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for look in self._looks.values():
+            look.cancel()
+        self._challenges.close()
+        for outward in (*self._peers.values(), *self._strangers.values()):
+            outward.close(linger_ms)
+        self._entrance.close()
+        self._station.context.term()
+
+    # Neighbours.
+
+    def _outward(self, to: NodeId) -> Outward | None:
+        """The connection to that node, at the address that it has now."""
+        station = self._station
+        text = self._address_of(to) or station.whereabouts.of(to)
+        known = self._peers.get(to)
+        if known is not None and (text is None or str(known.address) == text):
+            return known
+        address = address_for(to, text, needs_key=station.keys is not None)
+        if address is None or (station.keys is None and not address.is_loopback):
+            return known
+        return self._open(to, address)
+
+    def _open(self, to: NodeId, address: Address) -> Outward:
+        former = self._peers.pop(to, None)
+        if former is not None:
+            former.close()
+        if len(self._peers) >= NEIGHBOURS_MAX:
+            self._let_go()
+        outward = self._peers[to] = self._outward_to(to, address)
+        return outward
+
+    def _outward_to(self, node: NodeId | None, address: Address) -> Outward:
+        return Outward(self._station, node, address, self._queue_bytes_max, self._found, self._lost)
+
+    def _let_go(self) -> None:
+        """Of the neighbour that was spoken to least lately."""
+        node = min(self._peers, key=lambda node: self._peers[node].used_s)
+        self._peers.pop(node).close()
+
+    def _found(self, outward: Outward, proof: Proof, *, is_later: bool) -> None:
+        """A neighbour has proven who it is."""
+        assert outward.node is not None
+        self._station.let_in(outward.node, proof)
+        if is_later:
+            self._restarted(Contact(outward.node, proof.life, str(outward.address), 0, proof.instance))
+        endpoint = outward.address.endpoint
+        if self._strangers.get(endpoint) is not outward:
+            return
+        del self._strangers[endpoint]
+        outward.address = Address(endpoint, proof.key)
+        former = self._peers.pop(outward.node, None)
+        if former is not None:
+            former.close()
+        self._peers[outward.node] = outward
+
+    def _lost(self, outward: Outward, proof: Proof) -> None:
+        """A connection to a neighbour that had proven who it is was lost. At most one look at each: `NEIGHBOURS_MAX` in all."""
+        node, life = outward.node, proof.life
+        assert node is not None
+        former = self._looks.get(node)
+        if former is not None:
+            former.cancel()
+        look = self._looks[node] = self._loop.create_task(
+            is_gone(outward.address, lambda: self._entrance.stands(node), outward.dial_again)
+        )
+        outward.is_looked_after = True
+        look.add_done_callback(lambda done: self._looked(outward, node, life, done))
+
+    def _looked(self, outward: Outward, node: NodeId, life: Life, done: Task[bool]) -> None:
+        if self._looks.get(node) is done:
+            del self._looks[node]
+            outward.is_looked_after = False
+        if not done.cancelled() and not self._is_closed and done.result():
+            self._station.tell("process gone", f"{outward.name}: its process has ended", node, node)
+            self._refused(node, life)
+
+    def _check_reach(self, address: Address) -> None:
+        if self._station.keys is None and not address.is_loopback:
+            raise PeerError(
+                f"{address.endpoint}: without keys only loopback addresses are spoken to; issue keys"
+            )
+        if self._station.keys is not None and address.key is None:
+            raise PeerError(
+                f"{address.endpoint}: the key is missing; a seed is host:port/KEY, as `elf keys show` prints it"
+            )
+
+    # Turns and time.
+
+    def _flush(self) -> None:
+        self._is_due = False
+        due, self._due = self._due, {}
+        for outward in due:
+            outward.flush()
+        self._entrance.flush()
+
+    def _tick(self) -> None:
+        now = monotonic()
+        for outward in list(self._peers.values()):
+            outward.tick(now)
+        for endpoint, outward in list(self._strangers.items()):
+            outward.tick(now)
+            if outward.state is State.CLOSED:
+                del self._strangers[endpoint]
+        self._entrance.tick(now)
+        self._ticks += 1
+        if self._ticks % RECHECK_TICKS == 0:
+            self.recheck()
+        self._timer = self._loop.call_later(TICK_S, self._tick)

@@ -1,0 +1,582 @@
+"""A node's seat in the tree of one job: joins, pushes and moves in, signs of life, sizes and paths out.
+
+Scribe (Castro et al., 2002) with a cap on children. A join is routed towards the job's id, and the first node on the way that is
+in the tree takes it. What Scribe leaves open is decided by three numbers that travel with the signs of life: the path to the root
+(nobody adopts an ancestor, and a loop made of stale paths shows itself), the size and height of each subtree (upwards), and the
+size of the whole tree (downwards, which tells everybody how deep it may be).
+
+    state    | is                         | event                                    | next
+    ---------+----------------------------+------------------------------------------+--------------------------------
+    out      | not wanted, no children    | enter; a third join comes by             | asking
+    asking   | no parent; TreeJoin sent,  | Adopt                                    | seated
+             | again every tree_retry_us; | root_changed(True), own join comes back  | root
+             | keeps its children         | Refuse(instead)                          | asking there
+    seated   | has a parent               | parent lost, silent, Leave, Refuse, loop | asking
+             |                            | too deep for so long                     | seated, and asks for a better one
+    root     | overlay says so            | root_changed(False)                      | asking
+
+A join is taken
+- by the root: always. A full node keeps its largest subtrees: it hands the joiner on to its smallest child, or, if the joiner's
+  subtree is much larger than that child's, takes it in the place of that child, which is sent to another.
+- on the way by a rooted node, unless the joiner's subtree would hang too deep there; by a node that is asking itself (so that all
+  nodes joining at once need not meet at the root); not by a node below one that is asking, since it may be below the joiner.
+- by a node that it was handed to: always, except by a descendant of the joiner.
+
+Depth: following the smallest child of full nodes, the subtree at depth d has at most N / children_max^d nodes, so a single node
+finds room at depth ceil(log N) + 1 at the latest. A node deeper than that asks at the root for a better place, keeping its parent
+meanwhile; before that, a node whose subtree hangs too deep and is overweight sends its largest children to its parent (so a new
+root that gets the old one as its only child has the old one's children soon).
+
+Invariants: `check`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from elf.srt.messages.effects import Effect, Post, Route, Send
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import NO_BALLOT, Adopt, Ballot, Leave, Message, Path, Refuse, Size, TreeJoin
+from elf.srt.tree.subtree import HEIGHT_MAX, Child, depth_max, is_overweight, largest, least, lowest, measure
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from elf.srt.messages.parameters import Parameters
+
+NEVER = 1 << 62
+PATH_MAX = HEIGHT_MAX  # a longer one is a loop that is still growing
+PASSING_MAX = 3  # a node outside the tree that sees so many joins would do well to combine them
+DEPTH_SMALL = 3  # trees of up to 256 nodes: adopted on the way down to here whatever the root counts yet
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What a reducer must know: a new parent (or none, or the same one anew), children that came (or came again) and went."""
+
+    parent: bool
+    joined: tuple[NodeId, ...]
+    gone: tuple[NodeId, ...]
+
+
+class TreeSeat:
+    """One job's seat on one node.
+
+    Public attributes, to be read only: `parent` (None: root, asking or out), `is_root`, `rooted` (the path ends in the root),
+    `children` (in order of adoption), `path` (parent, its parent, …), `size` and `height` (of this subtree, this node
+    included), `total` (of the tree, as the root counts), `ballot` (highest heard). `depth` is 0 at the root.
+    """
+
+    __slots__ = (
+        "_asking",
+        "_attempt",
+        "_deep_due",
+        "_down",
+        "_gone",
+        "_join_due",
+        "_joined",
+        "_now",
+        "_parameters",
+        "_parent_changed",
+        "_passed",
+        "_path_due",
+        "_rng",
+        "_silence_due",
+        "_size_due",
+        "_told",
+        "ballot",
+        "children",
+        "height",
+        "incarnation",
+        "is_root",
+        "job",
+        "me",
+        "parent",
+        "path",
+        "rooted",
+        "size",
+        "total",
+        "wanted",
+    )
+
+    def __init__(self, job: JobId, me: NodeId, incarnation: int, parameters: Parameters, rng: Random) -> None:
+        self.job, self.me, self.incarnation = job, me, incarnation
+        self._parameters, self._rng = parameters, rng
+        self.wanted = self.is_root = self.rooted = False
+        self.parent: NodeId | None = None
+        self.path: tuple[NodeId, ...] = ()
+        self.children: dict[NodeId, Child] = {}
+        self.ballot: Ballot = NO_BALLOT
+        self.size = self.height = 1
+        self.total = 0
+        self._told = (0, 0)
+        self._attempt = self._passed = self._now = 0
+        self._asking = False
+        self._down: Path | None = None
+        self._join_due = self._silence_due = self._size_due = self._path_due = self._deep_due = NEVER
+        self._parent_changed = False
+        self._joined: list[NodeId] = []
+        self._gone: list[NodeId] = []
+
+    @property
+    def depth(self) -> int:
+        """Links to the root, or to the node where the known path ends."""
+        return len(self.path)
+
+    @property
+    def present(self) -> bool:
+        """Part of the tree, or about to be."""
+        return self.wanted or self.is_root or bool(self.children)
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has work next."""
+        due = min(self._join_due, self._silence_due, self._size_due, self._path_due, self._deep_due)
+        return None if due == NEVER else due
+
+    def take_changes(self) -> Changes | None:
+        """What changed since the last call; None if nothing did."""
+        if not (self._parent_changed or self._joined or self._gone):
+            return None
+        changes = Changes(self._parent_changed, tuple(self._joined), tuple(self._gone))
+        self._parent_changed, self._joined, self._gone = False, [], []
+        return changes
+
+    # Coming and going.
+
+    def enter(self, now: int) -> list[Effect]:
+        """I want to be in this job's tree."""
+        self._clock(now)
+        if self.wanted:
+            return []
+        self.wanted = True
+        return [] if self.is_root or self.parent is not None or self._asking else self._ask(now)
+
+    def go_on(self, former: TreeSeat) -> None:
+        """This life had a seat in the job's tree before: what answers that one is not for this one."""
+        self._attempt = former._attempt
+
+    def leave(self, now: int) -> list[Effect]:
+        """I want to be in it no more. The children are sent to my parent; a root stays the root."""
+        self._clock(now)
+        self.wanted = False
+        if self.is_root:
+            return []
+        effects: list[Effect] = []
+        instead = self.parent or b""
+        for child in list(self.children):
+            effects.append(Post(child, Refuse(self.job, 0, instead)))
+            self._forget_child(child, now)
+        return effects + self._go_out()
+
+    def _go_out(self) -> list[Effect]:
+        effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
+        self._set_parent(None)
+        self._asking, self._passed = False, 0
+        self._join_due = self._path_due = NEVER
+        return effects
+
+    def lost(self, node: NodeId, now: int) -> list[Effect]:
+        """That neighbour is dead or has restarted, or the link to it was reset."""
+        self._clock(now)
+        effects: list[Effect] = []
+        if node in self.children:
+            self._forget_child(node, now)
+            effects += self._go_out_if_idle()
+        if node == self.parent:
+            effects += self._orphaned(now)
+        return effects
+
+    def root_changed(self, is_root: bool, now: int) -> list[Effect]:
+        """The overlay says that I am (no longer) the closest to the job's id."""
+        self._clock(now)
+        if is_root == self.is_root:
+            return []
+        if is_root:
+            effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
+            self._set_parent(None)
+            self.is_root = self.rooted = True
+            self.total, self._asking, self._join_due = self.size, False, NEVER
+            return effects + self._tell(now)
+        self.is_root = False
+        if not self.present:
+            self.rooted = False
+            return []
+        return self._orphaned(now)
+
+    def raise_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
+        """A master's ballot was heard by another way than the path (a Commit, a Control, or I serve)."""
+        self._clock(now)
+        if ballot <= self.ballot:
+            return []
+        self.ballot = ballot
+        return self._tell(now)
+
+    def heard(self, source: NodeId, now: int) -> None:
+        """Anything else of this job that came from there is a sign of life as well."""
+        if source == self.parent:
+            self._silence_due = now + self._parameters.parent_silence_us
+
+    def multicast(self, message: Message) -> list[Effect]:
+        """The message for each child."""
+        return [Post(child, message) for child in self.children]
+
+    # Joins of others.
+
+    def passing(self, join: TreeJoin, origin: NodeId, now: int, is_root: bool) -> tuple[bool, list[Effect]]:
+        """A join that is routed through this node, or was sent to it. True: it is dealt with; False: route it on.
+
+        origin: who sent the datagram, the joiner itself when routed. Another one has handed it on: such a join is never
+        routed on, lest it goes round. is_root: this node is the closest to the job's id.
+        """
+        self._clock(now)
+        effects = self.root_changed(True, now) if is_root and not self.is_root else []
+        if join.child == self.me:
+            return is_root, effects
+        known = self.children.get(join.child)
+        if known is not None and join.incarnation < known.incarnation:
+            return True, effects  # from an earlier life, late
+        handed = origin != join.child
+        if not self.present:
+            self._passed += 1
+            if not handed and self._passed < PASSING_MAX:
+                return False, effects
+            effects += self._ask(now)
+        if self._is_ancestor(join.child):
+            return handed, [Post(join.child, Refuse(self.job, join.attempt))] if handed else []
+        if not (handed or self._may_adopt_on_the_way(join)):
+            return False, effects
+        return True, effects + self._place(join, now)
+
+    def _is_ancestor(self, node: NodeId) -> bool:
+        return node in self.path
+
+    def _may_adopt_on_the_way(self, join: TreeJoin) -> bool:
+        if self.is_root or self.parent is None or join.child in self.children:
+            return True
+        below = 1 if len(self.children) < self._parameters.children_max else 2
+        return self.rooted and self.depth + below + join.height - 1 <= max(self._depth_max(), DEPTH_SMALL)
+
+    def _depth_max(self) -> int:
+        return depth_max(self.total, self._parameters.children_max)
+
+    def _place(self, join: TreeJoin, now: int) -> list[Effect]:
+        children = self.children
+        if join.child in children or len(children) < self._parameters.children_max:
+            return self._adopt(join, now)
+        yields = self._who_yields(join)
+        if yields is None:
+            smallest = least(children)
+            children[smallest].promised += join.size
+            return [Send(smallest, join)]
+        size = children[yields].size
+        self._forget_child(yields, now)
+        other = least(children)
+        children[other].promised += size
+        return [Post(yields, Refuse(self.job, 0, other)), *self._adopt(join, now)]
+
+    def _who_yields(self, join: TreeJoin) -> NodeId | None:
+        """The child that gives its place to a joiner and goes further down itself: the lowest, where the joiner's subtree would
+        hang too deep there; or the smallest, where the joiner's is much larger."""
+        children = self.children
+        if self.depth + 1 + join.height > max(self._depth_max(), DEPTH_SMALL):
+            low = lowest(children)
+            return low if children[low].height < join.height else None
+        smallest = least(children)
+        return smallest if join.size > 2 * children[smallest].size else None
+
+    def _adopt(self, join: TreeJoin, now: int) -> list[Effect]:
+        known = self.children.get(join.child)
+        if known is None or known.incarnation != join.incarnation:
+            self._joined.append(join.child)
+            self.children[join.child] = Child(join.incarnation, join.size, join.height)
+        else:
+            known.tell(join.size, join.height)
+        if self._path_due == NEVER:
+            self._path_due = now + self._parameters.path_us
+        self._resized(now)
+        down = self._downwards()
+        adopt = Adopt(self.job, join.attempt, down.path, down.ballot, down.rooted, down.total)
+        return [Post(join.child, adopt)]
+
+    def _forget_child(self, node: NodeId, now: int) -> None:
+        del self.children[node]
+        self._gone.append(node)
+        if not self.children:
+            self._path_due = NEVER
+        self._resized(now)
+
+    def _go_out_if_idle(self) -> list[Effect]:
+        return [] if self.present else self._go_out()
+
+    # Messages.
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        """An `Adopt`, `Path`, `Refuse`, `Size` or `Leave` from the link."""
+        self._clock(now)
+        if isinstance(message, Path):
+            return self._on_path(source, message, now)
+        if isinstance(message, Size):
+            return self._on_size(source, message, now)
+        if isinstance(message, Adopt):
+            return self._on_adopt(source, message, now)
+        if isinstance(message, Refuse):
+            return self._on_refuse(source, message, now)
+        if isinstance(message, Leave):
+            return self._on_leave(source, now)
+        return []
+
+    def _on_adopt(self, source: NodeId, message: Adopt, now: int) -> list[Effect]:
+        effects: list[Effect] = []
+        if source != self.parent:
+            if not self._welcomes(source, message):
+                return [Post(source, Leave(self.job))]
+            if self.parent is not None:
+                effects.append(Post(self.parent, Leave(self.job)))
+            self._set_parent(source)
+        self._stop_asking()
+        self._told = (0, 0)  # the join may have been an old one, come late
+        return effects + self._tell_size() + self._follow(message, now)
+
+    def _welcomes(self, source: NodeId, message: Adopt) -> bool:
+        """An adoption that was asked for, makes no loop, and is better than what I have."""
+        if not self._asking or source in self.children or not self._is_sound(source, message):
+            return False
+        if self.parent is None:
+            return True
+        return message.attempt == self._attempt and message.rooted and len(message.path) < self.depth
+
+    def _stop_asking(self) -> None:
+        self._asking, self._join_due = False, NEVER
+
+    def _is_sound(self, source: NodeId, message: Adopt | Path) -> bool:
+        path = message.path
+        return path[:1] == (source,) and self.me not in path and len(path) <= PATH_MAX
+
+    def _on_path(self, source: NodeId, message: Path, now: int) -> list[Effect]:
+        if source != self.parent:
+            return [Post(source, Leave(self.job))]
+        return self._follow(message, now)
+
+    def _follow(self, message: Adopt | Path, now: int) -> list[Effect]:
+        """Take over what the parent says of the way to the root; tell the children if that is news."""
+        assert self.parent is not None
+        if not self._is_sound(self.parent, message):
+            return self._dissolve(now)
+        self._silence_due = now + self._parameters.parent_silence_us
+        news = message.path != self.path or message.rooted != self.rooted or message.ballot > self.ballot
+        if message.total != self.total:
+            before = self._depth_max()
+            self.total, self._down = message.total, None
+            news = news or before != self._depth_max()
+        if not news:
+            return []
+        self.path, self.rooted = message.path, message.rooted
+        self.ballot = max(self.ballot, message.ballot)
+        self._watch_depth(now)
+        return self._tell(now)
+
+    def _dissolve(self, now: int) -> list[Effect]:
+        """My parent's path leads through me: leave it, and ask again at a random moment, since others of the loop do so too."""
+        parent = self.parent
+        assert parent is not None
+        effects = self._orphaned(now, self._jitter(self._parameters.tree_retry_us))
+        return [Post(parent, Leave(self.job)), *effects]
+
+    def _on_size(self, source: NodeId, message: Size, now: int) -> list[Effect]:
+        child = self.children.get(source)
+        if child is None:
+            return [Post(source, Refuse(self.job, 0))]
+        child.tell(message.size, message.height)
+        self._resized(now)
+        return []
+
+    def _on_refuse(self, source: NodeId, message: Refuse, now: int) -> list[Effect]:
+        instead = b"" if message.instead == self.me else message.instead
+        if source == self.parent:
+            self._set_parent(None)
+            return self._ask(now, instead) + self._tell(now)
+        if not self._asking or message.attempt != self._attempt:
+            return []
+        if self.parent is not None and not instead:
+            self._stop_asking()
+        return self._ask(now, instead) if instead else []
+
+    def _on_leave(self, source: NodeId, now: int) -> list[Effect]:
+        if source in self.children:
+            self._forget_child(source, now)
+            return self._go_out_if_idle()
+        return self._orphaned(now) if source == self.parent else []
+
+    # Time.
+
+    def tick(self, now: int) -> list[Effect]:
+        self._clock(now)
+        effects: list[Effect] = []
+        if now >= self._silence_due:
+            effects += self._silent(now)
+        if now >= self._join_due:
+            if self.parent is None:
+                effects += self._ask(now)
+            else:
+                self._stop_asking()
+        if now >= self._size_due:
+            effects += self._tell_size()
+        if now >= self._path_due:
+            for child in self.children.values():
+                child.promised = 0
+            self._watch_depth(now)
+            effects += self._tell(now)
+        if now >= self._deep_due:
+            effects += self._mend_depth(now)
+        return effects
+
+    def _silent(self, now: int) -> list[Effect]:
+        late = now - self._silence_due
+        if late > self._parameters.path_us:  # it was me who slept, or my clock that jumped
+            self._silence_due = now + self._parameters.parent_silence_us
+            return []
+        parent = self.parent
+        assert parent is not None
+        return [Post(parent, Leave(self.job)), *self._orphaned(now)]
+
+    def _clock(self, now: int) -> None:
+        """Spans that run must neither end nor last for ever when the clock steps back: they move with it."""
+        back = self._now - now
+        self._now = now
+        if back > 0:
+            for name in ("_join_due", "_silence_due", "_size_due", "_path_due", "_deep_due"):
+                due = getattr(self, name)
+                if due != NEVER:
+                    setattr(self, name, due - back)
+
+    def _jitter(self, span_us: int) -> int:
+        return self._rng.randrange(1, span_us + 1)
+
+    # Upwards and downwards.
+
+    def _ask(self, now: int, node: NodeId = b"") -> list[Effect]:
+        """Look for a parent, at `node` or on the way to the job's id."""
+        retry = self._parameters.tree_retry_us
+        self._attempt += 1
+        self._asking = True
+        self._join_due = now + retry + self._jitter(retry // 2)
+        join = TreeJoin(self.job, self.me, self.incarnation, self._attempt, self.size, self.height)
+        return [Send(node, join) if node else Route(self.job, join)]
+
+    def _orphaned(self, now: int, wait_us: int = 0) -> list[Effect]:
+        """No parent any more. The subtree stays together: it is I who asks."""
+        self._set_parent(None)
+        if not self.present:
+            return self._go_out()
+        if not wait_us:
+            return self._ask(now) + self._tell(now)
+        self._asking, self._join_due = False, now + wait_us
+        return self._tell(now)
+
+    def _set_parent(self, parent: NodeId | None) -> None:
+        self._parent_changed = self._parent_changed or parent is not None or self.parent is not None
+        self.parent = parent
+        self.path, self.rooted, self._down = (), False, None
+        self._silence_due = self._size_due = self._deep_due = NEVER
+
+    def _downwards(self) -> Path:
+        if self._down is None:
+            self._down = Path(self.job, (self.me, *self.path), self.ballot, self.rooted, self.total)
+        return self._down
+
+    def _tell(self, now: int) -> list[Effect]:
+        self._down = None
+        if not self.children:
+            return []
+        self._path_due = now + self._parameters.path_us
+        return self.multicast(self._downwards())
+
+    def _resized(self, now: int) -> None:
+        """Count the subtree anew; tell large changes soon, small ones in time. O(children)."""
+        size, height = self.size, self.height = measure(self.children)
+        if self.is_root:
+            self._count(now)
+        elif self.parent is not None and (size, height) != self._told:
+            told, told_height = self._told
+            large = height != told_height or 4 * abs(size - told) > told
+            wait = self._parameters.size_us if large else self._parameters.path_us
+            self._size_due = min(self._size_due, now + wait)
+
+    def _count(self, now: int) -> None:
+        before = self._depth_max()
+        self.total, self._down = self.size, None
+        if self.children and self._depth_max() != before:
+            self._path_due = min(self._path_due, now + self._parameters.size_us)
+
+    def _tell_size(self) -> list[Effect]:
+        self._size_due = NEVER
+        if self.parent is None or self._told == (self.size, self.height):
+            return []
+        self._told = (self.size, self.height)
+        return [Post(self.parent, Size(self.job, self.size, self.height))]
+
+    # Depth.
+
+    def _watch_depth(self, now: int) -> None:
+        """Somebody below me or I myself may hang too deep, for long: then it is time to mend that.
+
+        The uppermost overweight node mends first, since its children's places get better by that too. Of single nodes that are
+        too deep only the uppermost ask, and late, since the others come along and the whole may have been mended by then.
+        """
+        path_us = self._parameters.path_us
+        if not (self._is_too_deep() or self._is_overweight()):
+            self._deep_due = NEVER
+        elif self._deep_due == NEVER:
+            wait_us = path_us + (self.depth - 1) * path_us // 4
+            self._deep_due = now + (
+                wait_us if self._is_overweight() else 2 * path_us + self._jitter(3 * path_us)
+            )
+
+    def _is_too_deep(self) -> bool:
+        return self.rooted and self.depth == self._depth_max() + 1
+
+    def _is_overweight(self) -> bool:
+        """My subtree hangs too deep, and is larger than its share of the places at this depth."""
+        deepest = self._depth_max()
+        if not self.rooted or not 0 < self.depth <= deepest or self.depth + self.height - 1 <= deepest:
+            return False
+        return is_overweight(self.size, self.depth, self.total, self._parameters.children_max)
+
+    def _mend_depth(self, now: int) -> list[Effect]:
+        self._deep_due = NEVER
+        if self._is_overweight():
+            return self._relieve(now)
+        if not self._is_too_deep() or self._asking:
+            return []
+        self._watch_depth(now)
+        return self._ask(now, self.path[-1])
+
+    def _relieve(self, now: int) -> list[Effect]:
+        """Send the largest children to my parent until my subtree fits its place."""
+        assert self.parent is not None
+        effects: list[Effect] = []
+        while self.children and self._is_overweight():
+            child = largest(self.children)
+            self._forget_child(child, now)
+            effects.append(Post(child, Refuse(self.job, 0, self.parent)))
+        return effects + self._go_out_if_idle()
+
+    def check(self) -> None:
+        """Raise AssertionError unless all invariants hold. O(children + depth)."""
+        assert len(self.children) <= self._parameters.children_max
+        assert self.me not in self.children
+        assert self.me not in self.path
+        assert self.parent not in self.children
+        assert self.path[:1] == (() if self.parent is None else (self.parent,))
+        assert self.parent is None or not self.is_root
+        assert self.rooted or not self.is_root
+        assert self.size == 1 + sum(child.size for child in self.children.values())
+        assert (self._path_due != NEVER) == bool(self.children)
+        assert (self._silence_due != NEVER) == (self.parent is not None)
+        assert self.present or (self.parent is None and self.deadline is None), (
+            "an outsider has nothing to do"
+        )
+        if self.present and not self.is_root and self.parent is None:
+            assert self._join_due != NEVER, "nobody would ask again"

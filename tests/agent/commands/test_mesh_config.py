@@ -1,0 +1,172 @@
+"""The sections that make an agent part of a mesh: what is understood, and what each mistake is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elf.agent.commands.validate import described
+from elf.agent.config.config import Config, parse
+from elf.agent.config.specs import parameter_keys
+from elf.errors import ConfigError
+from elf.srt.messages.addresses import Address
+from elf.srt.messages.parameters import Parameters
+
+KEY = "a" * 51 + "q"
+TEXT = f"""\
+[agent]
+name = "web1"
+state_dir = "state"
+listen = "0.0.0.0:7070"
+advertise = "10.0.0.5:7070"
+seeds = ["10.0.0.6:7070/{KEY}", "web3.example.com:7071/{KEY}"]
+cpu_max = 0.5
+metrics = "127.0.0.1:9464"
+
+[mesh]
+flush = "100ms"
+link_max = "8MiB"
+leaves = 8
+
+[keys]
+bundle = "web1.keys"
+
+[[sink]]
+name = "lake"
+parquet = "/srv/lake"
+
+[[source]]
+name = "access"
+path = "access.log"
+"""
+LOOPBACK = """\
+[agent]
+listen = "127.0.0.1:7070"
+security = "none"
+"""
+
+
+def read(text: str = TEXT, environ: dict[str, str] | None = None) -> Config:
+    return parse(text, Path("/etc/elf/elf.toml"), environ=environ or {})
+
+
+def refusal(text: str, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(text, environ)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_everything_is_read() -> None:
+    config = read()
+    mesh = config.mesh
+    assert mesh is not None
+    assert (str(mesh.listen), str(mesh.advertise)) == ("0.0.0.0:7070", "10.0.0.5:7070")
+    assert [str(seed) for seed in mesh.seeds] == [f"10.0.0.6:7070/{KEY}", f"web3.example.com:7071/{KEY}"]
+    assert (mesh.security, mesh.bundle) == ("curve", Path("/etc/elf/web1.keys"))
+    assert (mesh.cpu_max, str(mesh.metrics)) == (0.5, "127.0.0.1:9464")
+    assert mesh.parameters == Parameters(flush_us=100_000, link_bytes_max=8 << 20, leaves=8)
+    assert [(sink.name, sink.parquet) for sink in mesh.sinks] == [("lake", Path("/srv/lake"))]
+    assert config.jobs == ()
+
+
+def test_little_is_needed_on_loopback() -> None:
+    mesh = read(LOOPBACK).mesh
+    assert mesh is not None
+    assert mesh.advertise == mesh.listen == Address("127.0.0.1:7070")
+    assert (mesh.seeds, mesh.bundle, mesh.parameters, mesh.sinks) == ((), None, Parameters(), ())
+
+
+def test_without_listen_an_agent_is_its_own() -> None:
+    text = (
+        '[[source]]\nname = "access"\npath = "a"\n[[job]]\nname = "j"\nsql = "SELECT count(*) FROM access"\n'
+    )
+    assert read(text).mesh is None
+
+
+def test_the_environment_comes_before_the_file() -> None:
+    mesh = read(
+        environ={
+            "ELF_AGENT_SEEDS": "[]",
+            "ELF_MESH_FLUSH": "80ms",
+            "ELF_MESH_LEAVES": "16",
+            "ELF_KEYS_BUNDLE": "/k",
+            "ELF_SINK_LAKE_PARQUET": "/l",
+        }
+    ).mesh
+    assert mesh is not None
+    assert (mesh.seeds, mesh.parameters.flush_us, mesh.parameters.leaves) == ((), 80_000, 16)
+    assert (mesh.bundle, mesh.sinks[0].parquet) == (Path("/k"), Path("/l"))
+
+
+def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
+    keys = parameter_keys()
+    assert sorted(keys.values()) == sorted(Parameters.__struct_fields__)
+    assert not any("_us" in key or "_bytes" in key for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ('"0.0.0.0:7070"', '"0.0.0.0"', ':4: [agent] listen: expected an address like "10.0.0.5:7070"'),
+        ('"0.0.0.0:7070"', "7070", ":4: [agent] listen: expected an address"),
+        ('"0.0.0.0:7070"', '"web1:70700"', ":4: [agent] listen: expected an address"),
+        ('advertise = "10.0.0.5:7070"', "", ':4: [agent] listen: add advertise = "HOST:PORT"'),
+        ('"10.0.0.5:7070"', '"0.0.0.0:7070"', ":5: [agent] advertise: expected an address like"),
+        (f"/{KEY}", "", ':6: [agent] seeds: expected seeds like "10.0.0.5:7070/KEY"'),
+        (KEY, KEY[:-1], ':6: [agent] seeds: expected seeds like "10.0.0.5:7070/KEY"'),
+        ("cpu_max = 0.5", 'cpu_max = "much"', ":7: [agent] cpu_max: expected a number of cores"),
+        ("cpu_max = 0.5", "cpu_max = 0", ":7: [agent] cpu_max: expected a number of cores"),
+        ('flush = "100ms"', "flush = 100", ":11: [mesh] flush: expected a duration"),
+        ('flush = "100ms"', 'flash = "100ms"', ":11: [mesh] flash: unknown key; did you mean flush?"),
+        ('flush = "100ms"', 'flush = "40ms"', ":10: [mesh]: combine_max must stay below flush"),
+        ('"8MiB"', '"0"', ":12: [mesh] link_max: expected a size"),
+        ("leaves = 8", "leaves = 7", ":10: [mesh]: leaves must be even and hold the replicas"),
+        ('bundle = "web1.keys"', "", ":4: [agent] listen: a mesh needs keys"),
+        ('bundle = "web1.keys"', 'bundel = "x"', ":16: [keys] bundel: unknown key; did you mean bundle?"),
+        ('name = "lake"', 'name = "a lake"', ":19: [sink] name: expected a name"),
+        ('parquet = "/srv/lake"', "", ":18: [sink] parquet: expected a value, found nothing"),
+        ("cpu_max = 0.5", 'security = "no"', ':7: [agent] security: expected "curve" or "none"'),
+        (
+            "cpu_max = 0.5",
+            'security = "none"',
+            ':4: [agent] listen: security = "none" is for loopback addresses only',
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(before: str, after: str, expected: str) -> None:
+    assert before in TEXT
+    assert refusal(TEXT.replace(before, after)).startswith(f"/etc/elf/elf.toml{expected}")
+
+
+def test_without_keys_only_loopback_is_spoken_to() -> None:
+    seeds = LOOPBACK + 'seeds = ["127.0.0.1:1", "10.0.0.6:7070"]\n'
+    assert (
+        ':4: [agent] seeds: security = "none" is for loopback addresses only, and 10.0.0.6:7070 is none'
+        in refusal(seeds)
+    )
+
+
+def test_what_only_a_mesh_has_is_refused_elsewhere() -> None:
+    own = (
+        '[[source]]\nname = "access"\npath = "a"\n[[job]]\nname = "j"\nsql = "SELECT count(*) FROM access"\n'
+    )
+    assert ":7: [mesh]: only an agent of a mesh has this; add [agent] listen" in refusal(
+        own + '[mesh]\nflush = "1s"\n'
+    )
+    seeds = '[agent]\nseeds = ["127.0.0.1:1"]\n' + own
+    assert ":2: [agent] seeds: only an agent of a mesh has this; add listen" in refusal(seeds)
+
+
+def test_a_job_of_a_mesh_is_started_with_a_command() -> None:
+    text = TEXT + '[[job]]\nname = "hits"\nsql = "SELECT count(*) FROM access"\n'
+    assert ":25: [job]: jobs of a mesh are started with: elf job start hits --sql …" in refusal(text)
+
+
+def test_it_is_described() -> None:
+    lines = described(read(), {})
+    assert "mesh: listens at 0.0.0.0:7070, reached at 10.0.0.5:7070, keys /etc/elf/web1.keys" in lines
+    assert "  seeds 10.0.0.6:7070, web3.example.com:7071" in lines
+    assert "sink lake: /srv/lake" in lines

@@ -1,0 +1,65 @@
+"""The start and the end of the process `elf`: what is imported, and what happens last. Each in an interpreter of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+LINE = '192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 7 "-" "curl/8"\n'
+RUN = ("run", "SELECT status, count(*) AS n FROM access GROUP BY status", "a.log", "--output", "json", "-q")
+
+
+def python(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={"XDG_CACHE_HOME": str(folder)},
+        timeout=60,
+    )
+
+
+def test_a_query_asked_again_needs_neither_typer_nor_the_compiler(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(LINE)
+    program = (
+        "import sys; from elf.__main__ import main; code = main(sys.argv[1:]); "
+        "print(sorted({'typer', 'sqlglot', 'rich', 'numpy.ma', 'zoneinfo', 'tempfile', 'sortedcontainers', 'subprocess'}"
+        " & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+    first, again = (python(program, tmp_path, *RUN) for _ in range(2))
+    assert json.loads(first.stdout) == json.loads(again.stdout) == {"status": 200, "n": 1}
+    assert "sqlglot" in first.stderr
+    assert (again.returncode, again.stderr) == (0, "[]\n")
+
+
+def test_what_is_left_out_is_as_if_untouched_afterwards(tmp_path: Path) -> None:
+    program = (
+        "from elf.agent.host.startup import light_imports; light_imports(); import sys, threading\n"
+        "assert 'numpy._core._add_newdocs' not in sys.modules and 'typing_extensions' not in sys.modules\n"
+        "assert 'Threads:\\t1\\n' in open('/proc/self/status').read(), 'threads of the BLAS'\n"
+        "import numpy.ma, numpy.linalg, numpy.testing, hashlib\n"
+        "numpy.testing.assert_array_equal(numpy.ma.masked_equal([1, 2], 1).filled(0) @ numpy.eye(2), [0, 2])\n"
+        "print(hashlib.sha256(b'').hexdigest()[:8])"
+    )
+    done = python(program, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "e3b0c442\n", "")
+
+
+def test_the_process_ends_with_its_code_and_after_what_others_want_done(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(LINE)
+    program = (
+        "import atexit, sys; from elf.__main__ import start; atexit.register(print, 'last'); "
+        "sys.argv[0] = 'elf'; start()"
+    )
+    done = python(program, tmp_path, *RUN)
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{"status":200,"n":1}\nlast\n', "")
+    assert python(program, tmp_path, "run", RUN[1], "none.log").returncode == 2
+    assert python(program, tmp_path, "--no-such-option").returncode == 2

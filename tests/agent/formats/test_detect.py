@@ -1,0 +1,127 @@
+"""Detection: each golden file is recognised as what it is, also when broken, short, or easy to mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from elf.agent.formats import formats
+from elf.agent.formats.detect import LINES_MAX
+from elf.agent.formats.fields import Reason
+from elf.agent.formats.parser import Parser
+from elf.agent.formats.presets import PRESETS
+from elf.errors import FormatError
+from tests.rigs import paths
+
+GOLDEN = paths.GOLDEN / "formats"
+REAL = paths.DATA / "apache_combined_10k.log"
+
+
+def records(name: str) -> list[bytes]:
+    """The lines of a golden file that are records, each followed by its expectation there."""
+    lines = (GOLDEN / f"{name}.txt").read_bytes().splitlines()
+    return [
+        line
+        for line, after in zip(lines, [*lines[1:], b""], strict=True)
+        if line and not line.startswith(b"    ") and not after.startswith((b"    !", b"    #"))
+    ]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_each_format_is_recognised(name: str) -> None:
+    assert formats.resolve("auto", sample=b"".join(line + b"\n" for line in records(name))).name == name
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_each_format_is_recognised_by_its_first_line(name: str) -> None:
+    line = records(name)[0]
+    assert formats.resolve("auto", sample=line).name == name
+    assert formats.resolve("auto", sample=line + b"\r\n").name == name
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_broken_share_of_lines_is_tolerated(name: str) -> None:
+    whole = records(name)
+    lines = [line for _ in range(10) for line in whole]
+    broken = [b"garbage \x00\xff", b"", lines[0][:40], b'10.0.0.1 - - "'] * (len(lines) // 8)
+    sample = b"\n".join(broken + lines) + b"\n" + lines[0][:20]
+    assert formats.resolve("auto", sample=sample).name == name
+
+
+@pytest.mark.parametrize("name", ["w3c", "cloudfront"])
+def test_a_header_decides_and_gives_its_own_columns(name: str) -> None:
+    separator = b"\t" if name == "cloudfront" else b" "
+    extra = b" x-edge-location" if name == "cloudfront" else b""
+    sample = b"#Version: 1.0\n#Fields: date time cs-method x-Custom(Thing)" + extra + b"\n"
+    sample += separator.join([b"2024-01-01", b"00:00:00", b"GET", b"v"]) + b"\n"
+    plan = formats.resolve("auto", sample=sample)
+    assert (plan.name, plan.header) == (name, name)
+    assert list(plan.columns())[:3] == ["time", "method", "x_custom_thing"]
+
+
+def test_a_header_without_a_time_is_refused_first_and_survived_later() -> None:
+    with pytest.raises(FormatError, match="names no date and time"):
+        formats.resolve("auto", sample=b"#Fields: cs-method sc-status\nGET 200\n")
+    header, line = b"#Fields: date time sc-status\n", b"2024-01-01 00:00:00 200\n"
+    parser = Parser(formats.resolve("w3c"), ("status",))
+    batch = parser.parse(header + line + b"#Fields: cs-method sc-status\nGET 200\n" + header + line)
+    assert (batch.rows, batch.lines, batch.rejects) == (2, 3, {Reason.MISSING: 1})
+
+
+def test_a_combined_line_is_never_taken_for_a_shorter_or_longer_format() -> None:
+    combined = b'::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "x"\n'
+    vhost = b"shop.example:80 " + combined
+    assert formats.resolve("auto", sample=combined * 3 + vhost).name == "combined"
+    assert formats.resolve("auto", sample=vhost * 3 + combined).name == "vhost_combined"
+    common = combined.replace(b' "-" "x"', b"")
+    assert formats.resolve("auto", sample=common * 3 + combined).name == "common"
+    assert formats.resolve("auto", sample=b"shop.example:80 " + common).name == "vhost_common"
+
+
+def test_objects_are_told_apart_by_their_keys() -> None:
+    time = b'"time":"2024-01-01T00:00:00Z"'
+    assert formats.resolve("auto", sample=b"{" + time + b',"anything":1}\n').name == "json"
+    assert (
+        formats.resolve("auto", sample=b"{" + time + b',"remote_addr":"::1","request_uri":"/"}\n').name
+        == "nginx_json"
+    )
+    with pytest.raises(FormatError, match="none of json fits"):
+        formats.resolve("auto", sample=b'{"no":"time"}\n{"at":"all"}\n')
+
+
+def test_what_fits_nothing_is_answered_with_what_was_tried_and_the_first_mismatch() -> None:
+    line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" 0.250\n'
+    with pytest.raises(FormatError) as caught:
+        formats.resolve("auto", sample=line * 3)
+    said = str(caught.value)
+    assert "none of alb, haproxy," in said
+    assert "(0% of 3 lines)" in said
+    assert "0.250" in said
+    assert "name the format" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("sample", [b"", b"\n\n\n", b"   \n"])
+def test_an_empty_sample_says_so(sample: bytes) -> None:
+    with pytest.raises(FormatError, match="no whole line to detect"):
+        formats.resolve("auto", sample=sample)
+
+
+@pytest.mark.parametrize(
+    "sample", [b"\x00" * 300, b"\xff\xfe\n" * 5, b"{" * 50_000 + b"\n", b'"' * 1000, bytes(range(256)) * 40]
+)
+def test_hostile_samples_are_refused_in_one_line(sample: bytes) -> None:
+    with pytest.raises(FormatError) as caught:
+        formats.resolve("auto", sample=sample)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_the_first_lines_count() -> None:
+    combined = b'::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "x"\n'
+    assert formats.resolve("auto", sample=combined * LINES_MAX + b"garbage\n" * 5000).name == "combined"
+
+
+def test_the_real_log() -> None:
+    if not REAL.exists():
+        pytest.skip(f"{REAL.name} is not on this machine")
+    with REAL.open("rb") as file:
+        assert formats.resolve("auto", sample=file.read(65536)).name == "combined"

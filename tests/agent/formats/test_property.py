@@ -1,0 +1,77 @@
+"""Any text is a format or a FormatError; any log_format's lines give back the values they were made of."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elf.agent.formats import apache, formats, nginx
+from elf.agent.formats.parser import Parser
+from elf.agent.formats.w3c import fields_for, kind_of
+from elf.errors import FormatError
+
+PARTS = r"""$ ${ } $time_local $msec $request $x % %% %t %h %{ %{%d}t %{%s}t %{msec_frac}t %>s %{a}i %U %q ' " \ ; log_format
+    LogFormat regex: (?P<time> ) [ {9 * nginx: apache: # / escape=json é"""
+TOKENS = st.sampled_from([*PARTS.split(), " ", "\n", "\x00"])
+
+
+def one_line_error(call: Callable[[], object]) -> bool:
+    """Whether `call` raises a FormatError; it must be of one line."""
+    try:
+        call()
+    except FormatError as error:
+        return "\n" not in str(error) or pytest.fail(str(error))
+    return False
+
+
+@settings(max_examples=400, derandomize=True, deadline=None)
+@given(st.lists(TOKENS, max_size=12).map("".join) | st.text(max_size=40))
+def test_any_text_is_a_format_or_one_line_of_error(text: str) -> None:
+    if not one_line_error(lambda: formats.resolve(text)):
+        plan = formats.resolve(text)
+        assert "time" in plan.columns()
+        Parser(plan, ("time",)).parse(b"x\n")
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.binary(max_size=80))
+def test_any_w3c_header_gives_fields(names: bytes) -> None:
+    fields = fields_for(b"#Fields: date time " + names)
+    assert [field.name for field in fields[:2]] == ["date", "time"]
+    separator = "\t" if kind_of(names) == "cloudfront" else " "
+    assert [field.after for field in fields] == [separator] * (len(fields) - 1) + [""]
+    Parser(msgspec.structs.replace(formats.resolve("w3c"), fields=fields), ("time",)).parse(
+        b"2015-05-17 10:05:03\n"
+    )
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.binary(max_size=400))
+def test_any_sample_is_a_format_or_one_line_of_error(sample: bytes) -> None:
+    if not one_line_error(lambda: formats.resolve("auto", sample=sample)):
+        assert formats.resolve("auto", sample=sample).name in formats.NAMES
+
+
+WORD = st.text(string.ascii_letters + string.digits + "/._", min_size=1, max_size=8)
+SEPARATOR = st.text(" |,;:<>()[]", min_size=1, max_size=3)
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.lists(st.tuples(SEPARATOR, WORD), min_size=1, max_size=8), st.integers(0, 4_000_000_000))
+def test_a_log_formats_line_gives_back_its_values(parts: list[tuple[str, str]], seconds: int) -> None:
+    text = "$msec" + "".join(f"{separator}$v{n}" for n, (separator, _) in enumerate(parts))
+    line = str(seconds) + "".join(separator + word for separator, word in parts)
+    plan = nginx.from_string(text)
+    same = apache.from_string(
+        "%{sec}t" + "".join(f"{separator}%{{v{n}}}n" for n, (separator, _) in enumerate(parts))
+    )
+    for prefix, format in (("v", plan), ("note_v", same)):
+        batch = Parser(format, tuple(format.columns())).parse(line.encode() + b"\n")
+        assert batch.rows == 1, batch.samples
+        for n, (_, word) in enumerate(parts):
+            assert batch.columns[f"{prefix}{n}"].to_python() == [word]

@@ -1,0 +1,301 @@
+"""One job's failure is that job's alone, in simulated meshes: whatever raises, once or always, at one agent or at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+
+from elf.agent.simulator.run import Outcome, Run, simulate
+from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.places import EPOCH_US, Actor
+from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.master.master import Master
+from elf.srt.codec import rosters, wire
+from elf.srt.messages.messages import Bundle
+from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.results import Put
+
+SECOND = 1_000_000
+DOORS: tuple[tuple[s.Door, str], ...] = (
+    ("message", "Bundle"),
+    ("message", "Append"),
+    ("message", "Held"),
+    ("message", "Commit"),
+    ("message", "Adopt"),
+    ("message", "PutTell"),
+    ("message", ""),
+    ("tick", "Master"),
+    ("tick", "TreeSeat"),
+    ("tick", "DeltaWorker"),
+    ("entry", "Final"),
+    ("entry", "Accept"),
+    ("cut", ""),
+    ("settle", ""),
+    ("restore", ""),
+)
+
+
+def mesh(
+    *faults: s.AnyFault, parameters: Parameters = s.QUICK, trouble_us: int = 10 * SECOND, hosts: int = 5
+) -> s.Scenario:
+    """Two jobs, of which the first one may fail."""
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",) * 8, lateness_us=2 * SECOND)
+    return s.Scenario(
+        seed=7,
+        hosts=hosts,
+        jobs=(job, job),
+        faults=faults,
+        parameters=parameters,
+        trouble_us=trouble_us,
+        after_us=SECOND,
+        rest_us=30 * SECOND,
+    )
+
+
+def bug(
+    on: s.Door, kind: str = "", host: int = -1, *, once: bool = False, until_us: int = 9 * SECOND
+) -> s.Bug:
+    return s.Bug(at_us=5 * SECOND, until_us=until_us, job=0, on=on, kind=kind, host=host, once=once)
+
+
+def watched(scenario: s.Scenario, coded: bool = False) -> tuple[Outcome, Run]:
+    runs: list[Run] = []
+    return simulate(scenario, prepare=runs.append, coded=coded), runs[0]
+
+
+@pytest.mark.slow
+def test_the_job_is_exact_after_it_and_no_other_notices() -> None:
+    """No link is reset, the other job keeps its master: `Bugs.check_spared`."""
+    raised = 0
+    for on, kind in DOORS:
+        for once in (True, False):
+            outcome, run = watched(
+                mesh(bug(on, kind, once=once), *([bug("cut", once=True)] if on == "restore" else []))
+            )
+            assert outcome.violation == "", (on, kind, once)
+            raised += run.bugs.raised
+    assert raised > 100
+
+
+@pytest.mark.parametrize("on", ["message", "tick", "entry"])
+def test_over_bytes_too(on: s.Door) -> None:
+    """Records are encoded under the seat, and a new one begins with those that are read back."""
+    outcome, run = watched(mesh(bug(on)), coded=True)
+    assert outcome.violation == ""
+    assert run.bugs.raised > 0
+
+
+@pytest.mark.parametrize("kind", ["Bundle", "Append"])
+@pytest.mark.parametrize("once", [True, False])
+def test_what_cannot_be_encoded_is_that_jobs_failure_alone(kind: str, once: bool) -> None:
+    """On no link is anything reset, though its rosters, which even one file is told by here, were ahead: `Bugs.check_spared`."""
+    with patch.object(rosters, "LISTED_MAX", 0):
+        outcome, run = watched(mesh(bug("encode", kind, once=once)), coded=True)
+    assert outcome.violation == ""
+    assert run.bugs.raised > 0
+
+
+def published(scenario: s.Scenario) -> dict[tuple[str, int], int]:
+    """When each window of the second job was final first."""
+    found: dict[tuple[str, int], int] = {}
+    runs: list[Run] = []
+
+    def prepare(run: Run) -> None:
+        runs.append(run)
+        run.world.put_observers.append(take)
+
+    def take(put: Put, now_us: int) -> None:
+        if put.job == runs[0].specs[1].id and put.status == "final":
+            found.setdefault((put.version, put.start), now_us)
+
+    assert simulate(scenario, prepare=prepare).violation == ""
+    return found
+
+
+def test_windows_of_other_jobs_are_not_later() -> None:
+    plain, beside = published(mesh()), published(mesh(bug("tick", "Master"), bug("message", "Bundle")))
+    assert plain.keys() == beside.keys()
+    late = [beside[window] - plain[window] for window in plain]
+    assert max(late) <= s.QUICK.append_us
+
+
+def test_what_nobody_planted_is_a_finding() -> None:
+    """The guard hides no bug from simulations."""
+    with patch.object(Master, "tick", side_effect=KeyError("a real one")):
+        assert simulate(mesh()).violation.startswith("a core failed: KeyError")
+
+
+def after(scenario: s.Scenario, until_us: int, *, coded: bool = False) -> Run:
+    """A run that stands still at that moment."""
+    run = Run(scenario, coded=coded)
+    for host in run.hosts[: scenario.hosts]:
+        run.world.at(0, lambda host=host: run.start(host))  # type: ignore[misc]
+    for number, job in enumerate(scenario.jobs):
+        run.world.at(job.start_us, lambda number=number: run._submit(0, run.specs[number]))  # type: ignore[misc]
+    for number, fault in enumerate(scenario.faults):
+        run._plan(number, fault)
+    run.world.run_until(until_us)
+    return run
+
+
+def vacant(run: Run) -> list[str]:
+    return [
+        actor.name
+        for actor in run.hosts
+        if actor.node is not None and any(vacancy.is_vacant for vacancy in actor.node.vacancies.values())
+    ]
+
+
+def test_the_place_stays_and_attempts_become_rare() -> None:
+    """Nobody takes over; 0.2, 0.4, 0.8, 1.6, 3, 3, … seconds."""
+    trouble = bug("tick", "Master", until_us=60 * SECOND)
+    run = after(mesh(trouble, trouble_us=60 * SECOND), 40 * SECOND)
+    job = run.specs[0].id
+    served = {a.name for a in run.hosts if a.node and job in a.node.seats and a.node.seats[job].takeovers}
+    assert len(served | set(vacant(run))) == 1
+    vacancy = max(
+        (a.node.vacancies[job] for a in run.hosts if a.node and job in a.node.vacancies),
+        key=lambda v: v.failures,
+    )
+    assert 10 <= vacancy.failures <= 16
+    assert vacancy.reason == "PlantedError: tick Master"
+
+
+def test_a_job_with_a_log_that_nobody_can_apply_can_be_stopped_and_started_anew() -> None:
+    run = after(mesh(bug("entry", "Final", until_us=100 * SECOND), trouble_us=30 * SECOND), 12 * SECOND)
+    first, job = run.specs[0], run.specs[0].id
+    assert vacant(run)
+    run._submit(0, msgspec.structs.replace(first, number=2, stopped=True))
+    run.world.run_until(16 * SECOND)
+    assert not vacant(run)
+    for actor in run.hosts:
+        assert actor.node is not None
+        assert actor.node.seats[job].is_stopped
+        assert [type(record).__name__ for record in actor.disk.records[("log", job)]] == ["Promise"]
+    run.bugs.clear()
+    run._submit(0, msgspec.structs.replace(first, number=3, since_us=EPOCH_US + run.world.now_us))
+    run.world.run_until(24 * SECOND)
+    state = run._state(first)
+    assert len(state.finals) > 2
+
+
+def strike(error: Callable[[], Exception]) -> tuple[Any, Any, Actor]:
+    """A node whose seat raises at each Bundle of one neighbour."""
+    run = after(mesh(), 5 * SECOND)
+    job = run.specs[0].id
+    host = next(a for a in run.hosts if a.node is not None and a.node.seats[job].tree.children)
+    assert host.node is not None
+    child = next(iter(host.node.seats[job].tree.children))
+    make = host.node.make_seat
+    host.node.seat_failed = lambda error, is_news: None
+
+    def doomed(seat: Any) -> Any:
+        plain = seat.step
+
+        def step(source: Any, message: Any, now: int) -> Any:
+            if type(message) is Bundle and source == child:
+                raise error()
+            return plain(source, message, now)
+
+        seat.step = step
+        return seat
+
+    host.node.make_seat = lambda *about, **more: doomed(make(*about, **more))
+    doomed(host.node.seats[job])
+    run.world.run_until(8 * SECOND)
+    return run, host.node.vacancies[job], child  # type: ignore[return-value]
+
+
+def test_whoever_makes_it_fail_three_times_is_refused_until_it_has_been_well_for_long() -> None:
+    _, vacancy, child = strike(lambda: ValueError("no"))
+    assert vacancy.failures == 3
+    assert vacancy.refused == {child}
+    assert not vacancy.is_vacant
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError(), "memory is short"),
+        (OSError(28, "No space left on device"), "the disk: No space left on device"),
+    ],
+)
+def test_what_the_process_lacks_counts_against_nobody(error: Exception, reason: str) -> None:
+    _, vacancy, _ = strike(lambda: error)
+    assert vacancy.failures > 3
+    assert vacancy.refused == set()
+    assert vacancy.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("Bundle: 70000000 bytes"), "ValueError: Bundle: 70000000 bytes"),
+        (MemoryError(), "memory is short"),
+        (OSError(28, "No space left on device"), "the disk: No space left on device"),
+    ],
+)
+def test_whatever_encoding_raises_is_told_as_what_it_is(error: Exception, reason: str) -> None:
+    """Whoever sent what was merged is not to blame."""
+    run = after(mesh(), 5 * SECOND, coded=True)
+    failed: list[Exception] = []
+    nodes = [actor.node for actor in run.hosts if actor.node is not None]
+    for node in nodes:
+        node.seat_failed = lambda error, is_news: failed.append(error)
+    with patch.object(wire, "pack_parts", side_effect=error):
+        run.world.run_until(5_500_000)
+    told = [each for node in nodes for each in node.failing(run.world.now_us + EPOCH_US)]
+    assert {each.reason for each in told} == {reason}
+    assert sum(each.failures for each in told) == len(failed) > 0
+    run.world.run_until(9 * SECOND)
+    assert not vacant(run)
+    assert all(not vacancy.refused for node in nodes for vacancy in node.vacancies.values())
+    assert all(not link.resets for node in nodes for link in node.links.values())
+
+
+def test_a_deadline_that_cannot_be_told_is_that_seats_failure() -> None:
+    run = after(mesh(), 5 * SECOND)
+    job, actor = run.specs[0].id, run.hosts[1]
+    assert actor.node is not None
+    failed: list[str] = []
+    actor.node.seat_failed = lambda error, is_news: failed.append(str(error))
+    core = actor.node.seats[job].succession
+    own = type(core)
+
+    class Broken(own):  # type: ignore[valid-type, misc]
+        __slots__ = ()
+
+        @property
+        def deadline(self) -> int | None:
+            raise ValueError("no deadline")
+
+    core.__class__ = Broken
+    run.world.run_until(5_100_000)
+    assert failed == ["no deadline"]
+    actor.node.check()
+    run.world.run_until(8 * SECOND)
+    assert actor.node.seats[job].succession.__class__ is own
+
+
+def test_a_dropped_seat_gives_its_memory_back() -> None:
+    run = after(mesh(), 8 * SECOND)
+    budget = run.world._budget
+    before = budget.used
+    held = sum(
+        isinstance(seat.succession.state, JobState)
+        for a in run.hosts
+        if a.node
+        for seat in a.node.seats.values()
+    )
+    assert held >= 4
+    assert before > 0
+    for actor in run.hosts:
+        assert actor.node is not None
+        actor.node.seat_failed = lambda error, is_news: None
+        for seat in list(actor.node.seats.values()):
+            actor.node._failed(seat.spec, ValueError("now"), run.world.clock(actor), [])
+    assert budget.used == 0

@@ -1,0 +1,90 @@
+"""Rule 7: a log that few agents began anew, without reaching it, gives way to the one that most have reported to."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from elf.agent.simulator.run import Run
+from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.places import Actor
+from elf.jobmaster.log import job_log
+from elf.jobmaster.log.entries import Begin
+from elf.srt.messages.messages import NO_BALLOT, Append, Ballot, Frame, Install
+from elf.srt.messages.results import Put
+from tests.rigs.canary_meshes import MS, SECOND, mesh
+
+pytestmark = pytest.mark.slow
+
+HOSTS = 9
+
+
+def trio(seed: int) -> s.Scenario:
+    """Three of nine agents restart together, and see only each other for a while."""
+    rng = Random(seed)
+    hosts = tuple(rng.sample(range(HOSTS), 3))
+    at, until = 7 * SECOND + rng.randrange(SECOND), 10 * SECOND + rng.randrange(SECOND)
+    crashes = [s.Crash(at_us=at, until_us=at + 400 * MS, target="host", host=host) for host in hosts]
+    cut = s.Cut(at_us=at, until_us=until, hosts=hosts)
+    return mesh(seed, [*crashes, cut], hosts=HOSTS, trouble_us=until)
+
+
+def one_way(seed: int) -> s.Scenario:
+    """One agent hears all others, and none of them hears it; or it hears nobody."""
+    rng = Random(seed)
+    is_mute = bool(seed % 2)
+    at, until = 7 * SECOND + rng.randrange(SECOND), 13 * SECOND + rng.randrange(SECOND)
+    cut = s.Cut(at_us=at, until_us=until, hosts=(rng.randrange(HOSTS),), outward=is_mute, inward=not is_mute)
+    return mesh(seed, [cut], hosts=HOSTS, trouble_us=until)
+
+
+class Watcher:
+    """Under which ballots the job's log was begun, and whether what was told as final stayed so."""
+
+    def __init__(self) -> None:
+        self.begun: set[Ballot] = set()
+        self.finals: dict[Any, int] = {}
+
+    def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
+        if what == "put":
+            self._put(about)
+        elif what == "deliver":
+            message = about[1].message if isinstance(about[1], Frame) else about[1]
+            if isinstance(message, Append | Install):
+                entries = message.entries if isinstance(message, Append) else message.tail
+                self.begun |= {entry.ballot for entry in entries if isinstance(entry, Begin)}
+            if isinstance(message, Install) and message.state.ballot != NO_BALLOT:
+                self.begun.add(message.state.ballot)
+
+    def _put(self, put: Put) -> None:
+        key = put.version, put.start
+        if put.status == "final":
+            assert put.agents_reporting >= self.finals.get(key, 0), "a final window was told with less"
+            self.finals[key] = put.agents_reporting
+
+
+def begins(scenario: s.Scenario) -> tuple[set[Ballot], Ballot]:
+    """The ballots under which the log was begun, and that of the log which was served in the end. All is exact."""
+    run, watcher = Run(scenario), Watcher()
+    run.world.observers.insert(0, watcher.observe)
+    run.to_the_end()
+    assert watcher.finals
+    return watcher.begun, run._state(run.specs[0]).ballot
+
+
+@pytest.mark.parametrize("kind", [trio, one_way])
+def test_the_log_goes_on_that_most_have_reported_to(kind: Any) -> None:
+    begun_anew = 0
+    for seed in range(8):
+        begun, last = begins(kind(seed))
+        assert last == min(begun), f"seed {seed}: the log was begun anew"
+        begun_anew += len(begun) > 1
+    assert begun_anew >= 2
+
+
+def test_without_the_rule_it_is_the_one_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The canary of that rule: all windows are exact without it too, but most agents read again what few could not find."""
+    monkeypatch.setattr(job_log, "counts", lambda standing, last: NO_BALLOT)
+    assert any(last != min(begun) for begun, last in (begins(trio(seed)) for seed in range(3, 6)))

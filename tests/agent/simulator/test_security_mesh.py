@@ -1,0 +1,167 @@
+"""A mesh with keys: jobs of operators run, and end when their operator's certificate is revoked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elf.agent.config.authority_folder import AuthorityFolder
+from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.log.schedule import AFTER_ALL
+from elf.srt.messages.effects import Notice
+from elf.srt.messages.ids import job_id
+from elf.srt.messages.messages import Item
+from elf.srt.security.certificates import Keys
+from elf.srt.security.files import save_keys
+from elf.srt.security.items import revocation, sign_item
+from elf.typer_cli import main
+from tests.rigs.master_rig import spec_of
+from tests.rigs.mesh_lines import plan_of
+from tests.rigs.signed_mesh import EPOCH_S, SignedMesh
+
+pytestmark = pytest.mark.slow
+
+SECOND = 1_000_000
+SQL = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '2 seconds'), path"
+
+
+class Still(SignedMesh):
+    """One whose time is moved by the test, without sockets."""
+
+    def __init__(self, folder: Path, nodes: int = 4) -> None:
+        super().__init__(folder, AuthorityFolder.make(folder / "authority"), nodes)
+        self._start()
+
+    def run(self, seconds: float) -> None:
+        self.world.run_until(self.world.now_us + int(seconds * SECOND))
+
+    def job(self, keys: Keys, number: int = 1) -> Item:
+        item = spec_of(plan_of("1 second"), number=number).item()
+        return sign_item(keys, item, EPOCH_S + self.world.now_us // SECOND)
+
+    def digests(self) -> set[int]:
+        return {host.node.directory.digest for host in self.hosts}
+
+
+@pytest.fixture
+def mesh(tmp_path: Path) -> Still:
+    return Still(tmp_path)
+
+
+def test_agents_believe_each_others_adverts_and_ballots(mesh: Still) -> None:
+    mesh.hosts[0].submit(mesh.job(mesh.operator))
+    mesh.run(3)
+    assert mesh.masters("hits") == 1
+    for host in mesh.hosts:
+        kinds = [item.kind for kind in ("agent", "ballot", "job") for item in host.node.directory.items(kind)]
+        assert kinds == ["agent"] * 4 + ["ballot", "job"]
+        host.node.check()
+    assert not any(notary.refused for notary in mesh.notaries)
+
+
+@pytest.mark.parametrize("who", ["nobody", "an agent", "another authority"])
+def test_a_job_that_no_operator_signed_runs_nowhere(who: str, mesh: Still, tmp_path: Path) -> None:
+    other = AuthorityFolder.make(tmp_path / "other").issue("ann", "operator", EPOCH_S, 365, "")
+    keys = {"an agent": mesh.agents[0], "another authority": other}.get(who)
+    item = spec_of(plan_of("1 second")).item() if keys is None else mesh.job(keys)
+    mesh.hosts[0].submit(item)
+    mesh.run(2)
+    assert not any(host.node.seats for host in mesh.hosts)
+    assert sum(mesh.notaries[0].refused.values()) == 1
+
+
+def test_a_job_ends_everywhere_when_its_operator_is_revoked_and_starts_under_another(mesh: Still) -> None:
+    mesh.hosts[0].submit(mesh.job(mesh.operator))
+    mesh.run(3)
+    assert mesh.masters("hits") == 1
+    mesh.hosts[2].submit(revocation(mesh.authority.authority, mesh.operator.certificate, EPOCH_S))
+    mesh.run(3)
+    for host in mesh.hosts:
+        assert host.node.seats[job_id("hits")].is_stopped
+        assert host.node.directory.get("job", job_id("hits")) is None
+        host.node.check()
+    assert len(mesh.digests()) == 1
+    mesh.hosts[1].submit(mesh.job(mesh.operator, number=9))
+    mesh.run(2)
+    assert mesh.masters("hits") == 0
+    mesh.hosts[1].submit(mesh.job(mesh.authority.issue("bob", "operator", EPOCH_S, 365, "")))
+    mesh.run(3)
+    assert mesh.masters("hits") == 1
+    assert len(mesh.digests()) == 1
+
+
+def test_who_was_away_forgets_it_too_and_so_does_a_disk(mesh: Still) -> None:
+    away = mesh.hosts[3].actor
+    mesh.hosts[0].submit(mesh.job(mesh.operator))
+    mesh.run(3)
+    mesh.world.crash(away)
+    mesh.hosts[0].submit(revocation(mesh.authority.authority, mesh.operator.certificate, EPOCH_S))
+    mesh.run(2)
+    mesh.restart(mesh.hosts[3])
+    mesh.run(5)
+    assert len(mesh.digests()) == 1
+    assert away.node is not None
+    assert all(seat.is_stopped for seat in away.node.seats.values())
+    mesh.world.crash(away)
+    mesh.restart(mesh.hosts[3])
+    assert not away.node.seats, "the disk does not hold the job any more"
+
+
+def test_an_agent_that_is_revoked_is_told_and_forgotten(mesh: Still) -> None:
+    notices: list[tuple[str, str]] = []
+
+    def observe(at: int, what: str, actor: object, about: object) -> None:
+        if isinstance(about, Notice) and about.kind == "revoked":
+            notices.append((actor.name, about.text))  # type: ignore[attr-defined]
+
+    mesh.world.observers.append(observe)
+    mesh.hosts[0].submit(revocation(mesh.authority.authority, mesh.agents[2].certificate, EPOCH_S))
+    mesh.run(2)
+    assert [name for name, _ in notices] == ["web2"]
+    for host in mesh.hosts:
+        assert host.node.directory.get("agent", mesh.agents[2].id) is None
+
+
+def test_no_window_waits_for_an_agent_that_is_revoked(mesh: Still) -> None:
+    mesh.hosts[0].submit(mesh.job(mesh.operator))
+    mesh.run(3)
+    job = job_id("hits")
+    (master,) = [host for host in mesh.hosts if host.node.seats[job].master is not None]
+    out = next(keys for keys in mesh.agents if keys.id != master.node.id)
+    master.submit(revocation(mesh.authority.authority, out.certificate, EPOCH_S))
+    mesh.run(3)
+    state = master.node.seats[job].master.state  # type: ignore[union-attr]
+    expected = {worker for worker, member in state.positions.roster.items() if member.until_us == AFTER_ALL}
+    assert expected == {keys.id for keys in mesh.agents} - {out.id}
+    mesh.world.crash(master.actor)
+    mesh.run(8)
+    (heir,) = [host for host in mesh.hosts if host.actor.node and host.node.seats[job].master is not None]
+    state = heir.node.seats[job].master.state  # type: ignore[union-attr]
+    assert state.positions.roster[out.id].until_us != AFTER_ALL
+
+
+def test_what_is_signed_and_cannot_be_read_hurts_nobody(mesh: Still) -> None:
+    agent, operator = mesh.agents[1], mesh.operator
+    advert = AgentAdvert("web1", ("access",), 5).item(agent.id)
+    bad = [
+        sign_item(agent, Item("agent", agent.id, (9, 0), b"\xc1"), EPOCH_S),
+        sign_item(agent, Item("agent", agent.id, (9, 0), advert.body), EPOCH_S),
+        sign_item(operator, Item("job", job_id("hits"), (9,), b"\xc1"), EPOCH_S),
+        sign_item(operator, Item("job", job_id("other"), (1,), mesh.job(operator).body), EPOCH_S),
+    ]
+    before = mesh.digests()
+    for item in bad:
+        mesh.hosts[0].submit(item)
+    mesh.run(2)
+    assert mesh.digests() == before
+
+
+def test_commands_sign_what_they_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with SignedMesh(tmp_path, AuthorityFolder.make(tmp_path / "authority")) as mesh:
+        agent = ("--agent", str(mesh.socket(0)))
+        start = ("job", "start", "hits", "--sql", SQL, *agent)
+        assert main(list(start)) == 2
+        assert "--keys" in capsys.readouterr().err
+        save_keys(mesh.agents[0], tmp_path / "web0.keys")
+        assert main([*start, "--keys", str(tmp_path / "web0.keys")]) != 0

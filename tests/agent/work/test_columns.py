@@ -1,0 +1,278 @@
+"""Columns of an agent's own: told in its advert, compiled against at any agent, NULL where they are not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from elf.agent.control import protocol as w
+from elf.agent.control.columns import BYTES_MAX, Schema, advertised, columns_of, held_columns
+from elf.agent.formats.presets import COLUMN_TYPES
+from elf.agent.work.seen_columns import SeenColumns
+from elf.errors import PeerError
+from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_agent
+from elf.jobmaster.values.vector import BIGINT, MICROS, STRING
+from elf.srt.messages.messages import Item
+from tests.rigs.agents.mesh_rig import FORMAT, Agent, Fleet, line, wait_until
+from tests.rigs.agents.seen import rows_of
+
+PLAIN = FORMAT
+CACHED = FORMAT + " $upstream_cache_status $connection_requests"
+PATTERN = r'regex:(?P<time>\S+) "\S+ (?P<uri>\S+) \S+" (?P<status>\d+) (?P<bytes>\d+) (?P<upstream_cache_status>\S+)'
+
+
+def advert(name: str, **columns: Mapping[str, object]) -> AgentAdvert:
+    return AgentAdvert(name, tuple(columns), 1, 5, columns=advertised(columns))  # type: ignore[arg-type]
+
+
+class TestAdverts:
+    def test_what_is_not_canonical_comes_back_as_it_was(self) -> None:
+        own = {"upstream_cache_status": STRING, "hits": BIGINT, "wait": MICROS}
+        told = advert("a", access={**own, "status": BIGINT}, other={})
+        again = decode_agent(told.item(bytes(16)))
+        assert again == told
+        assert columns_of(again, "access") == own
+        assert columns_of(again, "other") == columns_of(again, "nowhere") == {}
+
+    def test_an_agent_of_before_is_understood_and_understands(self) -> None:
+        import msgspec
+
+        told = advert("a", access={"hits": BIGINT})
+        fields = msgspec.msgpack.decode(told.encode())
+        before = msgspec.msgpack.encode(fields[:-2])
+        item = Item("agent", bytes(16), (1, 5), before, b"")
+        assert decode_agent(item) == replace(told, columns=())
+
+    def test_it_is_bounded(self) -> None:
+        many = {f"column_{number:04}": STRING for number in range(5_000)}
+        sources = {"long": {"x" * 150: STRING}, **{f"s{number}": many for number in range(60)}}
+        told = advert("a", **sources)
+        assert len(told.encode()) < BYTES_MAX + 2_000
+        assert decode_agent(told.item(bytes(16))) == told
+        first = columns_of(told, "s0")
+        assert 100 < len(first) < 257
+        assert columns_of(told, "long") == {}
+
+    @pytest.mark.parametrize(
+        "columns",
+        [
+            (SourceColumns("access", (("string", ("",)),)),),
+            (SourceColumns("access", (("", ("a",)),)),),
+            (SourceColumns("", ()),),
+            (SourceColumns("access", (("string", tuple(map(str, range(257)))),)),),
+            (SourceColumns("access", (("string", ("a",)),) * 17),),
+            (SourceColumns("access", ()),) * 65,
+            (("access", (("string", (5,)),)),),
+        ],
+    )
+    def test_what_no_agent_would_say_is_refused(self, columns: object) -> None:
+        told = AgentAdvert("a", ("access",), 1, 5, columns=columns)  # type: ignore[arg-type]
+        with pytest.raises(PeerError):
+            decode_agent(told.item(bytes(16)))
+
+    def test_types_and_names_of_others_make_no_canonical_column_another(self) -> None:
+        lies = (SourceColumns("access", (("string", ("status", "mine")), ("map<int,int>", ("odd",)))),)
+        told = AgentAdvert("a", ("access",), 1, 5, columns=lies)
+        assert columns_of(told, "access") == {"mine": STRING}
+        schema = Schema((w.HeldColumn("status", "string", 1, ("a",)), w.HeldColumn("x", "odd", 1, ("a",))), 1)
+        assert schema.types == COLUMN_TYPES
+
+
+class TestSchema:
+    def schema(self, *adverts: AgentAdvert) -> Schema:
+        return Schema(held_columns(adverts, "access"), sum("access" in each.sources for each in adverts))
+
+    def test_it_is_the_union_over_those_who_follow_the_source(self) -> None:
+        schema = self.schema(
+            advert("a", access={"one": STRING}),
+            advert("b", access={"one": STRING, "two": BIGINT}),
+            advert("c", other={"three": BIGINT}),
+            replace(advert("d", access={"four": BIGINT}), until_us=9),
+        )
+        assert schema.types == {**COLUMN_TYPES, "one": STRING, "two": BIGINT}
+        assert schema.conflict(["one", "two", "status"]) == ""
+
+    def test_who_lacks_a_column_is_counted(self) -> None:
+        schema = self.schema(
+            advert("a", access={"one": STRING}), advert("b", access={}), advert("c", access={})
+        )
+        assert schema.lacking(["status", "one"]) == [
+            "2 of 3 agents have no column one; in their lines it is NULL"
+        ]
+
+    def test_a_conflict_names_the_agents(self) -> None:
+        others = [advert(f"b{number}", access={"one": BIGINT}) for number in range(5)]
+        schema = self.schema(advert("a", access={"one": STRING}), *others)
+        assert schema.conflict(["two", "status"]) == ""
+        assert schema.conflict(["one"]).startswith(
+            "column one is bigint at b0, b1, b2 and 2 more and string at a; "
+        )
+        assert schema.types["one"] == BIGINT
+
+
+class TestSeen:
+    @pytest.mark.process
+    def test_a_named_format_needs_no_file(self, tmp_path: Path) -> None:
+        seen = SeenColumns(CACHED, [str(tmp_path / "none")])
+        assert not seen.is_detected
+        assert set(seen.look()) == {"upstream_cache_status", "connection_requests"}
+
+    def test_a_detected_one_is_known_once_there_are_lines(self, tmp_path: Path) -> None:
+        log = tmp_path / "access.log"
+        log.touch()
+        seen = SeenColumns("auto", [str(tmp_path / "*.log")])
+        assert seen.is_detected
+        assert seen.look() == {}
+        log.write_text('{"time": "2026-11-21T05:00:00Z", "status": 200, "cache": "HIT"}\n' * 3)
+        first = seen.look()
+        (tmp_path / "other.log").write_text(
+            '10.1.2.3 - - [21/Nov/2026:05:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.0"\n' * 3
+        )
+        assert first.items() <= seen.look().items()
+        assert "ident" in seen.look()
+
+
+class Different(Fleet):
+    """Agents whose logs are of different formats."""
+
+    formats: tuple[str, ...] = ()
+
+    def _config(self, number: int, name: str, port: int) -> str:
+        return super()._config(number, name, port).replace(f"'{FORMAT}'", f"'{self.formats[number]}'")
+
+
+def start(fleet: Fleet, name: str, sql: str, *more: str, at: int = 0) -> subprocess.CompletedProcess[str]:
+    socket = str(fleet.agents[at].socket)
+    command = [sys.executable, "-m", "elf", "job", "start", name, "--sql", sql, "--lateness", "300ms"]
+    return subprocess.run([*command, *more, "--agent", socket], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.process
+def test_a_column_of_some_agents_is_counted_there_and_null_elsewhere(tmp_path: Path) -> None:
+    Different.formats = (PLAIN, CACHED, CACHED)
+    sql = (
+        "SELECT window, upstream_cache_status AS cache, count(*) AS hits, sum(connection_requests) AS requests FROM access "
+        "GROUP BY window(time, '1 second'), upstream_cache_status"
+    )
+    with Different(tmp_path, 3) as fleet:
+        knows(fleet, 2)
+        done = start(fleet, "cache", sql)
+        assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+        assert sorted(done.stderr.splitlines()) == [
+            "elf: 1 of 3 agents has no column connection_requests; in their lines it is NULL",
+            "elf: 1 of 3 agents has no column upstream_cache_status; in their lines it is NULL",
+        ]
+        rows = windows_of(fleet, "cache")
+        assert rows == {None: (20, None), "HIT": (20, 60), "MISS": (20, 60)}
+        for agent in fleet.agents:
+            assert "Traceback" not in agent.said()
+
+
+@pytest.mark.process
+def test_a_detected_format_is_told_once_there_are_lines(tmp_path: Path) -> None:
+    """And an agent that has a column otherwise than a job says so, and has NULL."""
+    Different.formats = ("auto", PATTERN.replace("upstream_cache_status", "request_count"))
+    with Different(tmp_path, 2) as fleet:
+        knows(fleet, 1)
+        sql = "SELECT window, count(DISTINCT request_count) AS n, count(*) FROM access GROUP BY window(time, '1 second')"
+        assert start(fleet, "most", sql).returncode == 0
+        stamp = datetime.now(UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
+        traefik = (
+            f'10.1.2.3 - - [{stamp}] "GET / HTTP/1.1" 200 5 "-" "curl" 7 "shop@file" "http://10.2.3.4" 3ms'
+        )
+        fleet.agents[0].write([traefik] * 3)
+
+        def told() -> bool:
+            return "router" in [each.name for each in held_at(fleet.agents[1]).columns]
+
+        wait_until(told, "the column is not known at the other agent", 15)
+        routers = "SELECT router, count(*) FROM access GROUP BY router"
+        assert start(fleet, "routers", routers, at=1).returncode == 0
+        said = "access: column request_count is bigint here and string to a job; "
+        wait_until(lambda: said in fleet.agents[0].said(), "nothing was said")
+
+
+@pytest.mark.process
+def test_a_column_of_two_types_is_refused_unless_it_is_not_asked_for(tmp_path: Path) -> None:
+    Different.formats = (CACHED, PATTERN.replace("upstream_cache_status", "connection_requests"))
+    with Different(tmp_path, 2) as fleet:
+        knows(fleet, 2)
+        sums = "SELECT sum(connection_requests) FROM access"
+        done = start(fleet, "sums", sums)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("elf: column connection_requests is bigint at a0 and string at a1; ")
+        assert done.stderr.count("\n") == 1
+        assert start(fleet, "other", "SELECT status, count(*) FROM access GROUP BY status").returncode == 0
+
+
+@pytest.mark.process
+def test_a_source_is_the_one_of_from_and_one_that_is_not_there_is_said(tmp_path: Path) -> None:
+    def more(number: int) -> str:
+        return (
+            '[[source]]\nname = "shop"\npath = "shop.log"\nformat = "$msec $status $shop_id"\n'
+            if number
+            else ""
+        )
+
+    with Fleet(tmp_path, 2, more=more) as fleet:
+        knows(fleet, 1, "shop")
+        query = "SELECT shop_id, count(*) FROM shop GROUP BY shop_id"
+        assert start(fleet, "shops", query).returncode == 0
+        (job,) = json.loads(fleet.elf("job", "list", "--output", "json"))
+        assert (job["source"], job["agents"]) == ("shop", 1)
+        done = start(fleet, "a", query.replace("FROM shop", "FROM shp"))
+        assert (done.returncode, "did you mean shop?" in done.stderr) == (2, True)
+        done = start(fleet, "a", query, "--source", "nowhere")
+        assert (done.returncode, "no agent of the mesh has a source 'nowhere'" in done.stderr) == (2, True)
+        done = start(fleet, "a", query, "--source", "access")
+        assert (done.returncode, "there is no source shop" in done.stderr) == (2, True)
+
+
+def held_at(agent: Agent, source: str = "access") -> w.HeldSource:
+    """What an agent knows of a source."""
+    held = agent.ask(w.JobGet("none", columns=True))
+    assert isinstance(held, w.JobHeld)
+    return held.schemas.get(source, w.HeldSource(0))
+
+
+def knows(fleet: Fleet, count: int, source: str = "access") -> None:
+    """Until the first agent has heard of columns of so many others."""
+
+    def told() -> bool:
+        columns = held_at(fleet.agents[0], source).columns
+        return (
+            sum(
+                each.count
+                for each in columns
+                if each.name in ("connection_requests", "request_count", "shop_id")
+            )
+            >= count
+        )
+
+    wait_until(told, "the columns are not known")
+
+
+def windows_of(fleet: Fleet, job: str) -> dict[str | None, tuple[int, int | None]]:
+    """Sums over two windows by the first column, of twenty lines at each agent."""
+    now_s = int(time.time()) + 1
+    starts = {now_s * 1_000_000, (now_s + 1) * 1_000_000}
+    with fleet.watch(job) as seen:
+        for number, agent in enumerate(fleet.agents):
+            ends = [""] * 2 if not number else [" HIT 3", " MISS 3"]
+            times = [*(now_s + at for at in (0.1, 0.3, 1.2, 1.4, 1.5) for _ in range(2)), now_s + 4]
+            agent.write([line(at, 200, 1) + end for at in times for end in ends])
+        seen.wait(lambda: starts <= seen.final_starts)
+    sums: dict[str | None, tuple[int, int | None]] = {}
+    for start in starts:
+        for _, cache, hits, requests in rows_of(seen.latest[start]):
+            held = sums.get(cache, (0, None))
+            sums[cache] = held[0] + hits, None if requests is None else (held[1] or 0) + requests
+    return sums

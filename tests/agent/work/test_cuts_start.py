@@ -1,0 +1,328 @@
+"""`start = "end"` and `"beginning"` of a source in a mesh: which lines count of files that an agent found at its first start."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from elf.agent.control import protocol as w
+from elf.agent.work.cuts import LACK
+from elf.agent.work.file_notes import Notes
+from tests.rigs.agents.mesh_rig import WINDOW_S, Agent, Fleet, line, wait_until
+from tests.rigs.agents.seen import totals_of
+from tests.rigs.mesh_log_rig import ME, SECOND, Job, Log, Server, check_exact, line_of, plan_of
+
+ONE = (line_of(plan_of(), 1, 0),)
+
+
+class Begun(Log):
+    """Of an agent whose very first start is now. `end`: as configured by default."""
+
+    def __init__(self, server: Server, state: Path, start: str = "end") -> None:
+        super().__init__(server, state, start=start)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "state").mkdir()
+    return Server(tmp_path / "log", random.Random(7), rejects=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while Log.made:
+        Log.made.pop().source.close()
+
+
+def logged_before(server: Server) -> None:
+    server.write(40)
+    server.rotate()
+    server.write(20)
+    server.rotate()
+    server.compress()
+    server.write(30)
+    server.finish_line()
+
+
+def forget_lines(server: Server) -> None:
+    """What was logged until now is not expected."""
+    server.files = [[] for _ in server.files]
+
+
+@pytest.mark.parametrize("start", ["end", "beginning"])
+def test_what_was_there_counts_only_from_the_beginning(server: Server, tmp_path: Path, start: str) -> None:
+    logged_before(server)
+    log = Begun(server, tmp_path / "state", start)
+    if start == "end":
+        forget_lines(server)
+    server.write(10)
+    job = Job(log, ONE)
+    job.settle()
+    server.write(10)
+    server.rotate()
+    server.write(10)
+    job.settle()
+    other = Job(log, ONE, name=b"o")
+    other.settle()
+    for each in (job, other):
+        assert not each.gaps
+        check_exact(each, server.files)
+
+
+def test_it_holds_from_the_start_of_the_agent_and_not_from_its_first_job(
+    server: Server, tmp_path: Path
+) -> None:
+    """Lines of the time between count, whatever became of the file and however often the agent was started again."""
+    logged_before(server)
+    log = Begun(server, tmp_path / "state")
+    forget_lines(server)
+    server.write(10)
+    log.restart(crash=True)
+    server.rotate()
+    server.write(10)
+    server.finish_line()
+    log.restart()
+    job = Job(log, ONE)
+    job.settle()
+    check_exact(job, server.files)
+
+
+def test_a_file_that_was_emptied_or_replaced_counts_whole(server: Server, tmp_path: Path) -> None:
+    logged_before(server)
+    log = Begun(server, tmp_path / "state")
+    forget_lines(server)
+    server.log.write_bytes(b"")
+    server.write(60)
+    job = Job(log, ONE)
+    job.settle()
+    check_exact(job, server.files)
+
+
+def test_a_line_of_which_half_was_there_counts(server: Server, tmp_path: Path) -> None:
+    server.write(10)
+    server.finish_line()
+    last = server._line()
+    with server.log.open("ab") as half:
+        half.write(last[:20])
+    log = Begun(server, tmp_path / "state")
+    forget_lines(server)
+    with server.log.open("ab") as rest:
+        rest.write(last[20:] + b"\n")
+    server.files[-1].append(last)
+    job = Job(log, ONE)
+    job.settle()
+    check_exact(job, server.files)
+
+
+def test_what_is_read_again_begins_there_too(server: Server, tmp_path: Path) -> None:
+    """After a Split, a restart, and a master that knows nothing any more."""
+    logged_before(server)
+    log = Begun(server, tmp_path / "state")
+    forget_lines(server)
+    job = Job(log, ONE)
+    for _ in range(3):
+        server.write(10)
+        job.read()
+        job.commit(1)
+        job.lose()
+        log.restart(crash=True)
+    job.settle()
+    check_exact(job, server.files)
+    job.lose_master(0)
+    job.settle()
+    check_exact(job, server.files)
+
+
+def test_an_agent_that_lost_its_disk_goes_on_where_the_job_stands(server: Server, tmp_path: Path) -> None:
+    """Its start is not its first: files that the job does not know were written while it was down."""
+    log = Begun(server, tmp_path / "state")
+    job = Job(log, ONE)
+    server.write(20)
+    job.settle()
+    server.rotate()
+    server.write(20)
+    server.finish_line()
+    log.restart(crash=True, wipe=True)
+    server.write(10)
+    job.settle()
+    assert not job.gaps
+    check_exact(job, server.files)
+    log.restart(crash=True)  # what it found out is on its disk
+    server.write(10)
+    job.lose()
+    job.settle()
+    check_exact(job, server.files)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_only_later_lines_count(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    (tmp_path / "log").mkdir()
+    (tmp_path / "state").mkdir()
+    server = Server(tmp_path / "log", random.Random(seed), rejects=0.0)
+    for _ in range(rng.randrange(4)):
+        server.write(rng.randrange(1, 30))
+        rng.choice([server.rotate, server.compress, server.finish_line])()
+    server.finish_line()
+    log = Begun(server, tmp_path / "state")
+    forget_lines(server)
+    jobs: list[Job] = []
+    for step in range(25):
+        server.write(rng.randrange(10))
+        what = rng.random()
+        if what < 0.15:
+            server.rotate()
+        elif what < 0.25:
+            log.restart(crash=rng.random() < 0.5)
+        elif what < 0.4 and len(jobs) < 3:
+            jobs.append(Job(log, ONE, name=bytes([97 + step])))
+        for job in jobs:
+            job.read()
+            rng.choice([job.commit, job.lose, job.read])()
+        log.now_s += rng.random()
+    for job in jobs:
+        job.settle()
+        check_exact(job, server.files)
+
+
+def test_a_mesh_that_knew_the_agent_before_hears_that_lines_are_lacking(
+    server: Server, tmp_path: Path
+) -> None:
+    """The disk was lost: what is there now was not there before the beginning. A job whose log knows its places counts all of
+    it; one without them says once that it lacks lines; one that begins now lacks none."""
+    logged_before(server)
+    log = Begun(server, tmp_path / "state")
+    known = Job(log, ONE)
+    known.settle()
+    server.write(15)
+    known.settle()
+    log.restart(wipe=True)  # the second start is the first one of this folder
+    log.source.was_here()
+    fresh = Job(log, ONE, name=b"f")
+    assert fresh.read().watermark_us < server.now_s * SECOND
+    server.write(10)
+    until_us = (server.now_s + 3) * SECOND
+    server.now_s += 20
+    server.write(10)
+    fresh.settle()
+    (cut,) = (cut for cut in fresh.accepted if cut.gaps)
+    assert cut.gaps == ((ME, LACK, 0),)
+    assert cut.watermark_us >= until_us
+    assert all(not cut.watermark_us for cut in fresh.accepted[: fresh.accepted.index(cut)])
+    log.restart()
+    fresh.at = dict(fresh.committed)
+    fresh.settle()
+    assert len(fresh.gaps) == 1
+    known.lose()
+    known.settle()
+    assert not known.gaps
+    new = Job(log, ONE, name=b"n", since_us=(server.now_s + 60) * SECOND)
+    new.settle()
+    assert not new.gaps
+
+
+def test_where_nothing_was_passed_over_nothing_is_lacking(server: Server, tmp_path: Path) -> None:
+    log = Begun(server, tmp_path / "state")
+    log.source.was_here()
+    server.write(20)
+    job = Job(log, ONE)
+    job.settle()
+    assert not job.gaps
+    check_exact(job, server.files)
+
+
+def test_an_older_note_is_read_and_begins_where_it_did(tmp_path: Path) -> None:
+    import zlib
+
+    import msgspec
+
+    from elf.agent.files.source import SourceState
+    from elf.agent.work.file_notes import MAGIC
+
+    old = [SourceState(), [[1, 5, 0, [0], None, 7, [], False, None]], {}, None, {}]
+    data = msgspec.msgpack.encode(old)
+    path = tmp_path / "source-access"
+    path.write_bytes(MAGIC + zlib.crc32(data).to_bytes(4) + data)
+    said: list[str] = []
+    notes = Notes(path, said.append)
+    assert (said, notes.is_new, notes.files[1].begin, notes.firsts) == ([], False, 0, [])
+
+
+class Mixed(Fleet):
+    """The first agent as by default, the second with "end", the third with "beginning"."""
+
+    def _config(self, number: int, name: str, port: int) -> str:
+        start = ("", 'start = "end"', 'start = "beginning"')[number]
+        return super()._config(number, name, port).replace('start = "beginning"', start)
+
+
+@pytest.mark.process
+def test_real_agents_count_from_where_they_are_told(tmp_path: Path) -> None:
+    """All that was logged since the agent was there, also before the job; and the window says that it lacks nobody."""
+    fleet = Mixed(tmp_path, 3)
+    later_s = time.time() + 15
+    for agent in fleet.agents:
+        agent.write([line(later_s, 500, 1)] * 7)
+    with fleet:
+        for agent in fleet.agents:
+            agent.write([line(later_s, 200, 1)] * 3)
+        fleet.start_job("hits")
+        start = int(later_s) // WINDOW_S * WINDOW_S * 1_000_000
+        with fleet.watch("hits") as seen:
+            fleet.agents[1].kill()
+            fleet.agents[1].start()
+            for agent in fleet.agents:
+                agent.write([line(later_s, 404, 1)] * 2)
+                agent.write([line(later_s + 3, 200, 1)])
+            seen.wait(lambda: start in seen.final_starts)
+            put = seen.latest[start]
+        assert totals_of(put) == {200: (9, 9), 404: (6, 6), 500: (7, 7)}
+        assert (put.agents_reporting, put.agents_expected) == (3, 3)
+
+
+@pytest.mark.process
+def test_real_agents_say_that_a_lost_disk_lacks_lines(tmp_path: Path) -> None:
+    fleet = Ended(tmp_path, 3, security="curve")
+    with fleet:
+        a1 = fleet.agents[1]
+        for other in fleet.agents:
+            wait_until(partial(knows, other), f"{other.name} has not heard of it")
+        a1.kill()
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            at_s = time.time()
+            start = int(at_s // WINDOW_S * WINDOW_S * 1e6)
+            for agent in fleet.agents:
+                agent.write([line(at_s, 200, 1)] * 5)
+            shutil.rmtree(a1.folder / "state")
+            a1.start()
+            fleet.wait_joined()
+            wait_until(
+                lambda: "windows of before that say that they lack lines" in a1.said(), "it says nothing", 60
+            )
+            for agent in fleet.agents:
+                agent.write([line(time.time() + 2 * WINDOW_S + 5, 200, 1)])
+            seen.wait(lambda: start in seen.final_starts)
+            put = seen.latest[start]
+        assert totals_of(put) == {200: (10, 10)}
+        assert (put.agents_reporting, put.agents_expected) == (2, 3)
+
+
+def knows(agent: Agent) -> bool:
+    """Whether that agent holds the advert of the second one."""
+    answer = agent.ask(w.MeshStatus())
+    assert isinstance(answer, w.Status)
+    return any(each.name == "a1" for each in answer.members)
+
+
+class Ended(Fleet):
+    def _config(self, number: int, name: str, port: int) -> str:
+        return super()._config(number, name, port).replace('start = "beginning"', 'start = "end"')

@@ -1,0 +1,77 @@
+"""Replicas that write nothing and replicas that are away, as the node that serves sees them."""
+
+from __future__ import annotations
+
+from elf.jobmaster.log.replica_failures import STUCK_LOOKS, ReplicaFailures
+
+ME, A, B, C = (bytes(15) + bytes([number]) for number in range(1, 5))
+LOOK_US = 6_000_000
+
+
+def looks_until_able(failures: ReplicaFailures) -> int:
+    """A lacks entry 1 at two looks; for how many more it is left out then."""
+    failures.look({A: 0, B: 1}, 1)
+    assert failures.able([A, B]) == [A, B]
+    failures.look({A: 0, B: 1}, 1)
+    looks = 0
+    while failures.able([A, B]) == [B]:
+        failures.check([A, B])
+        failures.look({B: 1}, 1)
+        looks += 1
+    return looks
+
+
+def test_who_writes_nothing_is_left_out_twice_as_long_each_time() -> None:
+    failures = ReplicaFailures(ME, LOOK_US)
+    assert [looks_until_able(failures) for _ in range(3)] == [STUCK_LOOKS, 2 * STUCK_LOOKS, 4 * STUCK_LOOKS]
+
+
+def test_who_is_slow_but_writes_stays() -> None:
+    failures = ReplicaFailures(ME, LOOK_US)
+    for index in range(1, 20):
+        failures.look({A: index - 1}, index)
+        assert failures.able([A]) == [A]
+
+
+def test_who_went_and_came_back_is_not_stuck() -> None:
+    failures = ReplicaFailures(ME, LOOK_US)
+    for _ in range(2):
+        failures.look({A: 0}, 1)
+    assert failures.able([A]) == []
+    failures.neighbours([B])
+    failures.neighbours([A, B])
+    assert failures.able([A]) == [A]
+
+
+def test_it_looks_while_there_is_something_to_see() -> None:
+    failures = ReplicaFailures(ME, LOOK_US)
+    failures.watch([], 0)
+    assert not failures.alarm.rings(LOOK_US)
+    failures.watch([A], 0)
+    failures.watch([A], 1)
+    assert failures.alarm.at == LOOK_US
+    assert failures.alarm.rings(LOOK_US)
+    for _ in range(2):
+        failures.look({A: 0}, 1)
+    failures.watch([], LOOK_US)
+    assert failures.alarm.at == 2 * LOOK_US
+
+
+def test_losses_count_who_is_away_until_all_are_here() -> None:
+    failures = ReplicaFailures(ME, LOOK_US)
+    failures.note_lost([ME, b"", A], [A, B])
+    assert failures.losses == 0, "it only made room"
+    failures.note_lost([A], [B])
+    failures.note_lost([A], [B])
+    assert failures.losses == 1
+    failures.note_lost([B, C], [A])
+    assert failures.losses == 3
+    failures.note_lost([], [A, B, C])
+    assert failures.losses == 0
+    failures.note_lost([C], [A, B])
+    assert failures.losses == 4
+    failures.check([A, B])
+    for _ in range(2):
+        failures.look({A: 0}, 1)
+    failures.note_lost([A], [A, B])
+    assert failures.losses == 5, "stuck is not here"

@@ -1,0 +1,124 @@
+"""Windows that two masters at once may both call final: one of them hears of it first, from whoever has promised to both."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from elf.agent.simulator.run import simulate
+from elf.agent.simulator.scenario import scenario as s
+from elf.jobmaster.log.schedule import BEFORE_ALL
+from elf.jobmaster.master.elsewhere import Elsewhere
+from elf.srt.messages.bundles import OpenBundle, Promises, again
+from elf.srt.messages.messages import FIRST, MASTERS_MAX, NO_BALLOT, Ballot, Bundle, Commit
+from elf.srt.messages.messages import Elsewhere as Promised
+from tests.agent.node.test_delta_worker import ME, Bench, F, T
+from tests.rigs.canary_meshes import MS, SECOND, mesh
+from tests.rigs.tree_rig import JOB, bundle_of, node_name
+
+ONE, TWO, THREE = (1, b"a" * 16), (2, b"b" * 16), (3, b"a" * 16)
+
+
+def promising(told: Promised, child: int = 1) -> Bundle:
+    """A bundle of that child which says so."""
+    worker = node_name(child)
+    return replace(bundle_of(worker, 1, {(worker, 1, 0): (0, 10, FIRST)}), elsewhere=told)
+
+
+def test_a_worker_says_what_it_promised_to_others_until_one_such_bundle_is_committed() -> None:
+    bench = Bench()
+    bench.welcome()
+    first = bench.cut({F: (0, 50, FIRST)}, T + 10)
+    assert first.elsewhere == ((NO_BALLOT, T),)  # a former life, by its start
+    bench.step(Commit(JOB, first.ballot, (first.id,)))
+    second = bench.flush({F: (50, 100, 0)})
+    assert second.elsewhere == ()
+    bench.step(Commit(JOB, TWO, (second.id,)))  # cut for another one: nothing is proven
+    third = bench.flush({F: (100, 150, 0)})
+    assert third.ballot == TWO
+    assert third.elsewhere == ((NO_BALLOT, T), (first.ballot, second.watermark))
+    fourth = bench.flush({F: (150, 200, 0)})
+    assert fourth.elsewhere == third.elsewhere
+    bench.step(Commit(JOB, TWO, (third.id,)))
+    assert bench.flush({F: (200, 250, 0)}).elsewhere == ()
+
+
+def test_only_the_last_masters_are_remembered() -> None:
+    promises = Promises()
+    for epoch in range(1, 2 * MASTERS_MAX + 1):
+        promises.note((epoch, ME), epoch)
+    promises.note((2 * MASTERS_MAX, ME), 5)  # less than before
+    told = promises.but_to((2 * MASTERS_MAX - 1, ME))
+    epochs = [*range(MASTERS_MAX + 1, 2 * MASTERS_MAX - 1), 2 * MASTERS_MAX]
+    assert told == tuple(((epoch, ME), epoch) for epoch in epochs)
+
+
+def test_a_reducer_passes_on_the_highest_of_each() -> None:
+    bundle = OpenBundle(1 << 20)
+    each: tuple[tuple[int, Promised], ...] = (
+        (1, ((ONE, 7), (TWO, 5))),
+        (2, ()),
+        (3, ((NO_BALLOT, 9), (TWO, 6))),
+    )
+    for child, told in each:
+        bundle.add(node_name(child), promising(told, child), 0)
+    merged = bundle.close(JOB, (ME, 1, 2))
+    assert merged.elsewhere == ((NO_BALLOT, 9), (ONE, 7), (TWO, 6))
+    assert again(merged, (ME, 1, 4)).elsewhere == merged.elsewhere
+    bundle.empty()
+    bundle.add(node_name(1), promising(()), 0)
+    assert bundle.close(JOB, (ME, 1, 6)).elsewhere == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "whole", "is_new", "until"),
+    [
+        (ONE, (), False, 50),
+        (ONE, (ONE,), False, BEFORE_ALL),  # it has handed its log on
+        (THREE, (), False, BEFORE_ALL),  # this one itself
+        (NO_BALLOT, (ONE,), True, 50),
+        (NO_BALLOT, (ONE,), False, BEFORE_ALL),
+    ],
+)
+def test_what_counts_for_a_master(told: Ballot, whole: tuple[Ballot, ...], is_new: bool, until: int) -> None:
+    elsewhere = Elsewhere(THREE, slack_us=10)
+    elsewhere.heard(promising(((told, 50),)), whole, is_new, now=100)
+    assert elsewhere.until_us == until
+    assert elsewhere.may_have(50) == (until == 50)
+    assert not elsewhere.may_have(51)
+
+
+def test_a_promise_of_the_far_future_is_not_believed() -> None:
+    elsewhere = Elsewhere(THREE, slack_us=10)
+    elsewhere.heard(promising(((ONE, 1 << 60),)), (), False, now=100)
+    assert elsewhere.until_us == 110
+
+
+def stopped(seed: int) -> s.Scenario:
+    """The master stands still for some seconds, or is heard by nobody, or hears nobody; and goes on. People watch at it, and
+    elsewhere, and some connect anew."""
+    rng = Random(seed)
+    at = 6 * SECOND + rng.randrange(SECOND)
+    until = at + rng.randint(3, 7) * SECOND
+    host = 1  # closest to the job
+    fault = (
+        s.Pause(at_us=at, until_us=until, host=host),
+        s.Cut(at_us=at, until_us=until, hosts=(host,), inward=False),
+        s.Cut(at_us=at, until_us=until, hosts=(host,), outward=False),
+    )[seed % 3]
+    again_us = tuple(until + rng.randint(100, 3_000) * MS for _ in range(2))
+    readers = tuple(
+        s.Reader(host=each, job=0, from_us=4 * SECOND, again_us=more)
+        for each, more in ((host, ()), (host, again_us), (2, again_us), (4, ()))
+    )
+    return mesh(seed, [fault], hosts=5, trouble_us=until + SECOND, readers=readers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(9))
+def test_a_window_is_final_once_where_a_master_stood_still_or_was_cut_off_one_way(seed: int) -> None:
+    outcome = simulate(stopped(seed))
+    assert outcome.violation == ""
+    assert outcome.finals > 5

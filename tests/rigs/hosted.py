@@ -1,0 +1,226 @@
+"""A mesh of the simulator whose first host has a control socket: commands talk to it while its virtual time runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from elf.agent.config.specs import SinkSection
+from elf.agent.control.service import Desk
+from elf.agent.control.socket import ControlServer
+from elf.agent.host.sink_host import SinkHost
+from elf.agent.node.mesh_node import MeshNode, Outer
+from elf.agent.simulator.world.places import EPOCH_US, Actor
+from elf.agent.simulator.world.sources import Traffic, VirtualSource
+from elf.agent.simulator.world.world import PATHS, World
+from elf.cbt.budget import Budget
+from elf.jobmaster.directory.job_spec import decode_agent
+from elf.srt.messages.ids import NodeId, job_id, node_id
+from elf.srt.messages.messages import Contact, Item, StatusTell
+from elf.srt.messages.parameters import Parameters
+
+SECOND = 1_000_000
+TRAFFIC = Traffic(lines_per_s=20.0)
+STEP_US = 20_000
+STEP_S = 0.001
+"""Time runs twenty times as fast as the clock on the wall, at most."""
+
+
+class Hosted:
+    """What the desk needs, of an actor in a world."""
+
+    is_signed = False
+
+    def __init__(self, world: World, actor: Actor) -> None:
+        self.world, self.actor = world, actor
+        self.said: list[str] = []
+        self.notices = self.said.append
+
+    @property
+    def node(self) -> MeshNode:
+        assert self.actor.node is not None
+        return self.actor.node
+
+    def clock_us(self) -> int:
+        return self.world.clock(self.actor)
+
+    def submit(self, item: Item) -> None:
+        self.perform(self.node.put(item, self.clock_us()))
+
+    def describe(self, tell: StatusTell) -> StatusTell:
+        return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)
+
+    async def leave(self) -> bool:
+        self.perform(self.node.leave(self.clock_us()))
+        while not self.node.has_left:
+            await asyncio.sleep(STEP_S)
+        return True
+
+    def perform(self, effects: Sequence[Outer]) -> None:
+        self.world._perform(self.actor, effects)
+
+
+class SinkWorld(World):
+    """A world whose sinks are agents: of every job, those that say so in the directory."""
+
+    serving: tuple[str, ...] = ()
+    lakes: tuple[str, ...] = ("lake",)
+
+    def _make_node(self, actor: Actor) -> MeshNode:
+        super()._make_node(actor)
+        contact = Contact(actor.id, actor.life)
+        sinks = self.lakes if actor.name in self.serving else ()
+        actor.node = MeshNode(
+            contact,
+            actor.name,
+            self.parameters,
+            Random(actor.id + bytes([actor.life])),
+            ("access",),
+            budget=Budget(1 << 30),
+            sink_of=lambda name: self._sink(actor, name),
+            sinks=sinks,
+            stores_states=True,
+        )
+        return actor.node
+
+    def _sink(self, actor: Actor, name: str) -> NodeId | None:
+        assert actor.node is not None
+        adverts = [(item.name, decode_agent(item)) for item in actor.node.directory.items("agent")]
+        return min((node for node, advert in adverts if name in advert.sinks), default=None)
+
+
+class Mesh:
+    """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket. lake: where web1
+    keeps the sink "lake"; lakes: others that it has."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 3,
+        seed: int = 1,
+        seconds: int = 60,
+        lake: Path | None = None,
+        lakes: Mapping[str, Path] = MappingProxyType({}),
+        parameters: Parameters | None = None,
+    ) -> None:
+        self.world = SinkWorld(seed, parameters or Parameters())
+        self._lakes = ({"lake": lake} if lake else {}) | dict(lakes)
+        self.world.serving, self.world.lakes = ("web1",) if self._lakes else (), tuple(self._lakes)
+        self.sink: SinkHost | None = None
+        self.hosts: list[Hosted] = []
+        self._folder, self._nodes, self._seconds = folder, nodes, seconds
+        self._todo: list[tuple[Callable[[], None], threading.Event]] = []
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    def socket(self, number: int = 0) -> Path:
+        return self._folder / f"control{number}.sock"
+
+    def _start(self) -> None:
+        seeds: list[Contact] = []
+        for number in range(self._nodes):
+            name = f"web{number}"
+            traffic = VirtualSource(node_id(name.encode()), 1, TRAFFIC, 0, self._seconds * SECOND, EPOCH_US)
+            actor = self.world.add_host(name, traffic)
+            self.world.start(actor, seeds)
+            assert actor.node is not None
+            seeds = [self.world.actors[next(iter(self.world.actors))].node.overlay.me]  # type: ignore[union-attr]
+            self.hosts.append(Hosted(self.world, actor))
+        self.world.run_until(5_000_000)
+
+    async def _run(self) -> None:
+        self._start()
+        servers = [
+            ControlServer(self.socket(number), Desk(host).serve) for number, host in enumerate(self.hosts)
+        ]
+        for server in servers:
+            await server.start()
+        self.open_sink()
+        self._ready.set()
+        while not self._stop.is_set():
+            while self._todo:
+                do, done = self._todo.pop()
+                do()
+                done.set()
+            self.world.run_until(self.world.now_us + STEP_US)
+            await asyncio.sleep(STEP_S)
+        for server in servers:
+            await server.close()
+        if self.sink is not None:
+            await self.sink.close()
+
+    def wait_for(self, happened: Callable[[], bool], seconds: float = 10) -> None:
+        """Look again and again, for there is nothing to wait on in another thread's virtual time."""
+        until = time.monotonic() + seconds
+        while not happened():
+            assert time.monotonic() < until
+            time.sleep(0.005)
+
+    def masters(self, job: str) -> int:
+        """How many agents serve it."""
+        seats = [host.node.seats.get(job_id(job)) for host in self.hosts]
+        return sum(seat is not None and seat.master is not None for seat in seats)
+
+    def tree_size(self, job: str) -> int:
+        """Nodes that are somebody's child, and the root."""
+        seats = [host.node.seats[job_id(job)] for host in self.hosts]
+        return 1 + len({child for seat in seats for child in seat.tree.children})
+
+    def watched(self, job: str) -> int:
+        """By how many."""
+        seats = [host.node.seats.get(job_id(job)) for host in self.hosts]
+        return sum(
+            len(seat.master.watchers) for seat in seats if seat is not None and seat.master is not None
+        )
+
+    def truth(self, start: str, size_us: int) -> dict[str, int]:
+        """Lines by path in a window, from one pass over all logs."""
+        return self.truth_at(
+            int(datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()) * SECOND, size_us
+        )
+
+    def truth_at(self, low: int, size_us: int) -> dict[str, int]:
+        """The same, by microseconds since 1970."""
+        found: Counter[str] = Counter()
+        for host in self.hosts:
+            for file in host.actor.source.files if host.actor.source else ():
+                inside = (file.event_us >= low) & (file.event_us < low + size_us)
+                found.update(PATHS.paths[key] for key in file.key[inside].tolist())
+        return dict(found)
+
+    def in_world(self, do: Callable[[], None]) -> None:
+        """Something happens in the loop's thread, between two moments."""
+        done = threading.Event()
+        self._todo.append((do, done))
+        assert done.wait(10)
+
+    def open_sink(self) -> None:
+        """With what its disk holds."""
+        if self._lakes:
+            host = self.hosts[1]
+            sections = [SinkSection(name, lake) for name, lake in self._lakes.items()]
+            self.sink = SinkHost(sections, host, dict(host.actor.disk.records))
+
+    def restart(self, host: Hosted) -> None:
+        """An agent that has crashed starts again, without its control socket."""
+        seed = next(each for each in self.hosts if each is not host and each.actor.node is not None)
+        self.world.start(host.actor, [seed.node.overlay.me])
+
+    def __enter__(self) -> Mesh:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self._stop.set()
+        self._thread.join()

@@ -1,0 +1,80 @@
+"""A simulated mesh with keys: each agent signs what it tells the directory, and believes what is signed as it must be."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+from elf.agent.config.authority_folder import AuthorityFolder
+from elf.agent.node.mesh_node import MeshNode
+from elf.agent.simulator.world.places import EPOCH_US, Actor
+from elf.agent.simulator.world.sources import VirtualSource
+from elf.agent.simulator.world.world import World
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Contact
+from elf.srt.messages.parameters import Parameters
+from elf.srt.security.certificates import Keys, Trust
+from elf.srt.security.items import Notary
+from tests.rigs.hosted import SECOND, TRAFFIC, Hosted, Mesh
+
+EPOCH_S = EPOCH_US // SECOND
+
+
+class SignedWorld(World):
+    """Hosts whose ids are those of their keys."""
+
+    def __init__(self, seed: int, parameters: Parameters) -> None:
+        super().__init__(seed, parameters)
+        self.notaries: dict[NodeId, Notary] = {}
+        self.keys: dict[NodeId, Keys] = {}
+
+    def add_signer(self, keys: Keys, seconds: int) -> Actor:
+        traffic = VirtualSource(keys.id, 1, TRAFFIC, 0, seconds * SECOND, EPOCH_US)
+        actor = self.add_host(keys.certificate.name, traffic)
+        self.actors[keys.id] = self.actors.pop(actor.id)
+        actor.id = keys.id
+        self.keys[keys.id] = keys
+        return actor
+
+    def _make_node(self, actor: Actor) -> MeshNode:
+        keys = self.keys[actor.id]
+        notary = Notary(keys, Trust(keys.authority), lambda: self.clock(actor) / SECOND)
+        self.notaries[actor.id] = notary
+        made = partial(MeshNode, sign=notary.sign, verify=notary.verify, is_revoked=notary.is_revoked)
+        with patch("elf.agent.simulator.world.world.MeshNode", made):
+            return super()._make_node(actor)
+
+
+class SignedHosted(Hosted):
+    is_signed = True
+
+
+class SignedMesh(Mesh):
+    """`tests.rigs.hosted.Mesh` with keys of that authority, and those of the operator ann."""
+
+    def __init__(self, folder: Path, authority: AuthorityFolder, nodes: int = 3) -> None:
+        super().__init__(folder, nodes)
+        self.signed = SignedWorld(1, Parameters())
+        self.world = self.signed  # type: ignore[assignment]
+        self.authority = authority
+        self.operator = authority.issue("ann", "operator", EPOCH_S, 365, "")
+        self.agents = [authority.issue(f"web{n}", "agent", EPOCH_S, 365, "") for n in range(nodes)]
+
+    @property
+    def notaries(self) -> list[Notary]:
+        return list(self.signed.notaries.values())
+
+    def _start(self) -> None:
+        seeds: list[Contact] = []
+        for keys in self.agents:
+            actor = self.signed.add_signer(keys, self._seconds)
+            self.world.start(actor, seeds)
+            assert actor.node is not None
+            seeds = seeds or [actor.node.overlay.me]
+            self.hosts.append(SignedHosted(self.world, actor))
+        self.world.run_until(5_000_000)
+
+    def __enter__(self) -> SignedMesh:
+        super().__enter__()
+        return self

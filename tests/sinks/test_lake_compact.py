@@ -1,0 +1,200 @@
+"""Compaction of the lake: fewer files, the same answer at every moment."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from elf.agent.host.compaction import AGE_US, Compaction
+from elf.sinks.lake import compact, layout, parquet
+from elf.sinks.lake import files as lake_files
+from elf.sinks.lake.parquet import ParquetSink
+from tests.sinks.lake_states import HOUR, MINUTE, START, files, groups, rows, traffic_plan, traffic_state
+
+pytestmark = pytest.mark.process
+
+PLAN = traffic_plan()
+VERSION = "0123456789ab"
+FOREVER = 1 << 62
+
+
+def put_random(directory: Path, seed: int, flushes: int = 6) -> dict[tuple[int, str], int]:
+    """Panes with growing revisions over several flushes; {(start, path): hits} of the highest."""
+    chance = random.Random(seed)
+    sink = ParquetSink(directory)
+    expected: dict[int, dict[str, int]] = {}
+    n: dict[int, int] = {}
+    for _ in range(flushes):
+        for start in {START + chance.randrange(100) * MINUTE for _ in range(12)}:
+            n[start] = n.get(start, 0) + 1
+            found = {f"/{i}": chance.randrange(100) for i in range(chance.randrange(4))}
+            expected[start] = found
+            counts = {(path, 200): (hits, hits * 10) for path, hits in found.items()}
+            sink.put_state(traffic_state(PLAN, start, counts, revision=(0, 0, n[start])))
+        sink.flush()
+    return {(start, path): hits for start, found in expected.items() for path, hits in found.items()}
+
+
+def hits(directory: Path) -> dict[tuple[int, str], int]:
+    return {
+        (round(at.timestamp()) * 1_000_000, path): count
+        for (at, path, _), (count, _) in groups(directory).items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_compaction_keeps_the_highest_revisions_and_nothing_else(tmp_path: Path, seed: int) -> None:
+    expected = put_random(tmp_path, seed)
+    ledger = layout.ledger(tmp_path, "traffic")
+    before = len(files(tmp_path))
+    assert hits(tmp_path) == expected
+    removed = parquet.compact(tmp_path, FOREVER)
+    assert hits(tmp_path) == expected
+    assert layout.ledger(tmp_path, "traffic") == ledger
+    assert len(files(tmp_path)) == 2  # two hours
+    assert removed >= before - 2
+    assert len(rows(tmp_path)) == sum(len(list_) or 1 for list_ in by_pane(tmp_path).values())
+    assert parquet.compact(tmp_path, FOREVER) == 0
+
+
+def by_pane(directory: Path) -> dict[object, list[object]]:
+    """Per pane the rows that have a group; a pane without any is an empty list."""
+    found: dict[object, list[object]] = {}
+    for row in rows(directory):
+        panes = found.setdefault(row["_pane_start"], [])
+        if not row["_empty"]:
+            panes.append(row)
+    return found
+
+
+def test_hours_that_are_not_over_are_left_alone(tmp_path: Path) -> None:
+    put_random(tmp_path, 1)
+    count = len(files(tmp_path))
+    assert parquet.compact(tmp_path, START + HOUR - 1) == 0
+    assert len(files(tmp_path)) == count
+    assert parquet.compact(tmp_path, START + HOUR) > 0
+    assert {path.parent.name for path in files(tmp_path)} == {"hour=00", "hour=01"}
+    assert sum(path.parent.name == "hour=00" for path in files(tmp_path)) == 1
+    assert sum(path.parent.name == "hour=01" for path in files(tmp_path)) > 1
+
+
+def test_a_reader_between_any_two_steps_sees_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = put_random(tmp_path, 2)
+    seen = []
+    unlink, rename = Path.unlink, os.rename
+
+    def observed_unlink(path: Path, missing_ok: bool = False) -> None:
+        seen.append(hits(tmp_path))
+        unlink(path, missing_ok=missing_ok)
+        seen.append(hits(tmp_path))
+
+    def observed_rename(old: Path, new: Path) -> None:
+        seen.append(hits(tmp_path))
+        rename(old, new)
+        seen.append(hits(tmp_path))
+
+    monkeypatch.setattr(Path, "unlink", observed_unlink)
+    monkeypatch.setattr(os, "rename", observed_rename)
+    for job, version, folder in layout.old_folders(tmp_path, FOREVER):
+        compact.compact_folder(job, version, folder)
+    assert len(seen) > 10
+    assert all(each == expected for each in seen)
+
+
+def test_a_crash_before_the_old_files_go_is_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = put_random(tmp_path, 3)
+    folders = list(layout.old_folders(tmp_path, FOREVER))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda *_, **__: None)
+        for job, version, folder in folders:
+            compact.compact_folder(job, version, folder)
+    assert hits(tmp_path) == expected
+    parquet.compact(tmp_path, FOREVER)
+    assert hits(tmp_path) == expected
+    assert len(files(tmp_path)) == 2
+
+
+def test_a_folder_that_another_process_compacts_is_left_to_it(tmp_path: Path) -> None:
+    put_random(tmp_path, 4)
+    [(job, version, folder), *_] = layout.old_folders(tmp_path, FOREVER)
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        assert compact.compact_folder(job, version, folder) == 0
+    finally:
+        os.close(fd)
+    assert compact.compact_folder(job, version, folder) > 0
+
+
+def test_large_files_stay_and_still_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = ParquetSink(tmp_path)
+    large = {(f"/{i}", i): (i, i) for i in range(3000)}
+    sink.put_state(traffic_state(PLAN, START, large, revision=(0, 0, 3)))
+    sink.flush()
+    [large_file] = files(tmp_path)
+    for minute in (1, 2):
+        sink.put_state(traffic_state(PLAN, START + minute * MINUTE, {("/a", 200): (1, 1)}))
+        sink.flush()
+    monkeypatch.setattr(compact, "SMALL_BYTES", large_file.stat().st_size)
+    expected = hits(tmp_path)
+    [(job, version, folder)] = layout.old_folders(tmp_path, FOREVER)
+    assert compact.compact_folder(job, version, folder) == 2
+    assert large_file in files(tmp_path)
+    assert len(files(tmp_path)) == 2
+    assert hits(tmp_path) == expected
+
+
+def test_a_compacted_file_is_the_one_that_a_single_flush_writes(tmp_path: Path) -> None:
+    once, often = tmp_path / "once", tmp_path / "often"
+    one, many = ParquetSink(once), ParquetSink(often)
+    for minute in range(4):
+        state = traffic_state(PLAN, START + minute * MINUTE, {("/a", 200): (minute, minute)})
+        one.put_state(state)
+        many.put_state(state)
+        many.flush()
+    one.flush()
+    parquet.compact(often, FOREVER)
+    [left], [right] = files(once), files(often)
+    assert left.name == right.name
+    assert lake_files.read_about(left) == lake_files.read_about(right)
+
+
+def test_an_agent_compacts_every_hour_what_is_over_and_goes_on_meanwhile(tmp_path: Path) -> None:
+    expected = put_random(tmp_path / "lake", 3)
+    before = len(files(tmp_path / "lake"))
+    compaction = Compaction([tmp_path / "lake"], 0.0)
+    now_us = START + 2 * HOUR + AGE_US
+    assert compaction.look(3599.9, now_us) == []
+    compaction.wait()
+    assert len(files(tmp_path / "lake")) == before
+    assert compaction.look(3600.0, now_us) == []
+    compaction.wait()
+    assert len(files(tmp_path / "lake")) == 2
+    assert hits(tmp_path / "lake") == expected
+
+
+def test_a_compaction_that_fails_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def fail(folder: Path, older_than: int) -> int:
+        asked.append(folder)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parquet, "compact", fail)
+    compaction = Compaction([tmp_path], 0.0)
+    told = compaction.look(3600.0, 0)
+    compaction.wait()
+    (failure,) = told + compaction.look(3601.0, 0)
+    assert "No space left on device" in failure
+    compaction.look(7200.0, 0)
+    compaction.wait()
+    assert asked == [tmp_path, tmp_path]

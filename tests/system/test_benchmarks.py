@@ -1,0 +1,103 @@
+"""The benchmarks still work: each at its smoke size, with results equal to its peers'. Their figures are for a quiet machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rigs import paths
+
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+BENCHMARKS = paths.ROOT / "benchmarks"
+pytestmark = [
+    pytest.mark.skipif(not BENCHMARKS.exists(), reason="the benchmarks are not part of an installed package"),
+    pytest.mark.skipif(shutil.which("taskset") is None, reason="taskset (util-linux) is not installed"),
+]
+
+
+def run(script: str, *options: str) -> str:
+    """What the script prints. Fails with it unless it ends with exit code 0."""
+    command = [sys.executable, str(BENCHMARKS / script), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("benchmarks")
+
+
+def test_the_log_is_the_same_everywhere(folder: Path) -> None:
+    log = folder / "some.log"
+    run("generate.py", "2000", str(log))
+    content = log.read_bytes()
+    assert content.count(b"\n") == 2000
+    assert hashlib.blake2b(content, digest_size=8).hexdigest() == "fa34a362fa0f240f"
+
+
+def test_query_equals_duckdb(folder: Path) -> None:
+    told = run("query.py", "--smoke", "--folder", str(folder))
+    assert told.count("results equal") == 2
+    assert told.count("elf on an empty file") == 4
+
+
+def test_peers_tell_the_same(folder: Path) -> None:
+    told = run("peers.py", "--smoke", "--folder", str(folder)).splitlines()
+    for name, program in (("mtail", "mtail"), ("GoAccess", "goaccess"), ("mawk", "mawk")):
+        line = next(line for line in told if line.strip().startswith(name))
+        if shutil.which(program):
+            assert line.endswith(", equal")
+        else:
+            assert "skipped" in line
+
+
+def test_the_tree_equals_duckdb_and_a_dict() -> None:
+    told = run("cbt.py", "--rows", "20000", "--runs", "1")
+    results = [line.rsplit("result ", 1)[1].split() for line in told.splitlines() if ", result " in line]
+    assert [len(hashes) for hashes in results] == [1, 1]
+
+
+def test_an_agent_counts_every_line(folder: Path) -> None:
+    told = run("agent.py", "--smoke", "--folder", str(folder))
+    assert "lines and bytes by status, lake and writer: equal" in told
+    assert "processor, % of one core" in told
+
+
+def test_a_mesh_of_each_kind_is_exact() -> None:
+    told = run("mesh.py", "--smoke")
+    assert told.count("exact: True") == 7
+    assert "exact: False" not in told
+    assert "NOT MET" not in told
+
+
+def test_a_line_of_a_real_agent_reaches_a_watching_command() -> None:
+    told = run("mesh_live.py", "--smoke", "--only", "latency")
+    assert "median, ms" in told
+    assert " 0 lines;" not in told
+
+
+def test_a_masters_death_is_told_phase_by_phase() -> None:
+    told = run("recovery.py", "--smoke")
+    assert "not seen" not in told
+    assert "NOT RIGHT" not in told
+    assert "refused 0, suspect" in told
+
+
+@pytest.mark.skipif(None in (NGINX, shutil.which("wrk")), reason="nginx or wrk is not installed")
+def test_an_agent_beside_nginx_counts_every_answer() -> None:
+    told = run("beside_nginx.py", "--smoke")
+    assert "once: equal" in told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_agents_tell_who_holds_their_memory() -> None:
+    told = run("memory.py", "--smoke")
+    assert "OVER THE CAP" not in told
+    assert [told.count(f"  {what:<14} a") for what in ("read", "at the end", "started again")] == [1, 3, 4]

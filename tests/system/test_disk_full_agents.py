@@ -1,0 +1,96 @@
+"""Real agents whose disks are full for longer than jobs wait: others serve in their place, and no line is lost."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.agents.mesh_rig import FAST, Agent, Fleet, wait_until
+
+RATE = 40.0
+DISK_S = float(FAST["disk_max"].removesuffix("s"))
+
+
+@contextmanager
+def small_disks(agents: list[Agent]) -> Iterator[None]:
+    """Each agent's state_dir is a file system of 4 MiB of its own."""
+    with ExitStack() as mounts:
+        for agent in agents:
+            at = agent.folder / "state"
+            at.mkdir(mode=0o700)
+            command = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(at)]
+            made = subprocess.run(command, capture_output=True, check=False)
+            if made.returncode:
+                pytest.skip(f"a small disk cannot be mounted here: {made.stderr.decode().strip()}")
+            mounts.callback(subprocess.run, ["umount", "-l", str(at)], check=True)
+        yield
+
+
+def fill(agent: Agent) -> Path:
+    """A file that takes all the room."""
+    ballast = agent.folder / "state" / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for _ in range(2):  # what is freed by a page that was half full
+            file.write(bytes(shutil.disk_usage(ballast.parent).free))
+    return ballast
+
+
+def test_a_master_whose_disk_stays_full_gives_its_jobs_to_others_and_comes_back(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path / "mesh", 3)
+    with small_disks(fleet.agents), fleet:
+        fleet.start_job("hits")
+        victim = fleet.master("hits")
+        watched = 0 if victim is not fleet.agents[0] else 1
+        with fleet.watch("hits", watched) as seen:
+            with fleet.traffic(RATE):
+                seen.wait_finals()
+                ballot = max(put.ballot for _, put in seen.puts)
+                ballast, began = fill(victim), time.monotonic()
+                wait_until(
+                    lambda: "others serve jobs in its place" in victim.said(), "it does not step aside"
+                )
+                assert time.monotonic() - began >= DISK_S
+                seen.wait(lambda: seen.puts[-1][1].ballot > ballot)
+                seen.wait_finals(3)
+                last = max(seen.latest.values(), key=lambda put: (put.status != "open", put.start))
+                assert (last.agents_reporting, last.agents_expected) == (3, 3), "its lines are in it"
+                assert "others serve in its place" in fleet.elf("mesh", "status", at=watched)
+                assert fleet.master_name("hits", fleet.agents[watched]) != victim.name
+                ballast.unlink()
+                wait_until(lambda: "is back in its places" in victim.said(), "it does not come back")
+                wait_until(lambda: fleet.master("hits") is victim, "it does not serve again")
+                seen.wait_finals(2)
+            assert fleet.settled(seen) == fleet.counted()
+        assert victim.said().count("others serve jobs") == 1
+        assert "others serve" not in fleet.elf("mesh", "status", at=watched)
+
+
+def test_an_agent_that_is_killed_while_its_disk_is_full_reads_on_from_where_the_mesh_is(
+    tmp_path: Path,
+) -> None:
+    """What it said while it could write nothing, it said of its lines only: nothing is counted twice or left out."""
+    fleet = Fleet(tmp_path / "mesh", 3)
+    with small_disks(fleet.agents), fleet:
+        fleet.start_job("hits")
+        victim = fleet.master("hits")
+        watched = 0 if victim is not fleet.agents[0] else 1
+        with fleet.watch("hits", watched) as seen:
+            with fleet.traffic(RATE, rotate_s=1.1):
+                seen.wait_finals()
+                ballast = fill(victim)
+                wait_until(
+                    lambda: "others serve jobs in its place" in victim.said(), "it does not step aside"
+                )
+                seen.wait_finals(2)
+                victim.kill()
+                ballast.unlink()
+                victim.start()
+                victim.wait_ready()
+                seen.wait_finals(2)
+            assert fleet.settled(seen) == fleet.counted()

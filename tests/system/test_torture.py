@@ -1,0 +1,226 @@
+"""The torture itself: its oracle, its judgement and its schedule, and a minute of all of it with real servers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.torture.__main__ import refusal
+from tests.torture.jobs import JOBS
+from tests.torture.options import Options
+from tests.torture.oracle import Count, Log, Oracle, top
+from tests.torture.publications import Publication
+from tests.torture.recorder import beyond_cap
+from tests.torture.schedule import APART_S, FILLED_S, KINDS, LOST_MAX, OF_DISKS, Schedule
+from tests.torture.verdict import Excuse, Judge, Verdict
+
+AGENTS, PATHS, _ = JOBS
+START_S = 1_800_000_000
+PLAIN = [
+    f'{START_S + 1}.250 10.0.0.1 "GET /p/3?n=1 HTTP/1.1" 200 100 "wrk \\x22"',
+    f'{START_S + 4}.999 10.0.0.1 "GET /p/3 HTTP/1.1" 200 50 "-"',
+    f'{START_S + 5}.000 10.0.0.1 "\\x16\\x03" 400 7 "-"',
+]
+COMBINED = ['::1 - a b [15/Jan/2027:08:00:03 +0000] "GET /p/9 \\"x\\" HTTP/1.1" 404 - "-" "c\\"]"']
+SMOKE = "kill stop restart part block full hog reload renew clock"
+
+
+def log(folder: Path, agent: str, lines: list[str], *, is_plain: bool = True) -> Log:
+    path = folder / f"{agent}.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return Log(agent, path, is_plain)
+
+
+def oracle(folder: Path) -> Oracle:
+    return Oracle([log(folder, "web1", PLAIN), log(folder, "web2", COMBINED, is_plain=False)])
+
+
+def said(rows: dict[tuple[str | int, ...], Count], **changes: object) -> Publication:
+    """A word on the first window of the job `agents`: final and whole, unless the changes say otherwise."""
+    whole = Publication(
+        "test", "agents", START_S, "final", (1, "a", 1), 2, 2, 3, 0, 0, is_all=True, rows=rows
+    )
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+TRUE: dict[tuple[str | int, ...], Count] = {("web1", 200): Count(2, 150), ("web2", 404): Count(1, 0)}
+LESS: dict[tuple[str | int, ...], Count] = {("web1", 200): Count(2, 150)}
+MORE = TRUE | {("web1", 200): Count(3, 150)}
+
+
+def test_the_oracle_reads_both_formats_into_windows_and_panes(tmp_path: Path) -> None:
+    truth = oracle(tmp_path)
+    assert truth.windows(AGENTS)[START_S].most == TRUE
+    assert truth.windows(AGENTS)[START_S + 5].most == {("web1", 400): Count(1, 7)}
+    assert {start: bounds.most for start, bounds in truth.windows(PATHS).items()} == {
+        START_S - 5: {("/p/3",): Count(2)},
+        START_S: {("/p/3",): Count(2)},
+        START_S + 5: {},
+    }
+    assert truth.windows(PATHS, as_panes=True)[START_S].lines_most == 3
+
+
+def test_what_copytruncate_lost_may_count_or_not(tmp_path: Path) -> None:
+    rotated = tmp_path / "access.log.1"
+    rotated.write_text(PLAIN[0] + "\n")
+    truth = Oracle([replace(log(tmp_path, "web1", PLAIN), rotated=(rotated,))])
+    bounds = truth.windows(AGENTS)[START_S]
+    assert (bounds.least, bounds.most) == ({("web1", 200): Count(1, 100)}, {("web1", 200): Count(2, 150)})
+    assert truth.lost == {"web1": 2}
+
+
+def test_a_limit_leaves_the_most_hits_then_the_order_of_keys() -> None:
+    groups: dict[tuple[str | int, ...], Count] = {
+        ("b",): Count(2),
+        ("a",): Count(2),
+        ("c",): Count(9),
+        ("d",): Count(1),
+    }
+    assert list(top(groups, 3)) == [("c",), ("a",), ("b",)]
+
+
+@pytest.mark.parametrize(
+    ("publication", "kinds"),
+    [
+        (said(TRUE), []),
+        (said(MORE), ["exceeds"]),
+        (said(TRUE, lines_read=4), ["exceeds"]),
+        (said(TRUE, start_s=START_S + 500, lines_read=0), ["exceeds"]),
+        (said(LESS), ["claims"]),
+        (said(LESS, status="revised"), ["claims"]),
+        (said(LESS, reporting=1), []),
+        (said(LESS, lines_late=1), []),
+        (said(LESS, status="open", is_all=False), []),
+        (said(MORE, status="open", is_all=False), ["exceeds"]),
+    ],
+)
+def test_one_publication(tmp_path: Path, publication: Publication, kinds: list[str]) -> None:
+    judge = Judge(oracle(tmp_path), Verdict())
+    judge.publication(publication, AGENTS)
+    assert [each.kind for each in judge.verdict.findings] == kinds
+
+
+def test_a_clock_that_was_ahead_excuses_what_was_called_whole_too_early(tmp_path: Path) -> None:
+    judge = Judge(oracle(tmp_path), Verdict(), [Excuse(START_S + 4.0, START_S + 9.0)])
+    judge.publication(said(LESS), AGENTS)
+    assert judge.verdict.findings == []
+    judge.publication(said(MORE), AGENTS)
+    assert [each.kind for each in judge.verdict.findings] == ["exceeds"]
+
+
+def test_one_reader_hears_final_once_and_revisions_that_grow(tmp_path: Path) -> None:
+    judge = Judge(oracle(tmp_path), Verdict())
+    words = [said(TRUE), said(TRUE, revision=(2, "a", 1)), said(TRUE, status="revised", revision=(2, "a", 1))]
+    judge.session(words, AGENTS)
+    assert [each.kind for each in judge.verdict.findings] == ["again", "order"]
+    judge.session(words[:1], AGENTS)
+    assert len(judge.verdict.findings) == 2
+
+
+def test_what_is_final_counts_after_what_the_smaller_side_showed_as_open(tmp_path: Path) -> None:
+    judge = Judge(oracle(tmp_path), Verdict())
+    judge.session([said(LESS, status="open", is_all=False, revision=(3, "a", 1)), said(TRUE)], AGENTS)
+    assert judge.verdict.findings == []
+    judge.session([said(TRUE), said(TRUE, status="open")], AGENTS)
+    assert [each.kind for each in judge.verdict.findings] == ["order"]
+
+
+def test_the_last_word_on_each_window(tmp_path: Path) -> None:
+    judge = Judge(oracle(tmp_path), Verdict())
+    second = said({("web1", 400): Count(1, 7)}, start_s=START_S + 5)
+    whole = {START_S: said(TRUE), START_S + 5: second}
+    for latest in (
+        whole,
+        {START_S: said(TRUE)},
+        whole | {START_S: said(LESS)},
+        whole | {START_S: said(LESS, reporting=1)},
+        whole | {START_S: said(TRUE, reporting=1)},
+    ):
+        judge.last_words(latest, AGENTS, "lake", as_panes=True)
+    assert [each.kind for each in judge.verdict.findings] == ["missing", "wrong", "lacks", "modest"]
+    assert judge.is_well(whole, AGENTS)
+    assert judge.is_well(whole | {START_S: said(TRUE, reporting=1)}, AGENTS), "one of the newest is whole"
+    modest = {start_s: replace(each, reporting=1) for start_s, each in whole.items()}
+    assert not judge.is_well(modest, AGENTS)
+    assert not judge.is_well({START_S: said(TRUE)}, AGENTS)
+
+
+def schedule(seed: int, seconds: float = 900.0) -> Schedule:
+    options = Options(seconds=seconds, seed=seed, out=Path())
+    return Schedule(options, [f"web{n}" for n in range(5)], ["guest1", "guest2"], ["web1", "web2"])
+
+
+def test_a_seed_repeats_its_schedule() -> None:
+    assert schedule(3).faults == schedule(3).faults
+    assert schedule(3).rotations == schedule(3).rotations
+    assert schedule(3).faults != schedule(4).faults
+
+
+def test_eight_seeds_see_every_kind_of_fault_in_each_of_its_ways() -> None:
+    seen = Counter((fault.kind, fault.variant) for seed in range(1, 9) for fault in schedule(seed).faults)
+    assert set(seen) == {(kind.name, variant) for kind in KINDS for variant in kind.variants}
+
+
+def test_a_guest_that_has_gone_stays_away() -> None:
+    """Its keys are revoked, or it left for good."""
+    for seed in [*range(1, 9), 104]:
+        joins = Counter(fault.host for fault in schedule(seed).faults if fault.kind == "join")
+        assert set(joins.values()) <= {1}
+
+
+def test_no_agent_has_two_faults_at_once() -> None:
+    for seed in range(8):
+        until_s: dict[str, float] = {}
+        for fault in schedule(seed).faults:
+            assert until_s.get(fault.host, 0.0) <= fault.at_s
+            until_s[fault.host] = fault.at_s + fault.span_s + APART_S
+
+
+def test_two_disks_at_most_are_lost_at_a_time() -> None:
+    for seed in range(8):
+        filled_s: list[float] = []
+        for fault in schedule(seed).faults:
+            if fault.kind in OF_DISKS:
+                assert sum(until_s > fault.at_s for until_s in filled_s) < LOST_MAX
+                filled_s.append(fault.at_s + fault.span_s + FILLED_S)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(refusal()) and os.environ.get("CI") != "true", reason=refusal())
+def test_a_minute_of_it(tmp_path: Path) -> None:
+    """Three agents: every window of both lakes, and every publication, is what the oracle counts."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.torture",
+        "--seconds",
+        "45",
+        "--seeds",
+        "7",
+        "--agents",
+        "3",
+        "--quick",
+    ]
+    done = subprocess.run(
+        [*command, "--gap", "4", "--rate", "20", "--out", str(tmp_path), "--faults", SMOKE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seed 7: good" in done.stdout
+    assert (tmp_path / "7" / "page.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(("highest", "expected"), [(128, {}), (130, {"web1": 130 << 20})])
+def test_a_process_that_is_still_starting_is_no_measure_of_a_bare_one(
+    highest: int, expected: dict[str, int]
+) -> None:
+    taken = [15, 29, 41, *[57] * 10, highest]
+    assert beyond_cap([{"agents": {"web1": {"rss": mib << 20}}} for mib in taken]) == expected

@@ -1,0 +1,243 @@
+"""Real agents on loopback with keys: two processes with one key, machines that were cloned, wiped or restored from a backup."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from elf.agent.control import protocol as w
+from elf.errors import ElfError
+from elf.srt.messages.results import Put
+from tests.rigs.agents.mesh_rig import SQL, Agent, Fleet, free_ports, line, wait_until
+from tests.rigs.agents.seen import Seen, Totals
+
+ONE_KEY = "two agents run with one key"
+
+
+@contextmanager
+def twin_of(fleet: Fleet, number: int, *, clone: bool = False) -> Iterator[Agent]:
+    """Another process with the key of that agent, on another port, beside a log of its own; `clone`: with a copy of its state."""
+    original = fleet.agents[number]
+    twin = Agent(fleet.folder / "twin", "twin", port := free_ports(1)[0], fleet._config(number, "twin", port))
+    if clone:
+        shutil.copytree(
+            original.folder / "state", twin.folder / "state", ignore=shutil.ignore_patterns("*.sock")
+        )
+    twin.start()
+    try:
+        yield twin
+    finally:
+        if twin.is_running:
+            twin.kill()
+
+
+def status(at: Agent) -> w.Status:
+    """What `elf mesh status` shows there; nothing while the agent begins anew."""
+    with suppress(ElfError):
+        answer = at.ask(w.MeshStatus())
+        assert isinstance(answer, w.Status)
+        return answer
+    return w.Status("", (), ())
+
+
+def member(at: Agent, name: str) -> w.Member | None:
+    return next((each for each in status(at).members if each.name == name), None)
+
+
+def problems(at: Agent) -> str:
+    return "\n".join(status(at).problems)
+
+
+def test_a_twin_of_a_living_agent_is_refused_and_named(tmp_path: Path) -> None:
+    with Fleet(tmp_path, 3, security="curve", seeds=3) as fleet:
+        a0, a1, _ = fleet.agents
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                with twin_of(fleet, 1) as twin:
+                    twin.write([line(time.time(), 200, 1)])
+                    wait_until(lambda: ONE_KEY in problems(a0), "elf mesh status does not say it")
+                    wait_until(lambda: ONE_KEY in problems(twin), "the twin's does not")
+                    for text in (problems(twin), problems(a0), twin.said(), a0.said(), a1.said()):
+                        assert f"one at 127.0.0.1:{a1.port}, and one at 127.0.0.1:{twin.port}" in text
+                        assert "elf keys issue" in text
+                    assert problems(a0).count(ONE_KEY) == 1
+                    seen.wait_finals(3)
+                    assert is_itself(a0, a1)
+                    assert member(a0, "twin") is None
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def is_told(first: Agent, second: Agent, *where: Agent) -> bool:
+    """Whether the logs of these say who the two are, and that the second one is refused."""
+    both = f"one at 127.0.0.1:{first.port}, and one at 127.0.0.1:{second.port}, which is refused"
+    return all(both in agent.said() for agent in where)
+
+
+def test_a_clone_waits_while_the_original_lives_and_goes_in_when_it_is_killed(tmp_path: Path) -> None:
+    with Fleet(tmp_path, 3, security="curve", seeds=3) as fleet:
+        a0, a1, _ = fleet.agents
+        fleet.start_job("hits")
+        with fleet.watch("hits", at=0) as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                with twin_of(fleet, 1, clone=True) as twin:
+                    wait_until(lambda: ONE_KEY in problems(a0), "elf mesh status does not say it")
+                    wait_until(lambda: ONE_KEY in problems(twin), "the clone's does not")
+                    wait_until(lambda: is_told(a1, twin, twin, a0), "the logs do not say it")
+                    told = seen.finals
+                    seen.wait_finals(3)
+                    assert is_itself(a0, a1)
+                    whole = finals(seen)[: told + 3]
+                    assert {(put.agents_reporting, put.agents_expected) for put in whole} == {(3, 3)}
+                    a1.kill()
+                    wait_until(lambda: is_itself(a0, twin), "the clone does not go in")
+                    wait_until(lambda: ONE_KEY not in problems(twin), "it says that it waits")
+                a1.start()
+                for each in fleet.agents:
+                    wait_until(partial(is_itself, each, a1), f"not itself again at {each.name}")
+                seen.wait_finals(2)
+            assert_exact_or_told(fleet.settled(seen), fleet, seen)
+
+
+def test_a_clone_that_went_in_while_the_original_stood_still_is_the_one_that_stays(tmp_path: Path) -> None:
+    with Fleet(tmp_path, 3, security="curve", seeds=3) as fleet:
+        a0, a1, _ = fleet.agents
+        fleet.start_job("hits")
+        with fleet.watch("hits", at=0) as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                a1.signal(signal.SIGSTOP)
+                with twin_of(fleet, 1, clone=True) as twin:
+                    wait_until(lambda: is_itself(a0, twin), "the clone is not let in")
+                    a1.signal(signal.SIGCONT)
+                    wait_until(lambda: ONE_KEY in problems(a1), "the original does not wait")
+                    wait_until(lambda: is_told(twin, a1, a1, a0), "the logs do not say it")
+                    assert f"127.0.0.1:{twin.port}" in problems(a1)
+                    assert is_itself(a0, twin)
+                for each in fleet.agents:
+                    wait_until(partial(is_itself, each, a1), f"not itself again at {each.name}")
+                seen.wait_finals(2)
+            assert_exact_or_told(fleet.settled(seen), fleet, seen)
+
+
+def test_an_agent_that_restarts_wiped_is_let_in_and_nobody_speaks_of_two(tmp_path: Path) -> None:
+    with Fleet(tmp_path, 3, security="curve", seeds=3) as fleet:
+        a1 = fleet.agents[1]
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                a1.kill()
+                a1.start()
+                fleet.wait_joined()
+                a1.kill()
+                shutil.rmtree(a1.folder / "state")
+                a1.start()
+                fleet.wait_joined()
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+        assert ONE_KEY not in "".join(agent.said() for agent in fleet.agents)
+
+
+def test_who_was_stopped_and_replaced_gives_way_and_is_itself_again_when_the_other_is_gone(
+    tmp_path: Path,
+) -> None:
+    def lake(number: int) -> str:
+        return '[[sink]]\nname = "lake"\nparquet = "lake"\n' if number == 1 else ""
+
+    with Fleet(tmp_path, 3, security="curve", seeds=3, more=lake) as fleet:
+        a0, a1, _ = fleet.agents
+        fleet.start_job("hits", SQL, "--sink", "lake")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                a1.signal(signal.SIGSTOP)
+                with twin_of(fleet, 1) as twin:
+                    wait_until(lambda: member(a0, "twin") is not None, "the twin is not let in")
+                    a1.signal(signal.SIGCONT)
+                    wait_until(lambda: ONE_KEY in problems(a1), "the original does not wait")
+                    assert f"127.0.0.1:{twin.port}" in problems(a1)
+                for each in fleet.agents:
+                    wait_until(partial(is_itself, each, a1), f"not itself again at {each.name}")
+                assert ONE_KEY not in problems(a1)
+                had = len(lake_files(a1))
+                wait_until(lambda: len(lake_files(a1)) > had, "its lake gets nothing")
+            assert fleet.settled(seen) == fleet.counted()
+
+
+def test_a_folder_restored_from_a_backup_counts_as_lost(tmp_path: Path) -> None:
+    with Fleet(tmp_path, 3, security="curve", seeds=3) as fleet:
+        a1 = fleet.agents[1]
+        backup = tmp_path / "backup"
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals()
+                a1.kill()
+                shutil.copytree(a1.folder / "state", backup, ignore=shutil.ignore_patterns("*.sock"))
+                a1.start()
+                fleet.wait_joined()
+                seen.wait_finals()
+                a1.kill()
+                shutil.rmtree(a1.folder / "state")
+                shutil.copytree(backup, a1.folder / "state")
+                a1.start()
+                wait_until(lambda: "counts as lost" in a1.said(), "nobody notices the backup")
+                for each in fleet.agents:
+                    wait_until(partial(is_itself, each, a1), f"not itself again at {each.name}")
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+        assert a1.said().count("counts as lost") == 1
+        assert ONE_KEY not in "".join(agent.said() for agent in fleet.agents)
+
+
+def test_two_keys_on_one_file_are_named_and_its_lines_count_for_each(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, 3, security="curve")
+    a0, a1, _ = fleet.agents
+    a1.log.unlink()
+    a1.log.symlink_to(a0.log)
+    with fleet:
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            now_s = time.time()
+            a0.write([line(now_s, 200, 5), line(now_s, 404, 7)])
+            fleet.last_s = now_s
+            seen.wait(lambda: seen.totals() == fleet.counted() != {})
+        for each in fleet.agents:
+            wait_until(lambda each=each: "read one file" in problems(each), f"not said at {each.name}")  # type: ignore[misc]
+            assert f"a0 and a1 read one file: {a0.log}" in problems(each)
+            assert problems(each).count("read one file") == 1
+        ((_, row),) = fleet.counted().items()
+        assert row == {200: (2, 10), 404: (2, 14)}
+
+
+def finals(seen: Seen) -> list[Put]:
+    return [put for _, put in sorted(seen.latest.items()) if put.status != "open"]
+
+
+def assert_exact_or_told(totals: Totals, fleet: Fleet, seen: Seen) -> None:
+    """No line counts twice, and a window that lacks one says that an agent is missing."""
+    for start, row in fleet.counted().items():
+        put, has = seen.latest[start], totals[start]
+        for status, (hits, size) in has.items():
+            most = row.get(status, (0, 0))
+            assert hits <= most[0], (start, has, row)
+            assert size <= most[1], (start, has, row)
+        assert has == row or put.agents_reporting < put.agents_expected, (start, has, row)
+
+
+def is_itself(at: Agent, agent: Agent) -> bool:
+    """Whether that agent is known there by its name, at its address, and alive."""
+    found = member(at, agent.name)
+    return found is not None and (found.state, found.address) == ("alive", f"127.0.0.1:{agent.port}")
+
+
+def lake_files(agent: Agent) -> list[Path]:
+    return list((agent.folder / "lake").rglob("*.parquet"))
