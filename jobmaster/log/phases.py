@@ -45,7 +45,7 @@ class Phase(Enum):
 class Serve(msgspec.Struct, frozen=True):
     """This node serves from now on. `state` goes on to be applied to by the succession. fresh: nothing was found; rebuild.
     former: who served right before; b"" where there was nobody, or another one in between, whose log is lost. handed_on: and has
-    handed its log on; or was this node."""
+    published nothing that is not in this log."""
 
     ballot: Ballot
     state: State
@@ -59,8 +59,7 @@ class Serve(msgspec.Struct, frozen=True):
         """former: of who served before, as the log of so many entries says. handed_on: what is known of that besides."""
         node = node_of(former)
         is_last = index > 0 and former[0] + 1 == ballot[0]
-        is_own = (former[0] + 1, node) == (ballot[0], node_of(ballot))
-        return cls(ballot, state, index, index == 0, node if is_last else b"", handed_on or is_own)
+        return cls(ballot, state, index, index == 0, node if is_last else b"", handed_on and is_last)
 
 
 class StepDown(msgspec.Struct, frozen=True):

@@ -313,6 +313,7 @@ class Succession:
     def _promise(self, now: int) -> list[Effect]:
         self._rest()
         self.phase, self.ballot = Phase.PROMISE, (min(self.replica.highest[0] + 1, COUNT_MAX), self._maker)
+        self._answers.own = self.replica.log.rank
         self._again.set(now, self.parameters.ask_us)
         self._bound.set(now, self.parameters.ask_us_max)
         return [*self._ask(), *self._heard_all(now)]
@@ -436,11 +437,9 @@ class Succession:
     def _raise(self, writes: list[Effect], now: int) -> list[Effect]:
         """The log has become one of the own ballot; everybody gets it."""
         log = self.replica.log
-        known = {
-            node: index
-            for node, (_, last, index) in self._answers.ranks.items()
-            if log.index and last == log.last
-        }
+        known = self._answers.holding(log)
+        if self._answers.is_whole(log, self.me):
+            self._handed_on = self.ballot
         self._again.stop()
         self._bound.stop()
         self.phase, self.replica.coming = Phase.INSTALL, None

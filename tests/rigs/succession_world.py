@@ -16,7 +16,7 @@ from elf.jobmaster.log.phases import Phase, Role, Serve
 from elf.jobmaster.log.succession import Succession
 from elf.srt.messages.effects import Effect, Post, Send, Write
 from elf.srt.messages.ids import NodeId, closeness
-from elf.srt.messages.messages import NO_BALLOT, Ballot, Handover, Held, Message, StateTell
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Handover, Held, Message, StateTell, node_of
 from elf.srt.messages.parameters import Parameters
 
 JOB = bytes(16)
@@ -144,8 +144,11 @@ class World:
         self.bases: dict[Ballot, Rank] = {}
         self.handed: dict[Ballot, tuple[str, ...]] = {}
         self.committed: tuple[str, ...] = ()
+        self.done: dict[Ballot, tuple[str, ...]] = {}
         self.forked = False
-        self.commits = self.serves = self.fresh = self.transfers = self.proofs = self.count = 0
+        self.commits = self.serves = self.fresh = self.transfers = self.proofs = self.count = (
+            self.known_whole
+        ) = 0
 
     # Lives.
 
@@ -316,6 +319,7 @@ class World:
         self.commits += 1
         held, _, entries = node.log
         assert entries[index - 1] == entry
+        self.done[held] = entries[:index]
         self.tell_story(f"{node.name} commits {index} {entry}")
         holders = [node.id, *(node.core.replication.peers if node.core.replication else ())]
         for holder in holders:
@@ -343,6 +347,13 @@ class World:
         if change.ballot in self.handed:
             self.transfers += 1
             assert entries == self.handed[change.ballot], "the transfer left something out"
+        if change.handed_on and change.former:
+            self.known_whole += change.ballot not in self.handed
+            for ballot, done in self.done.items():
+                if (ballot[0] + 1, node_of(ballot)) == (change.ballot[0], change.former):
+                    assert entries[: len(done)] == done, (
+                        "who served before had committed more than it handed on"
+                    )
         reached = [log for each, (life, log) in tellers.items() if self.lives(each, life)]
         best = max(reached, key=lambda log: log.rank, default=Log(NO_BALLOT, NO_BALLOT, ()))
         if entries[: len(best.entries)] != best.entries:

@@ -56,6 +56,7 @@ def test_random_histories_lose_nothing_and_come_to_rest(honest: bool) -> None:
     assert sum(world.commits for world in worlds) > 1_500
     assert sum(world.transfers for world in worlds) > 20
     assert sum(world.proofs for world in worlds) > 200
+    assert sum(world.known_whole for world in worlds) > 10
     assert sum(world.serves - world.fresh for world in worlds) > 60
 
 
@@ -380,6 +381,25 @@ def test_a_late_teller_with_more_is_not_passed_over() -> None:
     [serve] = me.take_changes()
     assert isinstance(serve, Serve)
     assert (serve.index, serve.fresh) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("teller", "last", "handed_on"), [(B, (1, B), True), (C, (1, B), False), (B, (0, B), False)]
+)
+def test_who_served_before_and_promises_hands_its_log_on(
+    teller: NodeId, last: Ballot, handed_on: bool
+) -> None:
+    """Three entries of the master (1, B) are here: what it says itself, of that log, ends what it may have published besides."""
+    me = alone()
+    me.step(B, Install(JOB, (1, B), 3, ("a", "b", "c"), (1, B), ()), 0)
+    me.closest(True, [teller], 0)
+    for ballot in (NO_BALLOT, (2, A)):
+        me.step(teller, StateTell(JOB, ballot, max(ballot, (1, B)), last, 3 if last == (1, B) else 2), 0)
+    for node in (A, teller):
+        me.step(node, Held(JOB, (2, A), 3), 0)
+    [serve] = me.take_changes()
+    assert isinstance(serve, Serve)
+    assert (serve.index, serve.handed_on) == (3, handed_on)
 
 
 def test_waiting_for_a_transfer_is_bounded() -> None:
