@@ -7,12 +7,12 @@ is taken if its revision is higher than what was taken of that window, and hande
     -------------------------------------+-------------------------------------------------------------------------
     time, or another master serves       | Watch: up to which place all was handed on, and which places never came
     Shown of a higher ballot             | another master serves: places begin anew
-    Shown, WatchTell of a lower one      | dropped: that master serves no more
+    Shown, WatchReply of a lower one      | dropped: that master serves no more
     ShownPart                            | its place as of a Shown; when all parts are there, the window has come
     Shown, a place left out              | the places between are missing; the next Watch says so
-    WatchTell: told more than came       | the same
-    WatchTell that knows what is missing | they are not said again
-    WatchTell: refused                   | `is_refused`
+    WatchReply: told more than came       | the same
+    WatchReply that knows what is missing | they are not said again
+    WatchReply: refused                   | `is_refused`
 
 What is handed on of one window, in order:
 
@@ -48,7 +48,7 @@ from elf.srt.messages.effects import Effect, Route
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Message, Micros, Revision
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import WITHDRAWN, Put, Shown, ShownPart, Watch, WatchTell
+from elf.srt.messages.results import WITHDRAWN, Put, Shown, ShownPart, Watch, WatchReply
 
 NEVER: Micros = (1 << 63) - 1
 ALWAYS: Micros = -(1 << 63)
@@ -161,8 +161,8 @@ class Watcher:
             self._on_shown(message)
         elif isinstance(message, ShownPart) and message.number == self.number and message.job == self.job:
             self._on_part(message)
-        elif isinstance(message, WatchTell) and message.number == self.number and message.job == self.job:
-            self._on_tell(message)
+        elif isinstance(message, WatchReply) and message.number == self.number and message.job == self.job:
+            self._on_reply(message)
 
     def take(self) -> list[Put]:
         """As `take_parts`, with all their rows in memory."""
@@ -304,7 +304,7 @@ class Watcher:
             for key in sorted(self._known, key=lambda key: key[1])[: KNOWN_MAX // 4]:
                 del self._known[key]
 
-    def _on_tell(self, tell: WatchTell) -> None:
+    def _on_reply(self, tell: WatchReply) -> None:
         if self._is_others(tell.ballot):
             return
         self.is_refused = tell.refused

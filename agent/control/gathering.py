@@ -2,13 +2,13 @@
 
     part                                     | then
     -----------------------------------------+-----------------------------------------------------------
-    of a window larger than `bytes_max`      | told so, once and again: PartTell with `room`
-    of a new window, or a higher revision    | room is set aside for all of it, and a gathering begins; PartTell
+    of a window larger than `bytes_max`      | told so, once and again: PartReply with `room`
+    of a new window, or a higher revision    | room is set aside for all of it, and a gathering begins; PartReply
     of a new window, and no room             | those that nobody has touched for `IDLE_US` give way; else no answer
     of a lower revision than is gathered     | dropped
-    one more                                 | kept; PartTell
-    the last one that was missing            | the window is whole: handed on, once; PartTell
-    of a window that is whole                | PartTell; what it is answered with in the end is the ledger's business
+    one more                                 | kept; PartReply
+    the last one that was missing            | the window is whole: handed on, once; PartReply
+    of a window that is whole                | PartReply; what it is answered with in the end is the ledger's business
     one that is none, or contradicts others  | PeerError; the gathering is given up
 
 A part belongs to one revision, and the parts of two never meet. A gathering that was lost, with its process or for want of room,
@@ -32,7 +32,7 @@ from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import PARTS_MAX, fragment_of
 from elf.srt.messages.ids import JobId
 from elf.srt.messages.messages import Micros, Revision
-from elf.srt.messages.results import PaneParts, PartTell, Put, PutPart
+from elf.srt.messages.results import PaneParts, PartReply, Put, PutPart
 
 IDLE_US = 10_000_000
 """A master says so again within a second."""
@@ -137,7 +137,7 @@ class Gathering:
         self._windows: dict[Window, _Gathered] = {}
         self._begun = life * BEGUN_LIFE
 
-    def step(self, part: PutPart, now: int) -> tuple[Put | None, PartTell | None]:
+    def step(self, part: PutPart, now: int) -> tuple[Put | None, PartReply | None]:
         """A window that is whole by this part, and the answer. Raises PeerError, OSError where the shelf is full."""
         if part.nbytes > self.bytes_max or part.of > PARTS_MAX:
             return None, self._tell(part, 0, self.bytes_max)
@@ -167,8 +167,8 @@ class Gathering:
         """Of windows that are not whole."""
         return sum(each.aside_bytes for each in self._windows.values())
 
-    def _tell(self, part: PutPart, begun: int, room: int = 0) -> PartTell:
-        return PartTell(part.job, part.version, part.start, part.revision, part.at, begun, room)
+    def _tell(self, part: PutPart, begun: int, room: int = 0) -> PartReply:
+        return PartReply(part.job, part.version, part.start, part.revision, part.at, begun, room)
 
     def _gathered(self, key: Window, part: PutPart, now: int) -> _Gathered | None:
         """Rule Parts*: parts of one revision only; a higher one puts an end to what came of a lower."""

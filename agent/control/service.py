@@ -35,7 +35,15 @@ from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import unsqueeze
 from elf.srt.messages.effects import Effect, Route
 from elf.srt.messages.ids import JobId, NodeId, job_id
-from elf.srt.messages.messages import Item, Message, StatusAsk, StatusTell, TreeAsk, TreeTell, node_of
+from elf.srt.messages.messages import (
+    Item,
+    Message,
+    StatusReport,
+    StatusRequest,
+    TreeReport,
+    TreeRequest,
+    node_of,
+)
 
 NAMES_TOLD_MAX = 1_000
 MASTER_US_MAX = 5_000_000
@@ -71,7 +79,7 @@ class Host(Protocol):
     async def leave(self) -> bool:
         """Leave the mesh for good; whether its lines are all there within the time that it is given."""
 
-    def describe(self, tell: StatusTell) -> StatusTell:
+    def describe(self, tell: StatusReport) -> StatusReport:
         """Add what only the process knows."""
 
 
@@ -186,17 +194,17 @@ class Desk:
                 )
         return w.Done()
 
-    async def _health(self) -> Survey[StatusTell]:
+    async def _health(self) -> Survey[StatusReport]:
         """How agents are, as far as they say so soon. None is asked while no job runs."""
         node, number = self._host.node, next(self._numbers)
         asked = whom_to_ask(node, dict(self.adverts())) if self._running() else ()
-        survey: Survey[StatusTell] = Survey(StatusAsk(number), asked, MEMBERS_MAX)
+        survey: Survey[StatusReport] = Survey(StatusRequest(number), asked, MEMBERS_MAX)
         with suppress(TimeoutError):
             async with asyncio.timeout(FAILURES_S_MAX):
                 await self._ask_all(number, survey)
         return survey
 
-    def _lines(self, survey: Survey[StatusTell]) -> list[w.JobLine]:
+    def _lines(self, survey: Survey[StatusReport]) -> list[w.JobLine]:
         adverts = dict(self.adverts())
         failures, untimed = failures_of(adverts, survey), untimed_of(survey)
         lines = [
@@ -263,7 +271,7 @@ class Desk:
     async def _status(self) -> w.Status:
         node, adverts = self._host.node, dict(self.adverts())
         number = next(self._numbers)
-        survey: Survey[StatusTell] = Survey(StatusAsk(number), whom_to_ask(node, adverts), MEMBERS_MAX)
+        survey: Survey[StatusReport] = Survey(StatusRequest(number), whom_to_ask(node, adverts), MEMBERS_MAX)
         await self._ask_all(number, survey)
         return status_of(node, adverts, survey, {spec.id: spec.name for spec in self.jobs()})
 
@@ -277,7 +285,9 @@ class Desk:
         if root is None:
             raise ElfError(f"no agent serves job {name!r} at the moment; try again in a few seconds")
         number = next(self._numbers)
-        survey: Survey[TreeTell] = Survey(TreeAsk(job, number), [root], TREE_MAX, lambda told: told.children)
+        survey: Survey[TreeReport] = Survey(
+            TreeRequest(job, number), [root], TREE_MAX, lambda told: told.children
+        )
         await self._ask_all(number, survey)
         return tree_of(root, dict(self.adverts()), survey)
 
@@ -389,11 +399,11 @@ class Search:
 
     def __init__(self, job: JobId, number: int, now: int) -> None:
         self.found: NodeId | None = None
-        self._ask, self._begun = TreeAsk(job, number), now
+        self._ask, self._begun = TreeRequest(job, number), now
         self._due: int | None = None
 
     def step(self, source: NodeId, message: Any, now: int) -> None:
-        if isinstance(message, TreeTell) and message.serving:
+        if isinstance(message, TreeReport) and message.serving:
             self.found = source
 
     def tick(self, now: int) -> list[Effect]:

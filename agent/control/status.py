@@ -15,7 +15,7 @@ from elf.agent.control.survey import Survey
 from elf.agent.node.mesh_node import MeshNode
 from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.srt.messages.ids import JobId, NodeId, short
-from elf.srt.messages.messages import StatusTell, TreeTell
+from elf.srt.messages.messages import StatusReport, TreeReport
 from elf.srt.transport.admission import TWO_AGENTS
 
 MEMBERS_MAX = 2_000
@@ -47,7 +47,7 @@ def whom_to_ask(node: MeshNode, adverts: Mapping[NodeId, AgentAdvert]) -> list[N
 def status_of(
     node: MeshNode,
     adverts: Mapping[NodeId, AgentAdvert],
-    survey: Survey[StatusTell],
+    survey: Survey[StatusReport],
     jobs: Mapping[JobId, str] = MappingProxyType({}),
 ) -> Status:
     """What is known of all members once they were asked. jobs: names."""
@@ -60,7 +60,7 @@ def status_of(
 
 
 def _member(
-    node: MeshNode, of: NodeId, advert: AgentAdvert | None, survey: Survey[StatusTell], is_near: bool
+    node: MeshNode, of: NodeId, advert: AgentAdvert | None, survey: Survey[StatusReport], is_near: bool
 ) -> Member:
     address = node.overlay.address_of(of) or (advert.address if advert is not None else "")
     sources = advert.sources if advert is not None else ()
@@ -97,7 +97,7 @@ def _member(
     )
 
 
-def _ended_s(of: NodeId, survey: Survey[StatusTell]) -> float | None:
+def _ended_s(of: NodeId, survey: Survey[StatusReport]) -> float | None:
     """Since when its process is known to be gone: its neighbours have seen its host close its sockets, or it said so."""
     told = [tell.ended[of] for tell, _, _ in survey.answers.values() if of in tell.ended]
     return min(told) / 1e6 if told else None
@@ -106,7 +106,7 @@ def _ended_s(of: NodeId, survey: Survey[StatusTell]) -> float | None:
 def _problems(
     node: MeshNode,
     adverts: Mapping[NodeId, AgentAdvert],
-    survey: Survey[StatusTell],
+    survey: Survey[StatusReport],
     members: Sequence[Member],
 ) -> list[str]:
     """What is wrong, each with what to do."""
@@ -161,7 +161,7 @@ def _once(problems: Sequence[str]) -> list[str]:
 
 
 def failures_of(
-    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusTell]
+    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusReport]
 ) -> dict[JobId, list[Failure]]:
     """Jobs that fail, and where."""
     found: dict[JobId, list[Failure]] = {}
@@ -174,7 +174,7 @@ def failures_of(
     return found
 
 
-def untimed_of(survey: Survey[StatusTell]) -> dict[JobId, int]:
+def untimed_of(survey: Survey[StatusReport]) -> dict[JobId, int]:
     """Rejected lines in no window of each job, as its master says."""
     found: dict[JobId, int] = {}
     for tell, _, _ in survey.answers.values():
@@ -184,7 +184,7 @@ def untimed_of(survey: Survey[StatusTell]) -> dict[JobId, int]:
 
 
 def _failing(
-    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusTell], jobs: Mapping[JobId, str]
+    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusReport], jobs: Mapping[JobId, str]
 ) -> list[str]:
     return [
         f"{failure.agent}: job {jobs.get(job, short(job))} {failure_text(failure)}. Its log has the traceback; other jobs "
@@ -194,7 +194,7 @@ def _failing(
     ]
 
 
-def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[TreeTell]) -> TreeNode:
+def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[TreeReport]) -> TreeNode:
     """From the master down. A node that two others call their child (it is moving) stands where it says that it belongs."""
     placed = {root}
     return _below(root, adverts, survey, placed, 0)
@@ -203,7 +203,7 @@ def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[
 def _below(
     node: NodeId,
     adverts: Mapping[NodeId, AgentAdvert],
-    survey: Survey[TreeTell],
+    survey: Survey[TreeReport],
     placed: set[NodeId],
     depth: int,
 ) -> TreeNode:

@@ -47,7 +47,7 @@ from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id, short
-from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusTell
+from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusReport
 from elf.srt.messages.typed import parse
 from elf.srt.security.certificates import Keys, Trust
 from elf.srt.security.items import Notary
@@ -345,7 +345,7 @@ class Host:
         now = self.clock_us()
         return self.node.failing(now) + (self.sinks.failing(now) if self.sinks is not None else ())
 
-    def describe(self, tell: StatusTell) -> StatusTell:
+    def describe(self, tell: StatusReport) -> StatusReport:
         """Add what only the process knows."""
         return replace(
             tell,

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import ID_BYTES, JobId, NodeId
-from elf.srt.messages.results import LedgerAsk, LedgerTell, Put, PutPart, PutTell
+from elf.srt.messages.results import LedgerReport, LedgerRequest, Put, PutPart, PutReply
 
 
 def key_of(job: JobId, lake: str) -> bytes:
@@ -21,24 +21,24 @@ def key_of(job: JobId, lake: str) -> bytes:
 
 
 def step_all(
-    ledgers: dict[str, Ledger], source: NodeId, message: LedgerAsk | Put | PutPart, now: int
+    ledgers: dict[str, Ledger], source: NodeId, message: LedgerRequest | Put | PutPart, now: int
 ) -> tuple[list[Effect], list[str]]:
     """Ask all of them: one answer behind what each writes, and the lakes that are to store the window. O(entries told)."""
     effects: list[Effect] = []
-    lakes, ledgers_tell, puts_tell = list[str](), list[LedgerTell](), list[PutTell]()
+    lakes, ledgers_reply, puts_reply = list[str](), list[LedgerReport](), list[PutReply]()
     for lake, ledger in ledgers.items():
         for effect in ledger.step(source, message, now):
-            if isinstance(effect, Send) and isinstance(effect.message, LedgerTell):
-                ledgers_tell.append(effect.message)
-            elif isinstance(effect, Send) and isinstance(effect.message, PutTell):
-                puts_tell.append(effect.message)
+            if isinstance(effect, Send) and isinstance(effect.message, LedgerReport):
+                ledgers_reply.append(effect.message)
+            elif isinstance(effect, Send) and isinstance(effect.message, PutReply):
+                puts_reply.append(effect.message)
             else:
                 effects.append(effect)
         lakes += [lake for _ in ledger.take_accepted()]
-    if ledgers_tell:
-        effects.append(Send(source, _held_by_all(ledgers_tell)))
-    elif len(puts_tell) == len(ledgers):
-        effects.append(Send(source, _lowest(puts_tell)))
+    if ledgers_reply:
+        effects.append(Send(source, _held_by_all(ledgers_reply)))
+    elif len(puts_reply) == len(ledgers):
+        effects.append(Send(source, _lowest(puts_reply)))
     return effects, lakes
 
 
@@ -50,15 +50,15 @@ def wanted(ledgers: Iterable[Ledger], part: PutPart) -> bool:
     )
 
 
-def _held_by_all(tells: Sequence[LedgerTell]) -> LedgerTell:
+def _held_by_all(tells: Sequence[LedgerReport]) -> LedgerReport:
     first, *others = [{window: (revision, digest) for window, revision, digest in t.entries} for t in tells]
     for other in others:
         first = {window: min(held, other[window]) for window, held in first.items() if window in other}
     fence = max(tell.fence for tell in tells)
-    return LedgerTell(tells[0].job, fence, tells[0].number, tuple((w, *held) for w, held in first.items()))
+    return LedgerReport(tells[0].job, fence, tells[0].number, tuple((w, *held) for w, held in first.items()))
 
 
-def _lowest(tells: Sequence[PutTell]) -> PutTell:
+def _lowest(tells: Sequence[PutReply]) -> PutReply:
     told = min(tells, key=lambda tell: tell.revision)
     fence = max(tell.fence for tell in tells)
-    return PutTell(told.job, fence, told.version, told.start, told.revision)
+    return PutReply(told.job, fence, told.version, told.start, told.revision)

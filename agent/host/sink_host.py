@@ -1,7 +1,7 @@
 """The sinks that an agent serves to the jobs of its mesh: each master's windows go into lakes, and their ledgers say which.
 
-    Put, LedgerAsk -> queue -> (thread) checked -> ledgers -> (thread) lake, durable -> ledgers on disk -> PutTell, LedgerTell
-    PutPart -> gathered in a file beside the first lake -> PartTell; whole: as a Put
+    Put, LedgerRequest -> queue -> (thread) checked -> ledgers -> (thread) lake, durable -> ledgers on disk -> reply
+    PutPart -> gathered in a file beside the first lake -> PartReply; whole: as a Put
 
 What has come while one batch was on its way makes the next, so that the lake's writer process runs some three times a second at
 most. Nothing is answered before it is durable: a lake that is full or slow is asked again, and the master repeats what
@@ -41,7 +41,7 @@ from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Failing, Message
-from elf.srt.messages.results import WITHDRAWN, LedgerAsk, Put, PutPart
+from elf.srt.messages.results import WITHDRAWN, LedgerRequest, Put, PutPart
 
 GATHER_S = 0.25
 RETRY_S = 5.0
@@ -50,7 +50,7 @@ QUEUE_BYTES_MAX = 64 << 20
 """What does not fit is not answered, so that its master says it again: four masters with full outboxes."""
 READERS_MAX = 256
 
-Letter = tuple[NodeId, LedgerAsk | Put | PutPart]
+Letter = tuple[NodeId, LedgerRequest | Put | PutPart]
 Records = Mapping[tuple[str, bytes], Sequence[Any]]
 
 
@@ -110,7 +110,7 @@ class SinkHost:
         if isinstance(message, Put):
             key: tuple[Any, ...] = (source, message.job, message.version, message.start, message.revision)
             size = put_bytes(message)
-        elif isinstance(message, LedgerAsk):
+        elif isinstance(message, LedgerRequest):
             key, size = (source, message.job, message.ballot), 0
         elif isinstance(message, PutPart) and (spec := self._spec(message)) is not None:
             if wanted(self._of(spec), message):
@@ -139,7 +139,7 @@ class SinkHost:
         self._host.perform(self._host.node.carry([send], self._host.clock_us()))
 
     def _enqueue(
-        self, key: tuple[Any, ...], size: int, source: NodeId, message: LedgerAsk | Put | PutPart
+        self, key: tuple[Any, ...], size: int, source: NodeId, message: LedgerRequest | Put | PutPart
     ) -> None:
         if key in self._queue or self._queued_bytes + size > QUEUE_BYTES_MAX:
             return
@@ -243,7 +243,7 @@ class SinkHost:
         known = self._ledgers.get(spec.id, {})
         return [known[name] for name in self._names(spec) if name in known]
 
-    def _spec(self, message: LedgerAsk | Put | PutPart) -> JobSpec | None:
+    def _spec(self, message: LedgerRequest | Put | PutPart) -> JobSpec | None:
         """Of a job that has a sink here."""
         item = self._host.node.directory.get("job", message.job)
         spec = decode_job(item) if item is not None else None

@@ -60,17 +60,17 @@ OF_LOGS = frozenset(
     {
         m.Append,
         m.Install,
-        m.PieceAsk,
+        m.PieceRequest,
         m.StatePiece,
         m.Held,
-        m.StateAsk,
-        m.StateTell,
+        m.StateRequest,
+        m.StateReport,
         m.Fetch,
         m.Handover,
     }
 )
 """Whoever answers these promises something, and promises are on disk."""
-_LEDGER = {r.LedgerTell, r.PutTell, r.PartTell}
+_LEDGER = {r.LedgerReport, r.PutReply, r.PartReply}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """What goes through reducer and worker only, unless it tells a ballot that is news."""
 
@@ -400,10 +400,10 @@ class JobSeat:
     def _on_watch(self, source: NodeId, message: r.Watch, now: int) -> list[Effect]:
         return self.master.watch(message, now) if self.master is not None else []
 
-    def _on_tree_ask(self, source: NodeId, message: m.TreeAsk, now: int) -> list[Effect]:
+    def _on_tree_request(self, source: NodeId, message: m.TreeRequest, now: int) -> list[Effect]:
         tree = self.tree
         is_master = self.master is not None
-        tell = m.TreeTell(self.job, message.number, is_master, tree.parent or b"", tuple(tree.children))
+        tell = m.TreeReport(self.job, message.number, is_master, tree.parent or b"", tuple(tree.children))
         return [Send(source, tell)]
 
     def _on_goodbye(self, source: NodeId, message: m.Goodbye, now: int) -> list[Effect]:
@@ -534,5 +534,5 @@ _STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]]
     m.Hello: JobSeat._on_hello,
     m.Goodbye: JobSeat._on_goodbye,
     r.Watch: JobSeat._on_watch,
-    m.TreeAsk: JobSeat._on_tree_ask,
+    m.TreeRequest: JobSeat._on_tree_request,
 }

@@ -19,7 +19,7 @@ from elf.srt.link.coded_links import CodedLinks
 from elf.srt.link.link import Link
 from elf.srt.messages.effects import Effect, Notice, Post, Read, Recall, Route, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, short
-from elf.srt.messages.messages import Contact, Held, Message, StateTell
+from elf.srt.messages.messages import Contact, Held, Message, StateReport
 from elf.srt.messages.parameters import Parameters
 
 Outer = Send | Write | Read | Recall | Notice
@@ -37,7 +37,7 @@ class Standing(Enum):
 def is_for_disk(effect: Effect) -> bool:
     """Whether it is a write, or says what only somebody may say who has written it down."""
     return type(effect) is Write or (
-        isinstance(effect, Send | Post) and type(effect.message) in (Held, StateTell)
+        isinstance(effect, Send | Post) and type(effect.message) in (Held, StateReport)
     )
 
 

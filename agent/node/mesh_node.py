@@ -65,10 +65,10 @@ EARLY_MAX = 1_000
 ASKED_MAX = 3
 """Seeds that are asked at a start what the mesh knows of this node."""
 
-_OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinMesh, m.JoinTell)
+_OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
-_FOR_SINKS = (r.Put, r.PutPart, r.LedgerAsk)
-_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchTell, m.TreeTell, m.StatusTell)
+_FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest)
+_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, m.StatusReport)
 """What somebody at this host asked for."""
 
 
@@ -127,7 +127,7 @@ class MeshNode(SeatedNode):
         """Takes what is for an operator at this host; it must not call back."""
         self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for a sink that this agent serves; it must not call back."""
-        self.describe: Callable[[m.StatusTell], m.StatusTell] = lambda tell: tell
+        self.describe: Callable[[m.StatusReport], m.StatusReport] = lambda tell: tell
         """Adds what only the surroundings know: memory, lag, version, problems."""
         self.has_left = False
         """The mesh knows that this node leaves: the process may end."""
@@ -365,12 +365,12 @@ class MeshNode(SeatedNode):
             self.sink(source, message)
         elif kind in _FOR_OPERATORS:
             self.listener(source, message)
-        elif kind is m.StatusAsk:
+        elif kind is m.StatusRequest:
             self._do([Send(source, self.status(message.number, now))], now, out)  # type: ignore[attr-defined]
         else:
             self._to_seat(source, message, now, out)
 
-    def status(self, number: int, now: int) -> m.StatusTell:
+    def status(self, number: int, now: int) -> m.StatusReport:
         """How this node is. O(jobs)."""
         return self.describe(roles_of(self.seats.values(), number, now, self.failing(now), self._ended))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from elf.agent.node.job_seat import JobSeat
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import Failing, Micros, StatusTell
+from elf.srt.messages.messages import Failing, Micros, StatusReport
 
 
 def roles_of(
@@ -15,11 +15,11 @@ def roles_of(
     now: Micros,
     failing: tuple[Failing, ...],
     ended: Mapping[NodeId, Micros],
-) -> StatusTell:
+) -> StatusReport:
     """The answer to question `number`, but for what only the surroundings know. ended: when processes of neighbours did.
     O(jobs + ended)."""
     held = [seat for seat in seats if not seat.is_stopped]
-    return StatusTell(
+    return StatusReport(
         number,
         now,
         masters=sum(seat.master is not None for seat in held),

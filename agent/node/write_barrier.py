@@ -8,11 +8,11 @@ or is made again.
 
     what waits                              | if it never leaves
     ----------------------------------------+----------------------------------------------------------------------------------
-    StateAsk, StateTell, Fetch, Handover    | who asks repeats it each ask_us, and does not wait for the silent for ever
+    StateRequest, StateReport, Fetch, Handover    | who asks repeats it each ask_us, and does not wait for the silent for ever
     Append, Install, Held                   | the next master sends its own; a replica that says nothing is left out
     Commit, Split, Resend, Bundle, Control  | links begin anew, and whoever keeps a bundle sends it again to the next parent
-    Hello, TreeJoin, Put, LedgerAsk, gossip | datagrams, repeated until they are answered
-    PutTell, LedgerTell                     | the master repeats its Put or its question
+    Hello, TreeJoin, Put, LedgerRequest, gossip | datagrams, repeated until they are answered
+    PutReply, LedgerReport                     | the master repeats its Put or its question
     Read, Notice                            | depend on no disk, and are let through
 
 A process that slept, or a clock that jumped, is no reason: who looks late looks once more.

@@ -81,7 +81,7 @@ class Census:
             if type(message) in (m.Frame, m.Routed):
                 message = message.message
             seen = _SEEN.get(type(message))
-            if type(message) in (r.LedgerTell, r.PutTell) and who is not None:
+            if type(message) in (r.LedgerReport, r.PutReply) and who is not None:
                 self._ledger(message, who.id)
             elif seen is not None:
                 seen(self, message)
@@ -109,9 +109,9 @@ class Census:
     def _held(self, held: m.Held) -> None:
         self.counts["log: refused by a replica"] += held.refused
 
-    def _ledger(self, tell: r.LedgerTell | r.PutTell, to: NodeId) -> None:
+    def _ledger(self, tell: r.LedgerReport | r.PutReply, to: NodeId) -> None:
         """Its fence is the ballot of whom it serves."""
-        if isinstance(tell, r.LedgerTell) and tell.entries:
+        if isinstance(tell, r.LedgerReport) and tell.entries:
             self.counts["sink: tells a new master what it holds"] += 1
         self.counts["sink: refuses a master"] += m.node_of(tell.fence) != to
 

@@ -29,8 +29,8 @@ _DULL = (
     m.Ping,
     m.Pong,
     m.ProbeFor,
-    m.LeavesAsk,
-    m.LeavesTell,
+    m.LeavesRequest,
+    m.LeavesReport,
     m.GossipDigest,
     m.GossipItems,
     m.Size,
@@ -182,7 +182,7 @@ class Teller:
         last = message.first + len(message.entries) - 1
         return f"{self.ballot(message.ballot)} {message.first}..{last} committed {message.committed} {kinds}"
 
-    def _tell(self, message: m.StateTell) -> str:
+    def _tell(self, message: m.StateReport) -> str:
         serving = " serving" if message.serving else ""
         return f"holds {self.ballot(message.held)} to {message.index}, promised {self.ballot(message.highest)}{serving}"
 
@@ -196,7 +196,7 @@ _WORDS: dict[type, Callable[[Teller, Any], str]] = {
     m.Bundle: Teller._bundle,
     r.Put: Teller._put,
     m.Append: Teller._log,
-    m.StateTell: Teller._tell,
+    m.StateReport: Teller._tell,
     m.Commit: lambda t, x: f"{t.ballot(x.ballot)} {' '.join(map(t.bundle_id, x.ids))}",
     m.Split: lambda t, x: f"{t.ballot(x.ballot)} {t.bundle_id(x.id)} {len(x.positions)} positions",
     m.Hello: lambda t, x: f"of {t._name(x.worker)}",
@@ -207,11 +207,11 @@ _WORDS: dict[type, Callable[[Teller, Any], str]] = {
     m.Control: lambda t, x: f"{t.ballot(x.ballot)} schedule {number_of(x.schedule)}",
     m.Install: lambda t, x: f"{t.ballot(x.ballot)} to {x.index} and {len(x.tail)} more",
     m.Held: lambda t, x: f"{t.ballot(x.ballot)} to {x.index}{' refused' if x.refused else ''}",
-    m.StateAsk: lambda t, x: f"under {t.ballot(x.ballot)}",
+    m.StateRequest: lambda t, x: f"under {t.ballot(x.ballot)}",
     m.Fetch: lambda t, x: f"under {t.ballot(x.ballot)}",
     m.Handover: lambda t, x: f"{t.ballot(x.ballot)} at {x.index}",
     m.TreeJoin: lambda t, x: f"of {t._name(x.child)}, {x.size} nodes",
     m.Adopt: lambda t, x: f"path {' '.join(map(t._name, x.path))}",
-    r.LedgerTell: lambda t, x: f"fence {t.ballot(x.fence)}, {len(x.entries)} windows",
-    r.PutTell: lambda t, x: f"holds {x.revision[0]}.{x.revision[2]} of {seconds(x.start)}",
+    r.LedgerReport: lambda t, x: f"fence {t.ballot(x.fence)}, {len(x.entries)} windows",
+    r.PutReply: lambda t, x: f"holds {x.revision[0]}.{x.revision[2]} of {seconds(x.start)}",
 }

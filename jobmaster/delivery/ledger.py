@@ -2,8 +2,8 @@
 
     message                              | answer              | kept
     -------------------------------------+---------------------+------------------------------------------
-    LedgerAsk, Put of a lower ballot     | the fence: refused  | nothing
-    LedgerAsk                            | the entries         | its ballot as the fence
+    LedgerRequest, Put of a lower ballot     | the fence: refused  | nothing
+    LedgerRequest                            | the entries         | its ballot as the fence
     Put of a higher revision             | its revision        | fence, revision, digest; stored by the sink
     the same, open, of a final window    | the revision held   | its ballot as the fence
     Put of a final window, by a later    | its revision        | as of a higher revision
@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from elf.srt.messages.effects import Effect, Notice, Send, Write
 from elf.srt.messages.ids import MAKER_BYTES
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Message, Micros
-from elf.srt.messages.results import NO_ROWS, LedgerAsk, LedgerTell, Put, PutPart, PutTell
+from elf.srt.messages.results import NO_ROWS, LedgerReport, LedgerRequest, Put, PutPart, PutReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,7 +74,7 @@ class Ledger:
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """Answer a master. `now` is not looked at: a ledger has no clock, it only looks like the other cores."""
-        if isinstance(message, LedgerAsk):
+        if isinstance(message, LedgerRequest):
             return self._on_ask(source, message)
         if isinstance(message, Put):
             return self._on_put(source, message)
@@ -130,16 +130,16 @@ class Ledger:
             del self.entries[window]
         self._open.difference_update(oldest)
 
-    def _on_ask(self, source: NodeId, message: LedgerAsk) -> list[Effect]:
+    def _on_ask(self, source: NodeId, message: LedgerRequest) -> list[Effect]:
         if self._is_fenced_off(message.ballot):
-            return [Send(source, LedgerTell(self.job, self.fence, message.number, ()))]
+            return [Send(source, LedgerReport(self.job, self.fence, message.number, ()))]
         effects = self._raise_fence(message.ballot)
         told = [
             window for window in self.entries if window[1] >= message.since_us and window not in self._open
         ]
         told = sorted(told, key=lambda window: (window[1], window[0]))[-ENTRIES_TOLD_MAX:]
         entries = tuple((window, *self.entries[window]) for window in told)
-        return [*effects, Send(source, LedgerTell(self.job, self.fence, message.number, entries))]
+        return [*effects, Send(source, LedgerReport(self.job, self.fence, message.number, entries))]
 
     def _raise_fence(self, ballot: Ballot) -> list[Effect]:
         if ballot <= self.fence:
@@ -159,7 +159,7 @@ class Ledger:
 
     def _told(self, source: NodeId, about: Put | PutPart) -> Send:
         held = self.entries.get((about.version, about.start), (NO_REVISION, 0))[0]
-        return Send(source, PutTell(self.job, self.fence, about.version, about.start, held))
+        return Send(source, PutReply(self.job, self.fence, about.version, about.start, held))
 
     def _doubt(self, source: NodeId, window: Window, message: Put) -> list[Effect]:
         revision, digest = self.entries[window]

@@ -20,11 +20,11 @@ that is past retention when it is read is lost, which a Notice tells.
     ------------+-------------------------------------+--------------------------------------------------
     not asked   | tick                                | asked
     asked       | `ask_us` without an answer          | asked again; what is put meanwhile waits
-                | LedgerTell under this ballot        | told
+                | LedgerReport under this ballot        | told
                 | any answer under a higher ballot    | `fence` is set: the master steps down
     told        | a window waits, and is due          | sent, whole or its parts; again after `ask_us`, then `ask_us_max`
-                | PutTell of it, or of a newer one    | it waits no more
-                | PartTell: came; another `begun`;    | the next part; all parts again;
+                | PutReply of it, or of a newer one    | it waits no more
+                | PartReply: came; another `begun`;    | the next part; all parts again;
                 | no room there                       | given up, and told
                 | put of a newer revision             | that waits in its place, and is sent from its beginning
 
@@ -52,12 +52,12 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import (
     NO_ROWS,
     WITHDRAWN,
-    LedgerAsk,
-    LedgerTell,
-    PartTell,
+    LedgerReport,
+    LedgerRequest,
+    PartReply,
     Put,
     PutPart,
-    PutTell,
+    PutReply,
 )
 
 IN_FLIGHT_MAX = 16
@@ -226,7 +226,7 @@ class Outbox:
             return []  # it comes when it is final
         return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
 
-    def told(self, source: NodeId, message: LedgerTell) -> Sequence[tuple[WindowKey, Revision, int]] | None:
+    def told(self, source: NodeId, message: LedgerReport) -> Sequence[tuple[WindowKey, Revision, int]] | None:
         """A sink's ledger; None if it tells nothing new. See `is_refused`.
 
         The ask has raised the fence to this ballot: what was told under a lower one answers an earlier master, maybe this node.
@@ -239,7 +239,7 @@ class Outbox:
         sink.ledger = {key: (revision, digest) for key, revision, digest in message.entries}
         return message.entries
 
-    def acknowledged(self, source: NodeId, message: PutTell) -> None:
+    def acknowledged(self, source: NodeId, message: PutReply) -> None:
         """A sink holds that revision."""
         sink = self._sinks.get(source)
         if sink is None or self.is_refused(message.fence):
@@ -249,7 +249,7 @@ class Outbox:
         if waiting is not None and message.revision >= waiting.revision:
             sink.drop(key)
 
-    def part_told(self, source: NodeId, message: PartTell) -> list[Effect]:
+    def part_told(self, source: NodeId, message: PartReply) -> list[Effect]:
         """A part came there, or never will."""
         sink = self._sinks.get(source)
         sending = sink.sending if sink is not None else None
@@ -304,7 +304,7 @@ class Outbox:
             if sink.ledger is None:
                 sink.ask_at = self._sooner(sink.ask_at, now, self._parameters.ask_us)
                 if sink.ask_at is None or now >= sink.ask_at:
-                    out.append(Send(to, LedgerAsk(self.job, self.ballot, since_us=since_us)))
+                    out.append(Send(to, LedgerRequest(self.job, self.ballot, since_us=since_us)))
                     sink.ask_at = now + self._parameters.ask_us
                 continue
             for key, waiting in list(islice(sink.waiting.items(), IN_FLIGHT_MAX)):

@@ -2,9 +2,9 @@
 
     message or event          | then
     --------------------------+---------------------------------------------------------------------------------------
-    Watch of a new one        | it is known for `expiry_us`; final windows that it asks for are owed to it; WatchTell
-    Watch of a known one      | known for longer; what it says came is forgotten, what it says is missing is owed; WatchTell
-    Watch, and no room        | WatchTell: refused
+    Watch of a new one        | it is known for `expiry_us`; final windows that it asks for are owed to it; WatchReply
+    Watch of a known one      | known for longer; what it says came is forgotten, what it says is missing is owed; WatchReply
+    Watch, and no room        | WatchReply: refused
     a window is published     | told, if what is on the way leaves room; else a final one is owed, an open one left out
     a part never came         | it goes again, at another place
     time                      | what is owed is read again and told, as far as there is room; who is silent is forgotten
@@ -35,7 +35,7 @@ from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Ballot, Maker, Micros
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import Put, Shown, ShownPart, Watch, WatchTell
+from elf.srt.messages.results import Put, Shown, ShownPart, Watch, WatchReply
 
 WATCHERS_MAX = 64
 """Of one job, each with 8 MiB on the way at most."""
@@ -173,7 +173,7 @@ class Watchers:
         is_new = watcher is None
         if watcher is None:
             if self._count >= WATCHERS_MAX:
-                return False, [Send(to, WatchTell(self.job, number, self.ballot, refused=True))]
+                return False, [Send(to, WatchReply(self.job, number, self.ballot, refused=True))]
             watcher = _Watcher(number, 0, deque(), {})
             self._watchers.setdefault(to, {})[number] = watcher
             self._count += 1
@@ -183,7 +183,7 @@ class Watchers:
         if message.ballot == self.ballot:
             watcher.heard(message.seen, message.missing)
         effects = self._pay(to, watcher, now)
-        tell = WatchTell(self.job, number, self.ballot, watcher.last, watcher.seen)
+        tell = WatchReply(self.job, number, self.ballot, watcher.last, watcher.seen)
         return is_new, [*effects, Send(to, tell)]
 
     def tell(self, put: Put) -> list[Effect]:

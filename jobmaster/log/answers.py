@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from elf.jobmaster.log.job_log import JobLog, Rank, rank
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import NO_BALLOT, Ballot, StateTell, node_of
+from elf.srt.messages.messages import NO_BALLOT, Ballot, StateReport, node_of
 
 NOTHING: Rank = (NO_BALLOT, NO_BALLOT, 0)
 
@@ -60,5 +60,5 @@ class Answers:
         return self._heeded.get(node) == told
 
 
-def rank_of(tell: StateTell) -> Rank:
+def rank_of(tell: StateReport) -> Rank:
     return rank(tell.proven, tell.held, tell.index)

@@ -7,16 +7,16 @@
 | Append | a log of that ballot, at least to the entry before | its entries are taken, written, and `Held` up to there is said |
 | | the log that it goes on from, to exactly that place | likewise, and it is one of that ballot from now on |
 | | a log of that ballot that lacks entries before | `Held` up to where it goes: the master begins there again |
-| | the log that it goes on from, and further | `StateTell`: this one holds more, and does not give it up |
+| | the log that it goes on from, and further | `StateReport`: this one holds more, and does not give it up |
 | | another log, or none | `Held` -1: the master sends all (Install) |
 | Install | less, or what fewer stood behind | it takes the place of what was held; written, and `Held` is said |
 | | the same log, at least as far | nothing changes; `Held` is said |
-| | more, or what more stood behind | `StateTell` |
-| | less, and its state comes in pieces | they are asked for (PieceAsk), some ahead; until all are there nothing changes |
+| | more, or what more stood behind | `StateReport` |
+| | less, and its state comes in pieces | they are asked for (PieceRequest), some ahead; until all are there nothing changes |
 | StatePiece | the next piece of that state | written, and another one is asked for; with the last one as Install |
-| PieceAsk | the state was offered to whoever asks | its next piece (StatePiece) |
+| PieceRequest | the state was offered to whoever asks | its next piece (StatePiece) |
 | Fetch | a log, under the highest ballot promised | all of it (Install), once for each asker and ballot |
-| | none, or another ballot was promised | `StateTell` |
+| | none, or another ballot was promised | `StateReport` |
 
 What is said waits until what was written before it is durable (`agent/node/write_barrier.py`).
 
@@ -57,9 +57,9 @@ from elf.srt.messages.messages import (
     Fetch,
     Held,
     Install,
-    PieceAsk,
+    PieceRequest,
     StatePiece,
-    StateTell,
+    StateReport,
 )
 
 CUT_PIECES = 2
@@ -260,10 +260,10 @@ class Replica:
     def expect(self, source: NodeId, message: Install) -> list[Effect]:
         """Ask for the pieces of that state, in place of any that is on its way."""
         self.coming = Coming(source, message, self.log.new_state(message.state), self._number())
-        asks = (PieceAsk(self.job, message.ballot, message.index, at) for at in range(PIECES_AHEAD))
+        asks = (PieceRequest(self.job, message.ballot, message.index, at) for at in range(PIECES_AHEAD))
         return [Post(source, ask) for ask in asks]
 
-    def asked(self, source: NodeId, message: PieceAsk) -> list[Effect]:
+    def asked(self, source: NodeId, message: PieceRequest) -> list[Effect]:
         """Somebody wants the next piece. Who asks past the end has not heard of it yet."""
         lent = self.lent.get(source)
         if lent is None or (lent.ballot, lent.index, lent.reading.at) != (
@@ -295,7 +295,7 @@ class Replica:
         if self.is_whole(message):
             self.coming = None
             return out, coming
-        ask = PieceAsk(self.job, message.ballot, message.index, message.at + PIECES_AHEAD)
+        ask = PieceRequest(self.job, message.ballot, message.index, message.at + PIECES_AHEAD)
         return [*out, Post(source, ask)], None
 
     @staticmethod
@@ -321,10 +321,10 @@ class Replica:
         held = Held(self.job, message.ballot, coming.message.index + len(coming.message.tail))
         return [*out, *self.took(coming, message.ballot), Post(source, held)]
 
-    def told(self, asked: Ballot, serving: bool = False) -> StateTell:
+    def told(self, asked: Ballot, serving: bool = False) -> StateReport:
         """What is held and promised."""
         log = self.log
-        return StateTell(self.job, asked, self.highest, log.last, log.index, serving, log.proven)
+        return StateReport(self.job, asked, self.highest, log.last, log.index, serving, log.proven)
 
     def fetch(self, source: NodeId, message: Fetch) -> list[Effect]:
         """All that is held, once for each ballot of the asker: a link loses nothing."""

@@ -75,10 +75,10 @@ from elf.srt.messages.messages import (
     Held,
     Install,
     Message,
-    PieceAsk,
-    StateAsk,
+    PieceRequest,
     StatePiece,
-    StateTell,
+    StateReport,
+    StateRequest,
     node_of,
 )
 from elf.srt.messages.parameters import Parameters
@@ -322,7 +322,7 @@ class Succession:
         """Ask whoever has not told; under a ballot of one's own, which is on the disk before."""
         if self.phase not in (Phase.QUERY, Phase.PROMISE):
             return []
-        ask = StateAsk(self.job, self.ballot)
+        ask = StateRequest(self.job, self.ballot)
         asks = [Send(node, ask) for node in self._answers.lacking(self.neighbours)]
         return [self.replica.promise(self.ballot), *asks] if self.phase is Phase.PROMISE else [*asks]
 
@@ -330,7 +330,7 @@ class Succession:
         """`ask_us` have passed without all answers."""
         self._again.set(now, self.parameters.ask_us)
         if self.phase is Phase.WAIT:
-            return [Send(self._server, StateAsk(self.job, NO_BALLOT))]
+            return [Send(self._server, StateRequest(self.job, NO_BALLOT))]
         if self.phase is Phase.FETCH:
             return [Send(self._server, Fetch(self.job, self.ballot))]
         paused, self._paused = self._paused, False
@@ -350,7 +350,7 @@ class Succession:
             return self._promise(now)
         return self._choose(now) if self.phase is Phase.PROMISE else []
 
-    def _on_tell(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+    def _on_report(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
         out = self._yield(message.highest, now)
         if message.asked != self.ballot or source not in self.neighbours or self._paused:
             return out
@@ -367,7 +367,7 @@ class Succession:
         """Whether more agents stood behind another log than behind the one that is served: that is not to be waited for."""
         return self.replica.stands_above(proven) or self._answers.proven > proven
 
-    def _told_while_waiting(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+    def _told_while_waiting(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
         if source == self._server:
             if not message.serving:
                 return self._query(now)
@@ -375,7 +375,7 @@ class Succession:
         better = message.index > 0 and message.proven > self._proven
         return self._promise(now) if better or self.replica.stands_above(self._proven) else []
 
-    def _told_of_more(self, source: NodeId, message: StateTell, now: int) -> list[Effect]:
+    def _told_of_more(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
         """While this node takes over, somebody holds more; or while it serves, what more agents stood behind."""
         if self.replication is None:
             return []
@@ -545,7 +545,7 @@ class Succession:
         out, coming = self.replica.piece(source, message)
         return out if coming is None else [*out, *self._raise(self.replica.took(coming, self.ballot), now)]
 
-    def _on_piece_ask(self, source: NodeId, message: PieceAsk, now: int) -> list[Effect]:
+    def _on_piece_request(self, source: NodeId, message: PieceRequest, now: int) -> list[Effect]:
         return self.replica.asked(source, message)
 
     def _on_handover(self, source: NodeId, message: Handover, now: int) -> list[Effect]:
@@ -559,7 +559,7 @@ class Succession:
         self._answers.ranks = dict.fromkeys(self.neighbours, log.rank)  # most likely; they refuse otherwise
         return [self.replica.promise(self.ballot), *self._adopt(now)]
 
-    def _on_ask(self, source: NodeId, message: StateAsk, now: int) -> list[Effect]:
+    def _on_request(self, source: NodeId, message: StateRequest, now: int) -> list[Effect]:
         out: list[Effect] = []
         if message.ballot != NO_BALLOT:
             out = [*self._bow(message.ballot, now), self.replica.promise(message.ballot)]
@@ -588,11 +588,11 @@ class Succession:
 _STEPS: dict[type[Message], Callable[[Succession, NodeId, Any, int], list[Effect]]] = {
     Append: Succession._on_log,
     Install: Succession._on_log,
-    PieceAsk: Succession._on_piece_ask,
+    PieceRequest: Succession._on_piece_request,
     StatePiece: Succession._on_piece,
     Held: Succession._on_held,
-    StateAsk: Succession._on_ask,
-    StateTell: Succession._on_tell,
+    StateRequest: Succession._on_request,
+    StateReport: Succession._on_report,
     Fetch: Succession._on_fetch,
     Handover: Succession._on_handover,
 }

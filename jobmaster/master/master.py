@@ -36,7 +36,7 @@ from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Control, Goodbye, Hello, Message, Micros, Schedule
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import WITHDRAWN, LedgerTell, PartTell, Put, PutTell, Watch
+from elf.srt.messages.results import WITHDRAWN, LedgerReport, PartReply, Put, PutReply, Watch
 
 
 class Master:
@@ -372,7 +372,7 @@ class Master:
         ready = self.publication.again(key)
         return self.publication.as_put(self.job, ready) if isinstance(ready, Ready) else ready
 
-    def ledger_told(self, source: NodeId, message: LedgerTell, now: int) -> list[Effect]:
+    def ledger_told(self, source: NodeId, message: LedgerReport, now: int) -> list[Effect]:
         """A sink answers with what it holds."""
         entries = self.outbox.told(source, message)
         if entries is not None:
@@ -386,12 +386,12 @@ class Master:
         for put in self.publication.ledger_told(entries, self.outbox.is_late(source)):
             self.outbox.put(put, source)
 
-    def put_told(self, source: NodeId, message: PutTell, now: int) -> list[Effect]:
+    def put_told(self, source: NodeId, message: PutReply, now: int) -> list[Effect]:
         """A sink acknowledges a window, or refuses this master."""
         self.outbox.acknowledged(source, message)
         return self._end(now)
 
-    def part_told(self, source: NodeId, message: PartTell, now: int) -> list[Effect]:
+    def part_told(self, source: NodeId, message: PartReply, now: int) -> list[Effect]:
         """A part of a large window came at a sink."""
         self._out += self.outbox.part_told(source, message)
         return self._end(now)
@@ -411,11 +411,11 @@ class Master:
             return self.hello(message, now)
         if isinstance(message, Goodbye):
             return self.goodbye(message, now)
-        if isinstance(message, LedgerTell):
+        if isinstance(message, LedgerReport):
             return self.ledger_told(source, message, now)
-        if isinstance(message, PutTell):
+        if isinstance(message, PutReply):
             return self.put_told(source, message, now)
-        if isinstance(message, PartTell):
+        if isinstance(message, PartReply):
             return self.part_told(source, message, now)
         if isinstance(message, Watch):
             return self.watch(message, now)

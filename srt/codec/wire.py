@@ -60,10 +60,10 @@ KINDS = (
     Kind(1, m.Ping, SMALL),
     Kind(2, m.Pong, SMALL),
     Kind(3, m.ProbeFor, SMALL),
-    Kind(4, m.LeavesAsk, SMALL),
-    Kind(5, m.LeavesTell, SMALL),
+    Kind(4, m.LeavesRequest, SMALL),
+    Kind(5, m.LeavesReport, SMALL),
     Kind(6, m.JoinMesh, SMALL),
-    Kind(7, m.JoinTell, SMALL),
+    Kind(7, m.JoinReply, SMALL),
     Kind(8, m.Routed, 2 * SMALL),
     Kind(10, m.GossipDigest, SMALL),
     Kind(11, m.GossipItems, 2 * MIB),  # a job's item alone may have 1 MiB
@@ -90,27 +90,27 @@ KINDS = (
     Kind(50, m.Append, 64 * MIB),  # the 32 MiB that may be proposed and not committed, and rosters
     Kind(51, m.Install, 256 * MIB),
     Kind(52, m.Held, SMALL),
-    Kind(53, m.StateAsk, SMALL),
-    Kind(54, m.StateTell, SMALL),
+    Kind(53, m.StateRequest, SMALL),
+    Kind(54, m.StateReport, SMALL),
     Kind(55, m.Fetch, SMALL),
     Kind(56, m.Handover, SMALL),
-    Kind(57, m.PieceAsk, SMALL),
+    Kind(57, m.PieceRequest, SMALL),
     Kind(58, m.StatePiece, 64 * MIB),  # of 1 MiB unpacked, unless one row is larger
-    Kind(60, r.LedgerAsk, SMALL),
-    Kind(61, r.LedgerTell, MIB),  # 5,000 entries of 60 bytes
+    Kind(60, r.LedgerRequest, SMALL),
+    Kind(61, r.LedgerReport, MIB),  # 5,000 entries of 60 bytes
     Kind(62, r.Put, 64 * MIB),
-    Kind(63, r.PutTell, SMALL),
+    Kind(63, r.PutReply, SMALL),
     Kind(64, r.PutPart, 64 * MIB + SMALL),  # of frame_bytes_max, unless one part of a pane is larger
-    Kind(65, r.PartTell, SMALL),
+    Kind(65, r.PartReply, SMALL),
     Kind(70, m.Frame, MIB),  # a piece of 512 KiB
     Kind(71, m.Piece, MIB),
     Kind(80, r.Watch, SMALL),
-    Kind(81, r.WatchTell, SMALL),
+    Kind(81, r.WatchReply, SMALL),
     Kind(82, r.Shown, 64 * MIB + SMALL),
-    Kind(83, m.TreeAsk, SMALL),
-    Kind(84, m.TreeTell, SMALL),
-    Kind(85, m.StatusAsk, SMALL),
-    Kind(86, m.StatusTell, SMALL),
+    Kind(83, m.TreeRequest, SMALL),
+    Kind(84, m.TreeReport, SMALL),
+    Kind(85, m.StatusRequest, SMALL),
+    Kind(86, m.StatusReport, SMALL),
     Kind(87, r.ShownPart, 64 * MIB + SMALL),
 )
 BY_TYPE = {kind.type: kind for kind in KINDS}
@@ -486,7 +486,7 @@ _CHECKS: tuple[tuple[Any, Callable[[Any], None]], ...] = (
     (Schedule, check_schedule),
 )
 _checks: dict[type, tuple[tuple[str, Callable[[Any], None]], ...]] = {
-    r.LedgerTell: (("fence", _check_second), ("entries", _check_told)),
+    r.LedgerReport: (("fence", _check_second), ("entries", _check_told)),
 }
 
 

@@ -12,7 +12,7 @@ from elf.srt.messages.messages import Message
 
 OF_JOBS = frozenset(kind.type for kind in KINDS if "job" in kind.type.__struct_fields__)
 """What seats of jobs understand; all that may be routed or go over a link."""
-_SIGNED = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinTell)
+_SIGNED = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinReply)
 """Sent by the node that they name as their sender, never passed on."""
 _FEW = frozenset((*_SIGNED, m.Frame, m.Routed, m.Piece))
 

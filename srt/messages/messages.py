@@ -140,14 +140,14 @@ class ProbeFor(Message, frozen=True, array_like=True, gc=False):
     target: Contact
 
 
-class LeavesAsk(Message, frozen=True, array_like=True, gc=False):
+class LeavesRequest(Message, frozen=True, array_like=True, gc=False):
     """Your leaf set, and if `row` >= 0 that row of your routing table."""
 
     sender: Contact
     row: int = -1
 
 
-class LeavesTell(Message, frozen=True, array_like=True, gc=False):
+class LeavesReport(Message, frozen=True, array_like=True, gc=False):
     sender: Contact
     leaves: tuple[Contact, ...]
     row: tuple[Contact, ...] = ()
@@ -160,7 +160,7 @@ class JoinMesh(Message, frozen=True, array_like=True, gc=False):
     known: tuple[Contact, ...] = ()
 
 
-class JoinTell(Message, frozen=True, array_like=True, gc=False):
+class JoinReply(Message, frozen=True, array_like=True, gc=False):
     """From the closest node to the joiner: everyone it needs to begin with."""
 
     sender: Contact
@@ -418,7 +418,7 @@ class Install(Message, frozen=True, array_like=True):
     """The whole state after entry `index`, in place of whatever the replica holds; `previous`: under which ballot it was.
 
     tail: the entries behind it, which are not in the state because they are not known to be committed. proven: the log's, as in
-    `StateTell`. Of a large state the rows are not in it: they are asked for with `PieceAsk`.
+    `StateReport`. Of a large state the rows are not in it: they are asked for with `PieceRequest`.
     """
 
     job: JobId
@@ -430,7 +430,7 @@ class Install(Message, frozen=True, array_like=True):
     proven: Ballot = NO_BALLOT
 
 
-class PieceAsk(Message, frozen=True, array_like=True, gc=False):
+class PieceRequest(Message, frozen=True, array_like=True, gc=False):
     """To who sent an `Install` under that ballot with that index: piece `at` of its state's rows, in order from 0 on."""
 
     job: JobId
@@ -464,14 +464,14 @@ class Held(Message, frozen=True, array_like=True, gc=False):
     refused: bool = False
 
 
-class StateAsk(Message, frozen=True, array_like=True, gc=False):
+class StateRequest(Message, frozen=True, array_like=True, gc=False):
     """Who wants to serve asks around (datagram, again until answered). Under NO_BALLOT nobody promises anything by its answer."""
 
     job: JobId
     ballot: Ballot
 
 
-class StateTell(Message, frozen=True, array_like=True, gc=False):
+class StateReport(Message, frozen=True, array_like=True, gc=False):
     """What I hold: entries up to `index` under `held`; `highest`: ballot I have promised; `serving`: I am the master; `proven`:
     the last ballot under which more than half of the agents had reported to the master of this log."""
 
@@ -502,14 +502,14 @@ class Handover(Message, frozen=True, array_like=True, gc=False):
 # Questions of an operator. Datagrams, again until answered.
 
 
-class TreeAsk(Message, frozen=True, array_like=True, gc=False):
+class TreeRequest(Message, frozen=True, array_like=True, gc=False):
     """Who is below you in the job's tree? Routed to the job's id, then sent from node to node."""
 
     job: JobId
     number: Count
 
 
-class TreeTell(Message, frozen=True, array_like=True, gc=False):
+class TreeReport(Message, frozen=True, array_like=True, gc=False):
     """serving: this node is the job's master. parent: b"" for none."""
 
     job: JobId
@@ -519,7 +519,7 @@ class TreeTell(Message, frozen=True, array_like=True, gc=False):
     children: tuple[NodeId, ...]
 
 
-class StatusAsk(Message, frozen=True, array_like=True, gc=False):
+class StatusRequest(Message, frozen=True, array_like=True, gc=False):
     """How are you?"""
 
     number: Count
@@ -545,7 +545,7 @@ FileMark = tuple[Digest, Annotated[str, Meta(max_length=200)], Annotated[str, Me
 """(what tells a file of one host from any other, source, path)."""
 
 
-class StatusTell(Message, frozen=True, array_like=True, gc=False):
+class StatusReport(Message, frozen=True, array_like=True, gc=False):
     """clock_us: when it was answered. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
     journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing:
     jobs whose seat there fails. files: that it follows. ended: neighbours whose processes are known to be gone, and microseconds

@@ -142,7 +142,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 2
     # Entries are gathered so long before they are sent: 50 messages a second to each replica at most.
     append_us: int = 20 * MS
-    # StateAsk, Fetch, Hello, LedgerAsk are repeated: a round trip, and a disk that syncs before it is answered.
+    # StateRequest, Fetch, Hello, LedgerRequest are repeated: a round trip, and a disk that syncs before it is answered.
     ask_us: int = 200 * MS
     # Who has not told its state by then, asked five times, is not waited for.
     ask_us_max: int = 1 * SECOND

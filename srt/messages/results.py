@@ -14,7 +14,7 @@ from elf.srt.messages.messages import NO_BALLOT, Ballot, Count, Digest, Message,
 # Sinks that keep a ledger. Datagrams between a master and a sink, again until answered.
 
 
-class LedgerAsk(Message, frozen=True, array_like=True, gc=False):
+class LedgerRequest(Message, frozen=True, array_like=True, gc=False):
     """A new master's first word to a sink; it raises the fence. `since_us`: tell windows that start there or later."""
 
     job: JobId
@@ -23,7 +23,7 @@ class LedgerAsk(Message, frozen=True, array_like=True, gc=False):
     since_us: Micros = 0
 
 
-class LedgerTell(Message, frozen=True, array_like=True, gc=False):
+class LedgerReport(Message, frozen=True, array_like=True, gc=False):
     """`entries`: ((version, window start), revision, digest); `fence` above the asker's ballot: refused."""
 
     job: JobId
@@ -86,7 +86,7 @@ class PutPart(Message, frozen=True, array_like=True, gc=False):
     payload: bytes
 
 
-class PartTell(Message, frozen=True, array_like=True, gc=False):
+class PartReply(Message, frozen=True, array_like=True, gc=False):
     """The part came. begun: tells this gathering of the window's parts from an earlier one, which was lost. room: above 0, the
     window is larger than this sink ever takes."""
 
@@ -99,7 +99,7 @@ class PartTell(Message, frozen=True, array_like=True, gc=False):
     room: Count = 0
 
 
-class PutTell(Message, frozen=True, array_like=True, gc=False):
+class PutReply(Message, frozen=True, array_like=True, gc=False):
     """`fence` above the master's ballot: refused, step down."""
 
     job: JobId
@@ -129,7 +129,7 @@ class Watch(Message, frozen=True, array_like=True, gc=False):
     missing: tuple[Count, ...] = ()
 
 
-class WatchTell(Message, frozen=True, array_like=True, gc=False):
+class WatchReply(Message, frozen=True, array_like=True, gc=False):
     """The master's answer: it has told `last` windows so far, and knows that those up to `seen` came. refused: it has too many
     watchers."""
 

@@ -14,7 +14,7 @@ from typing import Any
 from elf.srt.messages import messages as m
 from elf.srt.messages.messages import Bundle, Message, Schedule
 from elf.srt.messages.partial import Part
-from elf.srt.messages.results import LedgerTell, PaneParts, Put, PutPart, Shown, ShownPart
+from elf.srt.messages.results import LedgerReport, PaneParts, Put, PutPart, Shown, ShownPart
 
 MESSAGE_BYTES = 100
 """Most messages: a frame of a link and its own head, a job, a ballot, a few numbers."""
@@ -95,9 +95,9 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     m.Control: lambda c: _plans(c.schedule),
     m.Ping: _news,
     m.Pong: _news,
-    m.LeavesTell: lambda t: _CONTACT_BYTES * (len(t.leaves) + len(t.row)),
+    m.LeavesReport: lambda t: _CONTACT_BYTES * (len(t.leaves) + len(t.row)),
     m.JoinMesh: lambda j: _CONTACT_BYTES * len(j.known),
-    m.JoinTell: lambda j: _CONTACT_BYTES * len(j.known),
+    m.JoinReply: lambda j: _CONTACT_BYTES * len(j.known),
     m.Routed: lambda r: size_of(r.message) - MESSAGE_BYTES // 2,
     m.Frame: lambda f: 0 if f.message is None else size_of(f.message) - MESSAGE_BYTES,
     m.GossipDigest: lambda d: 9 * len(d.buckets) + len(d.want) - 4 * MESSAGE_BYTES // 5,
@@ -106,11 +106,11 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     ),
     m.Adopt: lambda a: _NODE_BYTES * len(a.path),
     m.Path: lambda p: _NODE_BYTES * len(p.path),
-    LedgerTell: lambda t: 2 * ID_BYTES * len(t.entries),
+    LedgerReport: lambda t: 2 * ID_BYTES * len(t.entries),
     Put: lambda p: MESSAGE_BYTES + _ROW_BYTES * len(p.rows) + _panes(p.panes),
     Shown: lambda s: size_of(s.put),
     PutPart: lambda p: len(p.payload),
     ShownPart: lambda s: len(s.payload),
-    m.TreeTell: lambda t: _NODE_BYTES * len(t.children),
+    m.TreeReport: lambda t: _NODE_BYTES * len(t.children),
     m.Piece: lambda p: len(p.payload) - MESSAGE_BYTES // 2,
 }

@@ -4,16 +4,16 @@ Transitions (see `membership` for what is believed of a node):
 
     on                                   does
     join, no other seed                  joined: I am the first
-    join with seeds                      JoinMesh to one seed after the other until a JoinTell comes, ever more rarely
-    JoinMesh                             adds what it knows and hands on; the closest takes the joiner in and answers JoinTell
-    JoinTell                             takes all in that fit, pings its leaf set, which takes it in
+    join with seeds                      JoinMesh to one seed after the other until a JoinReply comes, ever more rarely
+    JoinMesh                             adds what it knows and hands on; the closest takes the joiner in and answers JoinReply
+    JoinReply                             takes all in that fit, pings its leaf set, which takes it in
     Ping                                 Pong; its sender and its news are heard
     Pong                                 ends a probe, learns the round trip; passed on if the probe was for another
     ProbeFor                             Ping to the target
-    a neighbour's digest has changed     LeavesAsk to it (only the nearest on each side: their leaf sets cover mine)
-    LeavesTell                           takes in who fits; whom I hold for dead is asked
+    a neighbour's digest has changed     LeavesRequest to it (only the nearest on each side: their leaf sets cover mine)
+    LeavesReport                           takes in who fits; whom I hold for dead is asked
     a process is gone, restarted         its own connections tell a node, not others: dead; a later life is met
-    a member dies                        out of all tables; LeavesAsk to the ends of the leaf set, or to one of the row; whoever
+    a member dies                        out of all tables; LeavesRequest to the ends of the leaf set, or to one of the row: who
                                          answers gets its place; the whole leaf set is probed at once
     each probe_us                        a turn: see `rounds`
 
@@ -35,9 +35,9 @@ from elf.srt.messages.messages import (
     COUNT_MAX,
     Contact,
     JoinMesh,
-    JoinTell,
-    LeavesAsk,
-    LeavesTell,
+    JoinReply,
+    LeavesReport,
+    LeavesRequest,
     Life,
     Message,
     News,
@@ -278,20 +278,23 @@ class Overlay:
         elif isinstance(message, JoinMesh):
             self._on_join(message, out)
         elif (
-            isinstance(message, ProbeFor | LeavesAsk | LeavesTell | JoinTell) and message.sender.id == source
+            isinstance(message, ProbeFor | LeavesRequest | LeavesReport | JoinReply)
+            and message.sender.id == source
         ):
             self._meet(message.sender, out)
             self._on_rare(message, out)
         return out
 
-    def _on_rare(self, message: ProbeFor | LeavesAsk | LeavesTell | JoinTell, out: list[Effect]) -> None:
+    def _on_rare(
+        self, message: ProbeFor | LeavesRequest | LeavesReport | JoinReply, out: list[Effect]
+    ) -> None:
         """Whose sender has been met already."""
         if isinstance(message, ProbeFor):
             if message.target.id != self.me.id:
                 out.append(self._members.probe_for(message, self._near.leaves.digest))
-        elif isinstance(message, LeavesAsk):
+        elif isinstance(message, LeavesRequest):
             out.append(self._tell_leaves(message))
-        elif isinstance(message, LeavesTell):
+        elif isinstance(message, LeavesReport):
             self._rounds.holes = False
             self._hear_of_all((*message.leaves, *message.row), out)
             self._note_seen(message)
@@ -523,7 +526,7 @@ class Overlay:
             self._rounds.ask_all_soon()
         if row >= 0:
             others = self._near.table.row(row) or self._near.leaves.clockwise()
-            out.extend(Send(other, LeavesAsk(self.me, row)) for other in others[:1])
+            out.extend(Send(other, LeavesRequest(self.me, row)) for other in others[:1])
 
     # Leaf sets of others.
 
@@ -532,19 +535,19 @@ class Overlay:
         lived = self._members.lived
         if lived >= self._ask_at:
             self._ask_at = lived + self._parameters.repair_us // 4
-            out.append(Send(neighbour, LeavesAsk(self.me)))
+            out.append(Send(neighbour, LeavesRequest(self.me)))
 
-    def _note_seen(self, tell: LeavesTell) -> None:
+    def _note_seen(self, tell: LeavesReport) -> None:
         nearest = (self._near.leaves.left, self._near.leaves.right)
         self._rounds.seen = {node: self._rounds.seen[node] for node in nearest if node in self._rounds.seen}
         if tell.sender.id in nearest:
             self._rounds.seen[tell.sender.id] = leaves_digest([contact.id for contact in tell.leaves])
 
-    def _tell_leaves(self, ask: LeavesAsk) -> Send:
+    def _tell_leaves(self, ask: LeavesRequest) -> Send:
         members = self._members.members
         row = tuple(members[node] for node in self._near.table.row(ask.row))
         leaves = tuple([members[node] for node in self._near.leaves.clockwise()])
-        return Send(ask.sender.id, LeavesTell(self.me, leaves, row))
+        return Send(ask.sender.id, LeavesReport(self.me, leaves, row))
 
     # Joining.
 
@@ -570,7 +573,7 @@ class Overlay:
         leaves = [members[node] for node in self._near.leaves.clockwise() if node != joiner.id]
         self._remember(joiner)
         self._meet(joiner, out)
-        out.append(Send(joiner.id, JoinTell(self.me, tuple(dict.fromkeys((*known, *leaves))))))
+        out.append(Send(joiner.id, JoinReply(self.me, tuple(dict.fromkeys((*known, *leaves))))))
 
     def _what_serves(self, joiner: NodeId) -> list[Contact]:
         members = self._members.members

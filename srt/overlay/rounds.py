@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import Contact, JoinMesh, LeavesAsk
+from elf.srt.messages.messages import Contact, JoinMesh, LeavesRequest
 from elf.srt.overlay.membership import DIRECT, ONCE, Membership
 from elf.srt.overlay.neighbours import Neighbours
 
@@ -77,7 +77,7 @@ class Rounds:
             self.ask_soon(members[leaf])
 
     def ask_edges(self) -> list[Effect]:
-        return [Send(node, LeavesAsk(self._members.me)) for node in self._near.leaves.edges()]
+        return [Send(node, LeavesRequest(self._members.me)) for node in self._near.leaves.edges()]
 
     def take(self, seeds: tuple[Contact, ...], out: list[Effect]) -> None:
         """One turn. `seeds`: those to look for now and then."""
@@ -99,7 +99,7 @@ class Rounds:
             self._look_for_seed(seeds, out)
         if self._turn % ROW_TURNS == 0 and near.table:
             node = self._rng.choice(list(near.table))
-            out.append(Send(node, LeavesAsk(self._members.me, near.table.row_of(node))))
+            out.append(Send(node, LeavesRequest(self._members.me, near.table.row_of(node))))
 
     def _probe(self, node: NodeId | None, out: list[Effect]) -> None:
         contact = None if node is None else self._members.members.get(node)

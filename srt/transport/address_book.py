@@ -16,7 +16,7 @@ from elf.srt.messages.messages import Contact
 
 KNOWN_MAX = 8_192
 """200 bytes each."""
-_SENDERS = (m.Ping, m.Pong, m.ProbeFor, m.LeavesAsk, m.LeavesTell, m.JoinTell)
+_SENDERS = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinReply)
 
 
 class Whereabouts:
@@ -32,9 +32,9 @@ class Whereabouts:
             self.learn(message.sender.id, message.sender.incarnation, message.sender.address)
         if kind is m.JoinMesh:
             self._learn((message.joiner, *message.known))
-        elif kind is m.JoinTell:
+        elif kind is m.JoinReply:
             self._learn(message.known)
-        elif kind is m.LeavesTell:
+        elif kind is m.LeavesReport:
             self._learn((*message.leaves, *message.row))
         elif kind is m.ProbeFor:
             self._learn((message.target,))

@@ -40,7 +40,7 @@ TICK_S = 1.0
 """What is counted in seconds below, idle connections and terms, is looked at once a second."""
 RECHECK_TICKS = 30
 """An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
-_BULK = frozenset((m.Frame, r.Put, r.PutPart, r.Shown, r.ShownPart, m.GossipItems, m.Welcome, r.LedgerTell))
+_BULK = frozenset((m.Frame, r.Put, r.PutPart, r.Shown, r.ShownPart, m.GossipItems, m.Welcome, r.LedgerReport))
 
 
 class Transport:

@@ -355,7 +355,7 @@ def bugs_of_slow_disks(seed: int) -> s.Scenario:
     for at, until in times(rng, 6, 3 * SECOND):
         host = rng.randrange(6)
         faults.append(s.FullDisk(at_us=at, until_us=until, host=host))
-        kind = rng.choice(("Append", "Held", "StateAsk", "Bundle"))
+        kind = rng.choice(("Append", "Held", "StateRequest", "Bundle"))
         bug = s.Bug(at_us=at + 200 * MS, until_us=until, job=0, on="message", kind=kind, host=host, once=True)
         faults.append(bug)
         if rng.random() < 0.5:

@@ -25,7 +25,7 @@ from elf.agent.simulator.world.world import PATHS, World
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.job_spec import decode_agent
 from elf.srt.messages.ids import NodeId, job_id, node_id
-from elf.srt.messages.messages import Contact, Item, StatusTell
+from elf.srt.messages.messages import Contact, Item, StatusReport
 from elf.srt.messages.parameters import Parameters
 
 SECOND = 1_000_000
@@ -56,7 +56,7 @@ class Hosted:
     def submit(self, item: Item) -> None:
         self.perform(self.node.put(item, self.clock_us()))
 
-    def describe(self, tell: StatusTell) -> StatusTell:
+    def describe(self, tell: StatusReport) -> StatusReport:
         return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)
 
     async def leave(self) -> bool:

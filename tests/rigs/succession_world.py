@@ -16,7 +16,7 @@ from elf.jobmaster.log.phases import Phase, Role, Serve
 from elf.jobmaster.log.succession import Succession
 from elf.srt.messages.effects import Effect, Post, Send, Write
 from elf.srt.messages.ids import NodeId, closeness
-from elf.srt.messages.messages import NO_BALLOT, Ballot, Handover, Held, Message, StateTell, node_of
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Handover, Held, Message, StateReport, node_of
 from elf.srt.messages.parameters import Parameters
 
 JOB = bytes(16)
@@ -237,7 +237,7 @@ class World:
 
     def keeps_its_word(self, node: Node, message: Message) -> None:
         """An answer that is no refusal promises the asker's ballot; nothing is acknowledged under a lower one after it."""
-        if isinstance(message, StateTell) and message.asked >= message.highest:
+        if isinstance(message, StateReport) and message.asked >= message.highest:
             node.promised = max(node.promised, message.asked)
         if isinstance(message, Held) and not message.refused and message.index >= 0:
             assert message.ballot >= node.promised, (
@@ -258,7 +258,7 @@ class World:
         if not node.alive or node.group != self.by_id[source].group:
             return
         self.tell_story(f"{self.by_id[source].name}->{node.name} {show(message)}")
-        if isinstance(message, StateTell) and message.asked == node.core.ballot != NO_BALLOT:
+        if isinstance(message, StateReport) and message.asked == node.core.ballot != NO_BALLOT:
             teller = self.by_id[source]
             if source in node.core.neighbours:
                 self.tellers.setdefault(message.asked, {})[source] = (teller.life, teller.durable)

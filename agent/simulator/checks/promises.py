@@ -52,8 +52,8 @@ from elf.srt.messages.messages import (
     Install,
     Micros,
     Schedule,
-    StateAsk,
-    StateTell,
+    StateReport,
+    StateRequest,
     node_of,
 )
 from elf.srt.messages.results import WITHDRAWN, Put
@@ -260,7 +260,7 @@ class Promises:
         if log.held == message.ballot and log.index < message.index:
             raise Violation(f"{short(source)} acknowledged entry {message.index}: it holds {log.index}")
 
-    def _told(self, who: Actor, source: NodeId, message: StateTell) -> None:
+    def _told(self, who: Actor, source: NodeId, message: StateReport) -> None:
         self._promise(source, message.job, message.highest)
 
     def _promise(self, node: NodeId, job: JobId, ballot: Ballot) -> None:
@@ -269,7 +269,9 @@ class Promises:
         if seat is not None and seat.succession.highest >= ballot:
             self._promised[key] = max(ballot, self._promised.get(key, ballot))
 
-    def _remembered(self, who: Actor, source: NodeId, message: Append | Fetch | Install | StateAsk) -> None:
+    def _remembered(
+        self, who: Actor, source: NodeId, message: Append | Fetch | Install | StateRequest
+    ) -> None:
         self._note_raised(message.job, message.ballot[0])
         seat, promised = self._seat(who.id, message.job), self._promised.get((who.id, message.job))
         if seat is not None and promised is not None and seat.succession.highest < promised:
@@ -297,6 +299,6 @@ _CHECKS: dict[type, Any] = {
     Fetch: Promises._remembered,
     Held: Promises._held,
     Install: Promises._remembered,
-    StateAsk: Promises._remembered,
-    StateTell: Promises._told,
+    StateRequest: Promises._remembered,
+    StateReport: Promises._told,
 }

@@ -29,7 +29,17 @@ from elf.srt.tree.subtree import depth_max
 T = TypeVar("T")
 Ints = NDArray[np.int64]
 _ELSEWHERE = frozenset(
-    {m.Append, m.Install, m.Held, m.StateAsk, m.StateTell, m.Fetch, m.Handover, r.LedgerTell, r.PutTell}
+    {
+        m.Append,
+        m.Install,
+        m.Held,
+        m.StateRequest,
+        m.StateReport,
+        m.Fetch,
+        m.Handover,
+        r.LedgerReport,
+        r.PutReply,
+    }
 )
 """Between a master, its replicas and the sinks: the same in any collection."""
 JOINED_US = 2 * SECOND

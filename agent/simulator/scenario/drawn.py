@@ -66,9 +66,19 @@ class _Bugs:
     KINDS: tuple[tuple[Door, tuple[str, ...]], ...] = (
         (
             "message",
-            ("Bundle", "Commit", "Split", "Append", "Install", "Held", "StateAsk", "StateTell", "Adopt"),
+            (
+                "Bundle",
+                "Commit",
+                "Split",
+                "Append",
+                "Install",
+                "Held",
+                "StateRequest",
+                "StateReport",
+                "Adopt",
+            ),
         ),
-        ("message", ("Hello", "Welcome", "PutTell", "LedgerTell", "Leave", "Handover", "")),
+        ("message", ("Hello", "Welcome", "PutReply", "LedgerReport", "Leave", "Handover", "")),
         ("tick", ("Master", "Reducer", "DeltaWorker", "Succession", "TreeSeat", "")),
         ("entry", ("Accept", "Final", "Serve", "ControlEntry", "Add")),
         ("cut", ("",)),

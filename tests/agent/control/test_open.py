@@ -15,7 +15,7 @@ from elf.jobmaster.delivery.ledger import Ledger
 from elf.srt.messages.effects import Notice
 from elf.srt.messages.messages import FIRST
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import LedgerAsk, Put
+from elf.srt.messages.results import LedgerRequest, Put
 from tests.rigs.master_rig import SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, plan_of
 
@@ -88,7 +88,7 @@ def test_a_sink_that_a_new_spec_adds_is_asked_at_once_and_gets_what_is_final() -
     rig.ledgers[LATE] = Ledger(rig.spec.id)
     rig.effects.clear()
     rig.do(rig.master.serve_sinks([SINK, LATE], rig.now))
-    asked = [each for each in rig.effects if isinstance(getattr(each, "message", None), LedgerAsk)]
+    asked = [each for each in rig.effects if isinstance(getattr(each, "message", None), LedgerRequest)]
     assert [each.to for each in asked] == [LATE]  # type: ignore[union-attr]
     rig.run(3 * SECOND)
     assert rig.ledgers[LATE].entries == rig.ledgers[SINK].entries

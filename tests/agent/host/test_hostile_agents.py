@@ -30,8 +30,8 @@ from elf.srt.messages.messages import (
     Piece,
     Ping,
     Position,
-    StatusAsk,
-    StatusTell,
+    StatusReport,
+    StatusRequest,
 )
 from elf.srt.messages.parameters import Parameters
 from elf.srt.security.certificates import Authority, Keys, Trust
@@ -298,11 +298,11 @@ def test_a_clock_and_an_address_that_are_wrong_are_named() -> None:
     world.run_until(3_000_000)
     adverts = {item.name: decode_agent(item) for item in node.directory.items("agent")}
     assert len(adverts) == 3
-    survey: Survey[StatusTell] = Survey(StatusAsk(1), whom_to_ask(node, adverts), 10)
+    survey: Survey[StatusReport] = Survey(StatusRequest(1), whom_to_ask(node, adverts), 10)
     asked = 10_000_000
     survey.answers = {
-        actors[0].id: (StatusTell(1, asked, version="1"), asked, asked),
-        actors[1].id: (StatusTell(1, asked + 9_000_000, version="1"), asked, asked + 1_000),
+        actors[0].id: (StatusReport(1, asked, version="1"), asked, asked),
+        actors[1].id: (StatusReport(1, asked + 9_000_000, version="1"), asked, asked + 1_000),
     }
     survey.silent = {actors[2].id}
     problems = status_of(node, adverts, survey).problems

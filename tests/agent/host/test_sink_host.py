@@ -32,7 +32,7 @@ from elf.srt.codec.wire import decode
 from elf.srt.messages.effects import Write
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import LedgerAsk, Put, PutPart
+from elf.srt.messages.results import LedgerRequest, Put, PutPart
 from elf.typer_cli import main
 from tests.rigs.hosted import SECOND, Mesh
 from tests.sinks import lake_states
@@ -159,7 +159,7 @@ def test_a_ledger_comes_back_from_the_bytes_on_disk() -> None:
     after = Ledger(job)
     after.restore(records)
     after.check()
-    ask = LedgerAsk(job, (4, master))
+    ask = LedgerRequest(job, (4, master))
     assert (after.fence, after.entries) == (before.fence, before.entries)
     assert after.step(master, ask, 0) == before.step(master, ask, 0)
 

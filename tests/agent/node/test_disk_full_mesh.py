@@ -18,7 +18,7 @@ from elf.agent.simulator.world.places import Actor
 from elf.jobmaster.log.job_log import Promise
 from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import JobId
-from elf.srt.messages.messages import Frame, Held, Message, StateTell
+from elf.srt.messages.messages import Frame, Held, Message, StateReport
 from elf.srt.messages.results import Put
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ class Story:
             message = message.message if isinstance(message, Frame) else message
             sender = self.run.world.actors.get(source)
             node = sender.node if sender is not None else None
-            if isinstance(message, Held | StateTell) and node is not None and node.standing is Standing.OUT:
+            if isinstance(message, Held | StateReport) and node is not None and node.standing is Standing.OUT:
                 self.promised.append((node.name, message))
 
     @property

@@ -26,7 +26,7 @@ DOORS: tuple[tuple[s.Door, str], ...] = (
     ("message", "Held"),
     ("message", "Commit"),
     ("message", "Adopt"),
-    ("message", "PutTell"),
+    ("message", "PutReply"),
     ("message", ""),
     ("tick", "Master"),
     ("tick", "TreeSeat"),

@@ -20,7 +20,7 @@ from elf.srt.messages.effects import Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Goodbye, Hello, Welcome
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import LedgerTell
+from elf.srt.messages.results import LedgerReport
 from tests.rigs.master_rig import BALLOT, PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, plan_of, version_of
 
@@ -170,9 +170,9 @@ def test_a_file_that_the_log_does_not_know_begins_with_the_oldest_retained_pane(
 
 def test_a_ledger_that_was_told_to_an_earlier_ballot_is_not_taken() -> None:
     box = Outbox(JOB, (3, A), [SINK], Parameters())
-    assert box.told(SINK, LedgerTell(JOB, (1, A), 0, ())) is None
+    assert box.told(SINK, LedgerReport(JOB, (1, A), 0, ())) is None
     assert not box.is_told
-    assert box.told(SINK, LedgerTell(JOB, (3, A), 0, ())) == ()
+    assert box.told(SINK, LedgerReport(JOB, (3, A), 0, ())) == ()
 
 
 # Bounds.

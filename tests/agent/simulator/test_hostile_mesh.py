@@ -267,7 +267,7 @@ def test_numbers_at_their_end_stay_what_others_can_read() -> None:
     for claim in (m.Contact(actor.id, LIFE_MAX), m.Contact(actor.id, LIFE_MAX, "", COUNT_MAX)):
         news = (m.News(claim, "dead"),)
         mesh.world._perform(actor, node.receive(liar, m.Ping(m.Contact(liar, 1), 1, news), clock))
-    mesh.world._perform(actor, node.receive(liar, m.StateAsk(JOB, (COUNT_MAX, liar)), clock))
+    mesh.world._perform(actor, node.receive(liar, m.StateRequest(JOB, (COUNT_MAX, liar)), clock))
     mesh.run(3)  # what each sends is decoded by the others, and would raise
     assert node.overlay.me.incarnation == node.life == 1  # nobody is pushed to where numbers end
 
@@ -312,7 +312,10 @@ def test_no_message_of_a_certified_agent_ends_another(seed: int) -> None:
         actor = rng.choice(mesh.actors)
         source = rng.choice([each.id for each in mesh.actors if each is not actor])
         made = adapted(message(rng.choice(kinds), rng), mesh, source, rng)
-        if isinstance(made, m.Hello | m.TreeJoin | m.Goodbye | r.Watch | m.TreeAsk) and rng.random() < 0.5:
+        if (
+            isinstance(made, m.Hello | m.TreeJoin | m.Goodbye | r.Watch | m.TreeRequest)
+            and rng.random() < 0.5
+        ):
             made = m.Routed(JOB, source, made)
         try:
             came = decode(encode(made, LOG), LOG)

@@ -366,7 +366,7 @@ def test_messages_in_a_few_words() -> None:
         for message in (
             bundle,
             m.Commit(job, (2, b), ((a, 1, 3), (a, 1, 5))),
-            m.StateTell(job, (2, b), (2, b), (1, a), 7, serving=True),
+            m.StateReport(job, (2, b), (2, b), (1, a), 7, serving=True),
             m.Append(job, (2, b), 8, (), 7),
             m.TreeJoin(job, a, 1, 1, 4, 2),
             m.Stop(job, (2, b)),
@@ -375,7 +375,7 @@ def test_messages_in_a_few_words() -> None:
     assert told == [
         "Bundle a/1/3 under - a:abc[0,500)F b:002/7[5,5)C lines 0 watermark 1.5",
         "Commit 2.b a/1/3 a/1/5",
-        "StateTell holds 1.a to 7, promised 2.b serving",
+        "StateReport holds 1.a to 7, promised 2.b serving",
         "Append 2.b 8..7 committed 7",
         "TreeJoin of a, 4 nodes",
         "Stop",
@@ -393,7 +393,7 @@ def test_a_transcript_tells_faults_takeover_and_windows_and_is_always_the_same()
         "job job0 number 1",
         "crash",
         "heal",
-        "StateAsk",
+        "StateRequest",
         "Install",
         "Welcome",
         "sink takes Put",
@@ -452,7 +452,7 @@ def test_a_transcript_tells_faults_in_words() -> None:
 def test_several_sinks_are_told_apart() -> None:
     text = transcript(msgspec.structs.replace(CALM, sinks=2))[1]
     assert {line.split()[1] for line in text.splitlines() if " takes Put " in line} == {"sink0", "sink1"}
-    assert "<- sink1 LedgerTell" in text
+    assert "<- sink1 LedgerReport" in text
 
 
 def test_no_fault_of_the_seeds_is_told_as_a_value_of_python() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from elf.jobmaster.delivery.ledger import ENTRIES_TOLD_MAX, Ledger
 from elf.srt.messages.effects import Effect, Notice, Send, Write
 from elf.srt.messages.messages import Ballot, Message
-from elf.srt.messages.results import LedgerAsk, LedgerTell, Put, PutTell
+from elf.srt.messages.results import LedgerReport, LedgerRequest, Put, PutReply
 
 JOB = bytes(16)
 A, B = b"a" * 16, b"b" * 16
@@ -48,12 +48,12 @@ def written(effects: list[Effect]) -> list[Write]:
 
 def test_a_lower_ballot_is_refused_with_the_fence_and_changes_nothing() -> None:
     ledger = Ledger(JOB)
-    ledger.step(MASTER, LedgerAsk(JOB, (2, A), 1), 0)
+    ledger.step(MASTER, LedgerRequest(JOB, (2, A), 1), 0)
     effects = ledger.step(MASTER, put((1, B)), 0)
-    assert effects == [Send(MASTER, PutTell(JOB, (2, A), "v1", 0, (0, b"", 0)))]
+    assert effects == [Send(MASTER, PutReply(JOB, (2, A), "v1", 0, (0, b"", 0)))]
     assert ledger.take_accepted() == []
-    assert answer(ledger.step(MASTER, LedgerAsk(JOB, (1, B), 5), 0)) == LedgerTell(JOB, (2, A), 5, ())
-    assert answer(ledger.step(MASTER, put((2, B)), 0)) == PutTell(JOB, (2, B), "v1", 0, (2, B, 1))
+    assert answer(ledger.step(MASTER, LedgerRequest(JOB, (1, B), 5), 0)) == LedgerReport(JOB, (2, A), 5, ())
+    assert answer(ledger.step(MASTER, put((2, B)), 0)) == PutReply(JOB, (2, B), "v1", 0, (2, B, 1))
     assert ledger.fence == (2, B), "of two nodes with one epoch the higher id counts"
 
 
@@ -78,7 +78,7 @@ def test_a_lower_revision_is_answered_with_the_one_held() -> None:
     ledger = Ledger(JOB)
     ledger.step(MASTER, put((1, A), n=5), 0)
     ledger.take_accepted()
-    assert answer(ledger.step(MASTER, put((1, A), n=4), 0)) == PutTell(JOB, (1, A), "v1", 0, (1, A, 5))
+    assert answer(ledger.step(MASTER, put((1, A), n=4), 0)) == PutReply(JOB, (1, A), "v1", 0, (1, A, 5))
     assert ledger.take_accepted() == []
 
 
@@ -103,32 +103,32 @@ def test_a_window_that_is_only_open_is_not_told_and_stays_so_after_a_restart() -
     again = Ledger(JOB)
     again.restore([write.record for write in written(effects)])
     for each in (ledger, again):
-        assert answer(each.step(MASTER, LedgerAsk(JOB, (2, A)), 0)) == LedgerTell(JOB, (2, A), 0, ())
+        assert answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0)) == LedgerReport(JOB, (2, A), 0, ())
         each.step(MASTER, put((2, A)), 0)
-        told = answer(each.step(MASTER, LedgerAsk(JOB, (2, A)), 0))
-        assert told == LedgerTell(JOB, (2, A), 0, ((("v1", 0), (2, A, 1), 7),))
+        told = answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0))
+        assert told == LedgerReport(JOB, (2, A), 0, ((("v1", 0), (2, A, 1), 7),))
 
 
 def test_a_master_may_ask_for_the_windows_it_retains() -> None:
     ledger = Ledger(JOB)
     for start in (0, 10, 20):
         ledger.step(MASTER, put((1, A), start), 0)
-    tell = answer(ledger.step(MASTER, LedgerAsk(JOB, (2, A), 3, since_us=10), 0))
-    assert tell == LedgerTell(JOB, (2, A), 3, ((("v1", 10), (1, A, 1), 7), (("v1", 20), (1, A, 1), 7)))
+    tell = answer(ledger.step(MASTER, LedgerRequest(JOB, (2, A), 3, since_us=10), 0))
+    assert tell == LedgerReport(JOB, (2, A), 3, ((("v1", 10), (1, A, 1), 7), (("v1", 20), (1, A, 1), 7)))
 
 
 def test_the_newest_windows_are_told_when_there_are_too_many() -> None:
     ledger = Ledger(JOB)
     for start in range(ENTRIES_TOLD_MAX + 10):
         ledger.step(MASTER, put((1, A), start), 0)
-    tell = answer(ledger.step(MASTER, LedgerAsk(JOB, (1, A)), 0))
-    assert isinstance(tell, LedgerTell)
+    tell = answer(ledger.step(MASTER, LedgerRequest(JOB, (1, A)), 0))
+    assert isinstance(tell, LedgerReport)
     assert [entry[0][1] for entry in tell.entries] == list(range(10, ENTRIES_TOLD_MAX + 10))
 
 
 ballots = st.tuples(st.integers(1, 3), st.sampled_from([A, B]))
 messages = st.one_of(
-    st.builds(LedgerAsk, st.just(JOB), ballots, st.integers(0, 3)),
+    st.builds(LedgerRequest, st.just(JOB), ballots, st.integers(0, 3)),
     st.builds(
         put, ballots, st.sampled_from([0, 10, 20]), st.integers(1, 3), st.just(7), st.sampled_from("vw")
     ),
@@ -158,7 +158,7 @@ def test_against_a_dict_with_restarts_between(steps: list[tuple[Any, bool]]) -> 
             if not refused:
                 entries[window] = max(entries.get(window, (0, b"", 0)), message.revision)
             held = entries.get(window, (0, b"", 0))
-            assert answer(effects) == PutTell(JOB, fence, message.version, message.start, held)
+            assert answer(effects) == PutReply(JOB, fence, message.version, message.start, held)
         else:
             told = (
                 ()
@@ -168,7 +168,7 @@ def test_against_a_dict_with_restarts_between(steps: list[tuple[Any, bool]]) -> 
                     for window in sorted(entries, key=lambda window: (window[1], window[0]))
                 )
             )
-            assert answer(effects) == LedgerTell(JOB, fence, message.number, told)
+            assert answer(effects) == LedgerReport(JOB, fence, message.number, told)
         if restart:
             ledger = Ledger(JOB)
             ledger.restore(records)

@@ -32,7 +32,7 @@ from elf.srt.messages.compression import unsqueeze
 from elf.srt.messages.effects import Effect, Route, Send
 from elf.srt.messages.messages import Ballot, Message, Revision
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import WITHDRAWN, Put, Shown, Watch, WatchTell
+from elf.srt.messages.results import WITHDRAWN, Put, Shown, Watch, WatchReply
 from tests.rigs import paths
 from tests.rigs.mesh_lines import plan_of
 
@@ -269,7 +269,7 @@ def test_an_earlier_masters_word_does_not_count() -> None:
     scene.take_over()
     scene.run(SECOND)
     scene.watcher.step(MASTER, Shown(JOB, 7, 9, put(5, (1, MASTER, 1))), scene.now)
-    scene.watcher.step(MASTER, WatchTell(JOB, 7, (1, MASTER), 99), scene.now)
+    scene.watcher.step(MASTER, WatchReply(JOB, 7, (1, MASTER), 99), scene.now)
     scene.run(SECOND)
     assert not scene.came
     assert scene.watcher.ballot == (2, NEXT)
@@ -425,7 +425,7 @@ def test_there_is_room_for_so_many() -> None:
     is_new, (answer,) = master.watch(Watch(JOB, ME, 99, NEVER), 0)
     assert not is_new
     assert isinstance(answer, Send)
-    assert isinstance(answer.message, WatchTell)
+    assert isinstance(answer.message, WatchReply)
     assert answer.message.refused
     watcher = Watcher(JOB, ME, 99, PARAMETERS)
     watcher.step(MASTER, answer.message, 0)

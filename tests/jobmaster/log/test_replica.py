@@ -12,7 +12,7 @@ from elf.jobmaster.log.job_log import Base, JobLog, LogRecord, More, Promise, ra
 from elf.jobmaster.log.replica import Replica
 from elf.jobmaster.log.replication import Replication
 from elf.srt.messages.effects import Effect, Post, Write
-from elf.srt.messages.messages import NO_BALLOT, Append, Fetch, Held, Install, StateTell
+from elf.srt.messages.messages import NO_BALLOT, Append, Fetch, Held, Install, StateReport
 from tests.rigs.succession_world import JOB, ListState, read_back
 
 A, B = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -96,7 +96,7 @@ def test_who_has_more_tells_so_to_a_node_that_does_not_serve_yet() -> None:
     node = holding("abc")
     node.promise(TWO)
     told = answer(node.install(A, Install(JOB, TWO, 2, ("a", "b"), ONE)))
-    assert told == StateTell(JOB, TWO, TWO, ONE, 3)
+    assert told == StateReport(JOB, TWO, TWO, ONE, 3)
     assert answer(node.append(A, append(3, "", ballot=TWO, previous=ONE))) == told
     assert contents(node.log) == list("abc")
 

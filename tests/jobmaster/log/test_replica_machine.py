@@ -12,7 +12,7 @@ from elf.jobmaster.log.job_log import Base, LogRecord, More, Promise
 from elf.jobmaster.log.replica import Replica
 from elf.srt.messages.effects import Effect, Post, Send, Write
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import NO_BALLOT, Append, Ballot, Fetch, Held, Install, Message, StateTell
+from elf.srt.messages.messages import NO_BALLOT, Append, Ballot, Fetch, Held, Install, Message, StateReport
 from tests.rigs.succession_world import JOB, ListState, Log, read_back
 
 A, B = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -57,9 +57,9 @@ class Model:
     def log(self) -> Log:
         return Log(self.held, self.last, tuple(self.entries))
 
-    def told(self) -> StateTell:
+    def told(self) -> StateReport:
         log = self.log
-        return StateTell(JOB, self.promised, self.promised, log.last, len(log.entries), False, log.proven)
+        return StateReport(JOB, self.promised, self.promised, log.last, len(log.entries), False, log.proven)
 
     def appended(self, master: Master, message: Append) -> Message | None:
         end, length = message.first - 1 + len(message.entries), len(self.entries)
@@ -297,7 +297,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
             assert durable.entries[: message.index] == tuple(master.entries[: message.index])
             assert len(durable.entries) >= message.index
             self.word = max(self.word, message.ballot)
-        elif isinstance(message, StateTell):
+        elif isinstance(message, StateReport):
             assert behind_write
             assert self.disk.promised() >= message.highest
             self.word = max(self.word, message.highest)

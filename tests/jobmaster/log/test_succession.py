@@ -23,8 +23,8 @@ from elf.srt.messages.messages import (
     Fetch,
     Held,
     Install,
-    StateAsk,
-    StateTell,
+    StateReport,
+    StateRequest,
     node_of,
 )
 from tests.rigs import paths
@@ -276,9 +276,9 @@ def phase(node: Succession) -> Phase:
 def serve_with(me: Succession, replica: NodeId) -> Ballot:
     """It begins a job with one replica that holds nothing."""
     me.closest(True, [replica], 0)
-    me.step(replica, StateTell(JOB, NO_BALLOT, NO_BALLOT, NO_BALLOT, 0), 0)
+    me.step(replica, StateReport(JOB, NO_BALLOT, NO_BALLOT, NO_BALLOT, 0), 0)
     ballot = me.ballot
-    me.step(replica, StateTell(JOB, ballot, ballot, NO_BALLOT, 0), 0)
+    me.step(replica, StateReport(JOB, ballot, ballot, NO_BALLOT, 0), 0)
     me.step(me.me, Held(JOB, ballot, 0), 0)
     me.step(replica, Held(JOB, ballot, 0), 0)
     assert me.role is Role.SERVING
@@ -306,12 +306,12 @@ def test_rule_7_two_processes_with_one_key_never_take_the_same_ballot() -> None:
 
 def test_a_query_promises_nothing_and_an_ask_is_written_first() -> None:
     me = alone()
-    [told] = messages(me.step(B, StateAsk(JOB, NO_BALLOT), 0), StateTell)
+    [told] = messages(me.step(B, StateRequest(JOB, NO_BALLOT), 0), StateReport)
     assert told.highest == NO_BALLOT
     for _ in range(2):  # a repeated ask may come before the first write is durable
-        effects = me.step(B, StateAsk(JOB, (3, B)), 0)
+        effects = me.step(B, StateRequest(JOB, (3, B)), 0)
         assert isinstance(effects[0], Write)
-        assert messages(effects, StateTell)[0].highest == (3, B)
+        assert messages(effects, StateReport)[0].highest == (3, B)
 
 
 def test_entries_within_append_us_leave_in_one_message() -> None:
@@ -368,12 +368,12 @@ def test_a_late_teller_with_more_is_not_passed_over() -> None:
     now = 2 * PARAMETERS.ask_us + PARAMETERS.ask_us_max
     me.tick(now)
     assert phase(me) is Phase.INSTALL
-    tell_more = StateTell(JOB, me.ballot, me.ballot, (1, C), 4)
+    tell_more = StateReport(JOB, me.ballot, me.ballot, (1, C), 4)
     before = me.ballot
     me.step(B, tell_more, now)
     assert phase(me) is Phase.PROMISE
     assert me.ballot > before
-    effects = me.step(B, StateTell(JOB, me.ballot, me.ballot, (1, C), 4), now)
+    effects = me.step(B, StateReport(JOB, me.ballot, me.ballot, (1, C), 4), now)
     assert messages(effects, Fetch) == [Fetch(JOB, me.ballot)]
     me.step(B, Install(JOB, me.ballot, 3, ("a", "b", "c"), (1, C), ("d",)), now)
     me.step(A, Held(JOB, me.ballot, 4), now)
@@ -394,7 +394,7 @@ def test_who_served_before_and_promises_hands_its_log_on(
     me.step(B, Install(JOB, (1, B), 3, ("a", "b", "c"), (1, B), ()), 0)
     me.closest(True, [teller], 0)
     for ballot in (NO_BALLOT, (2, A)):
-        me.step(teller, StateTell(JOB, ballot, max(ballot, (1, B)), last, 3 if last == (1, B) else 2), 0)
+        me.step(teller, StateReport(JOB, ballot, max(ballot, (1, B)), last, 3 if last == (1, B) else 2), 0)
     for node in (A, teller):
         me.step(node, Held(JOB, (2, A), 3), 0)
     [serve] = me.take_changes()
@@ -405,7 +405,7 @@ def test_who_served_before_and_promises_hands_its_log_on(
 def test_waiting_for_a_transfer_is_bounded() -> None:
     me = alone()
     me.closest(True, [B], 0)
-    me.step(B, StateTell(JOB, NO_BALLOT, (2, B), (2, B), 5, serving=True), 0)
+    me.step(B, StateReport(JOB, NO_BALLOT, (2, B), (2, B), 5, serving=True), 0)
     assert phase(me) is Phase.WAIT
     me.tick(PARAMETERS.transfer_us_max)
     assert (me.phase, me.ballot) == (Phase.PROMISE, (3, A))
@@ -423,9 +423,9 @@ def test_nobody_gives_up_its_log_twice_for_one_that_does_not_come() -> None:
     ballot = serve_with(me, B)
 
     def tell() -> list[Effect]:
-        return me.step(B, StateTell(JOB, me.ballot, me.ballot, (3, B), 9, False, (2, B)), 0)
+        return me.step(B, StateReport(JOB, me.ballot, me.ballot, (3, B), 9, False, (2, B)), 0)
 
-    assert messages(tell(), StateAsk)
+    assert messages(tell(), StateRequest)
     assert phase(me) is Phase.PROMISE
     me.tick(PARAMETERS.ask_us_max)
     assert phase(me) is Phase.FETCH
@@ -436,5 +436,5 @@ def test_nobody_gives_up_its_log_twice_for_one_that_does_not_come() -> None:
     me.step(me.me, Held(JOB, me.ballot, me.replica.log.index), now)
     me.step(B, Held(JOB, me.ballot, me.replica.log.index), now)
     assert me.role is Role.SERVING
-    assert messages(tell(), StateAsk) == []
+    assert messages(tell(), StateRequest) == []
     assert me.role is Role.SERVING

@@ -11,7 +11,7 @@ import pytest
 from elf.jobmaster.delivery.ledger import ENTRIES_KEPT, ENTRIES_MAX, Ledger
 from elf.jobmaster.plan.plan import Plan
 from elf.srt.messages.messages import CLOSED, FIRST
-from elf.srt.messages.results import LedgerAsk, Put
+from elf.srt.messages.results import LedgerRequest, Put
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, plan_of, version_of
 
@@ -141,7 +141,7 @@ def test_a_ledger_keeps_the_newest_windows() -> None:
     (late,) = [each for each in ledger.step(b"M" * 16, put, 0) if hasattr(each, "to")]
     assert late.message.revision == put.revision  # type: ignore[union-attr]
     (told,) = [
-        each for each in ledger.step(b"M" * 16, LedgerAsk(b"J" * 16, ballot), 0) if hasattr(each, "to")
+        each for each in ledger.step(b"M" * 16, LedgerRequest(b"J" * 16, ballot), 0) if hasattr(each, "to")
     ]
     assert told.message.entries[-1][0] == ("v", 30 * ENTRIES_MAX - 10)  # type: ignore[union-attr]
     ledger.check()

@@ -11,7 +11,7 @@ from elf.jobmaster.log.entries import Accept, Add, Final
 from elf.srt.messages.effects import Send
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Commit, Goodbye, Hello, Position, Welcome
 from elf.srt.messages.partial import Part
-from elf.srt.messages.results import Put, PutTell
+from elf.srt.messages.results import Put, PutReply
 from tests.rigs.master_rig import BALLOT, CHILD, PARAMETERS, SINK, T0, A, B, Rig, file, opened, spec_of
 from tests.rigs.mesh_lines import SECOND, part_of, plan_of
 
@@ -291,7 +291,7 @@ def test_a_put_is_repeated_until_the_sink_holds_it() -> None:
 def test_a_sink_that_serves_a_higher_ballot_makes_the_master_step_down() -> None:
     rig = Rig(sinks=[SINK])
     assert rig.master.fence is None
-    rig.do(rig.master.step(SINK, PutTell(rig.spec.id, (2, A), "v", 0, (0, b"", 0)), rig.now))
+    rig.do(rig.master.step(SINK, PutReply(rig.spec.id, (2, A), "v", 0, (0, b"", 0)), rig.now))
     assert rig.master.fence == (2, A)
 
 

@@ -34,7 +34,7 @@ from elf.sinks.lake import layout, parquet
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.report.report import report
 from elf.srt.messages.messages import FIRST, Line
-from elf.srt.messages.results import NO_ROWS, WITHDRAWN, LedgerAsk, PaneParts, Put, Shown
+from elf.srt.messages.results import NO_ROWS, WITHDRAWN, LedgerRequest, PaneParts, Put, Shown
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, LogLine, part_of, plan_of, version_of
 from tests.sinks import lake_states
@@ -182,7 +182,7 @@ def test_a_ledger_keeps_a_withdrawal_above_what_was_told() -> None:
     assert ledger.entries == {("v", 0): ((1, b"M" * 16, 2), NO_ROWS)}
     (effect,) = [
         each
-        for each in ledger.step(b"N" * 16, LedgerAsk(b"J" * 16, (1, b"M" * 16)), 0)
+        for each in ledger.step(b"N" * 16, LedgerRequest(b"J" * 16, (1, b"M" * 16)), 0)
         if hasattr(each, "to")
     ]
     assert effect.message.entries == ((("v", 0), (1, b"M" * 16, 2), NO_ROWS),)  # type: ignore[union-attr]

@@ -18,7 +18,7 @@ from elf.srt.codec.wire import decode, encode
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.messages import Ballot, Message
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import PaneParts, PartTell, Put, PutPart
+from elf.srt.messages.results import PaneParts, PartReply, Put, PutPart
 
 JOB, SINK, A, B = b"J" * 16, b"S" * 16, b"A" * 16, b"B" * 16
 FRAME = 4 << 10
@@ -161,9 +161,9 @@ class Scene:
 
     def answer(self, message: Any) -> None:
         kind = type(message).__name__
-        if kind == "LedgerTell":
+        if kind == "LedgerReport":
             self.outbox.told(SINK, message)
-        elif kind == "PartTell":
+        elif kind == "PartReply":
             self.send(SINK, self.outbox.part_told(SINK, message))
         else:
             self.outbox.acknowledged(SINK, message)
@@ -397,8 +397,8 @@ def test_an_old_part_tell_means_nothing() -> None:
     scene.run(300_000)
     before = scene.sent
     for begun in (0, 1):
-        tell = PartTell(JOB, "v1", 0, made.revision, 0, begun)
+        tell = PartReply(JOB, "v1", 0, made.revision, 0, begun)
         assert scene.outbox.part_told(SINK, tell) == []
-    assert scene.outbox.part_told(B, PartTell(JOB, "v1", 0, made.revision, 0, 1 << 40)) == []
+    assert scene.outbox.part_told(B, PartReply(JOB, "v1", 0, made.revision, 0, 1 << 40)) == []
     assert scene.sent == before
     scene.until_told()

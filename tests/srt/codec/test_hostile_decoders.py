@@ -33,7 +33,7 @@ from elf.srt.codec.rows import WireRows, pack_rows, unpack_rows
 from elf.srt.codec.wire import KINDS, decode, encode
 from elf.srt.messages.addresses import parse_address
 from elf.srt.messages.ids import node_id
-from elf.srt.messages.messages import Item, Line, Piece, StateAsk
+from elf.srt.messages.messages import Item, Line, Piece, StateRequest
 from elf.srt.messages.typed import parse
 from elf.srt.security.certificates import Authority, Trust, parse_proof
 from elf.srt.security.items import sign_item, signer_of
@@ -91,7 +91,7 @@ def read_ballot(data: bytes) -> Any:
     """A ballot item says it all in its stamp."""
     whole = data[: len(data) // 8 * 8]
     ballot = ballot_of(item("ballot", b"", struct.unpack(f">{len(whole) // 8}Q", whole)))
-    return encode(StateAsk(b"J" * 16, ballot)) and decode(encode(StateAsk(b"J" * 16, ballot)))
+    return encode(StateRequest(b"J" * 16, ballot)) and decode(encode(StateRequest(b"J" * 16, ballot)))
 
 
 CASES: dict[str, Case] = {

@@ -313,8 +313,8 @@ TYPICAL: dict[str, Message] = {
         contact(), 17_000, tuple(m.News(contact(), "alive") for _ in range(6)), 1 << 63
     ),
     "Pong": m.Pong(contact(), 17_000, ME, (), 1 << 63),
-    "LeavesTell of 16": m.LeavesTell(contact(), tuple(contact() for _ in range(16))),
-    "JoinTell of 40": m.JoinTell(contact(), tuple(contact() for _ in range(40))),
+    "LeavesReport of 16": m.LeavesReport(contact(), tuple(contact() for _ in range(16))),
+    "JoinReply of 40": m.JoinReply(contact(), tuple(contact() for _ in range(40))),
     "GossipDigest": m.GossipDigest(1 << 63),
     "GossipDigest of 64 buckets": m.GossipDigest(1 << 63, tuple(RNG.getrandbits(64) for _ in range(64))),
     "GossipItems of an agent": m.GossipItems(5, (item("agent", 40),)),
@@ -347,7 +347,7 @@ TYPICAL: dict[str, Message] = {
         BALLOT,
     ),
     "Held": m.Held(JOB, BALLOT, 12_345),
-    "StateTell": m.StateTell(JOB, BALLOT, BALLOT, BALLOT, 12_345),
+    "StateReport": m.StateReport(JOB, BALLOT, BALLOT, BALLOT, 12_345),
     "Put of 20 rows": r.Put(
         JOB,
         BALLOT,
@@ -363,7 +363,7 @@ TYPICAL: dict[str, Message] = {
         (90_000, 90_000, 0, 0),
         tuple(((T0, T0 + 10_000_000), f"/page/{i}", i, 2_000 * i) for i in range(20)),
     ),
-    "PutTell": r.PutTell(JOB, BALLOT, "0123456789ab", T0, (3, ME, 9)),
+    "PutReply": r.PutReply(JOB, BALLOT, "0123456789ab", T0, (3, ME, 9)),
 }
 
 

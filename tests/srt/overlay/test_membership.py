@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from elf.srt.messages.effects import Effect, Send, Write
 from elf.srt.messages.ids import NodeId, node_id
-from elf.srt.messages.messages import Contact, JoinTell, LeavesTell, Message, News, Ping, Pong, ProbeFor
+from elf.srt.messages.messages import Contact, JoinReply, LeavesReport, Message, News, Ping, Pong, ProbeFor
 from elf.srt.messages.parameters import MS, SECOND, Parameters
 from elf.srt.overlay.membership import GRAVES_MAX, Membership
 from elf.srt.overlay.overlay import Overlay
@@ -135,7 +135,8 @@ def test_claims_are_weighed_by_version(
 
 
 @pytest.mark.parametrize(
-    "tell", [Ping(B, 1, (News(OTHERS[7], "alive"),)), LeavesTell(B, (OTHERS[7],)), JoinTell(B, (OTHERS[7],))]
+    "tell",
+    [Ping(B, 1, (News(OTHERS[7], "alive"),)), LeavesReport(B, (OTHERS[7],)), JoinReply(B, (OTHERS[7],))],
 )
 def test_only_who_was_heard_comes_into_the_leaf_set(tell: Message) -> None:
     node = overlay(*OTHERS[:7])
@@ -343,7 +344,7 @@ def test_a_claim_of_a_later_life_than_mine_cannot_be_refuted_in_this_one(status:
 
 def test_a_table_that_tells_of_my_former_life_is_noticed_too() -> None:
     node = overlay()
-    node.step(B.id, LeavesTell(B, (later := version(ME, 9), A)), 0)
+    node.step(B.id, LeavesReport(B, (later := version(ME, 9), A)), 0)
     assert node.take_outlived() == later
 
 
@@ -484,7 +485,7 @@ def test_foreign_words_do_not_pass_for_ones_own() -> None:
 def test_a_flood_of_strangers_fills_no_memory() -> None:
     node = overlay()
     crowd = tuple(Contact(node_id(number.to_bytes(3)), 1, "x") for number in range(3_000))
-    node.step(B.id, JoinTell(B, crowd), 0)
+    node.step(B.id, JoinReply(B, crowd), 0)
     for number, contact in enumerate(crowd):
         node.step(contact.id, Ping(contact, number), 0)
         node.step(contact.id, ProbeFor(contact, number, crowd[number - 1]), 0)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import JoinMesh, JoinTell, LeavesAsk, LeavesTell, Message, Ping, Pong, ProbeFor
+from elf.srt.messages.messages import (
+    JoinMesh,
+    JoinReply,
+    LeavesReport,
+    LeavesRequest,
+    Message,
+    Ping,
+    Pong,
+    ProbeFor,
+)
 from elf.srt.messages.parameters import MS
 from tests.rigs.overlay_rig import Mesh
 
@@ -33,18 +42,18 @@ class Told(Mesh):
                 for each in message.news
             ]
             return f"{sender}: {', '.join(news)}" if news else ""
-        if isinstance(message, JoinMesh | JoinTell):
+        if isinstance(message, JoinMesh | JoinReply):
             return f"{kind} {' '.join(self.names[each.id] for each in message.known)}".rstrip()
         if isinstance(message, ProbeFor):
             return f"{kind} {self.names[message.target.id]}"
-        assert isinstance(message, LeavesAsk | LeavesTell)
+        assert isinstance(message, LeavesRequest | LeavesReport)
         return ""
 
 
 JOIN = """
   100.0 ms  c -> a  JoinMesh
   100.6 ms  a -> b  JoinMesh a b
-  100.9 ms  b -> c  JoinTell a b
+  100.9 ms  b -> c  JoinReply a b
   101.9 ms  c -> a  Ping as 1.0: b 1.0 alive
   102.1 ms  a -> c  Pong as 1.0: b 1.0 alive
 """
