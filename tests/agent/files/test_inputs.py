@@ -108,7 +108,9 @@ def test_an_empty_file_is_one_block_first_and_last(tmp_path: Path) -> None:
     assert (block.first, block.last, bytes(block.data), block.start, block.end) == (True, True, b"", 0, 0)
 
 
-@pytest.mark.parametrize("packed", [zstandard.compress(b"1\n"), gzip.compress(b"1\n"), b"1\n"])
+@pytest.mark.parametrize(
+    "packed", [zstandard.compress(b"1\n"), gzip.compress(b"1\n"), b"1\n"], ids=["zstd", "gzip", "plain"]
+)
 def test_a_content_that_is_let_go_is_freed_at_once(tmp_path: Path, packed: bytes) -> None:
     """An agent opens each rotated file many times, and the collector does not look into decompressors."""
     (tmp_path / "a").write_bytes(packed)
