@@ -124,6 +124,7 @@ class DeltaWorker:
         "_request",
         "_room",
         "_since_us",
+        "_unread",
         "_watermark",
         "schedule",
         "state",
@@ -159,6 +160,7 @@ class DeltaWorker:
         self._leaving = False
         self._read_all = False  # leaving, and the end has been cut
         self.until_us: Micros = 0
+        self._unread = False  # none of its last lines could be read
         self._clock = 0
         self._cut_at: int | None = None
         self._ask_at: int | None = None
@@ -306,7 +308,7 @@ class DeltaWorker:
         has_lanes = self._lanes_wanted or self._places.next_lane() is not None
         if self._leaving and cut.caught_up and not has_lanes and not self._places.untold:
             self._read_all = True
-            self.until_us = max(now, cut.watermark_us) + 1
+            self.until_us, self._unread = max(now, cut.watermark_us) + 1, cut.ends_unread
 
     def _read(self, lane: int | None, now: int) -> list[Effect]:
         """Ask the source; an earlier request is void."""
@@ -466,7 +468,12 @@ class DeltaWorker:
         self._asks = min(self._asks + 1, ASK_DOUBLINGS)
         if self.state is State.PARTING:
             return [
-                Route(self._job, Goodbye(self._job, self._me, self.until_us, self._incarnation, self._proven))
+                Route(
+                    self._job,
+                    Goodbye(
+                        self._job, self._me, self.until_us, self._incarnation, self._proven, self._unread
+                    ),
+                )
             ]
         return [Route(self._job, Hello(self._job, self._me, self._incarnation))]
 

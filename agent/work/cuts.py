@@ -555,7 +555,8 @@ class MeshSource:
         about = (read.job, read.request, read.schedule)
         untimed, reading.rows.untimed = reading.rows.untimed, 0
         told = 0 if reading.lane else untimed  # a lane's lines were counted before
-        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind or lacks, told)
+        ends_unread = caught_up and self._legibility.is_blind
+        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind or lacks, told, ends_unread)
 
     def _say_lack(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
         """What may be promised: nothing, until that gap can be told with all that lies in it; the log keeps that it was."""

@@ -45,6 +45,7 @@ import msgspec
 from msgspec.structs import replace
 
 from elf.jobmaster.delivery.chunks import Parcel, put_bytes, whole
+from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import Ballot, Maker, Micros
@@ -296,6 +297,11 @@ class Outbox:
     def waiting(self) -> int:
         """Windows that some sink has not acknowledged."""
         return sum(len(sink.waiting) for sink in self._sinks.values())
+
+    @property
+    def oldest_us(self) -> Micros:
+        """Start of the oldest window that some sink has not acknowledged, AFTER_ALL if there is none. O(windows that wait)."""
+        return min((start for sink in self._sinks.values() for _, start in sink.waiting), default=AFTER_ALL)
 
     def tick(self, now: int, since_us: Micros) -> list[Effect]:
         """Ask, and send (again)."""

@@ -76,10 +76,12 @@ class Add(Entry, frozen=True, array_like=True, tag="add"):
 
 
 class Left(Entry, frozen=True, array_like=True, tag="left"):
-    """The worker left, its last line committed; none of its lines is at or past `until_us`."""
+    """The worker left, its last line committed; none of its lines is at or past `until_us`. unread: nor could any of its last
+    lines be read, so it is missing from its last promise on."""
 
     worker: NodeId
     until_us: Micros
+    unread: bool = False
 
 
 class Gone(Entry, frozen=True, array_like=True, tag="gone"):

@@ -218,7 +218,7 @@ class JobState:
             self.spec = entry.spec
         if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
-            self._note_unread_end(entry.worker, entry.until_us)
+            self._note_unread_end(entry, isinstance(entry, Left) and entry.unread)
         shapes = self.positions.shapes
         self.positions.apply(entry)
         if isinstance(entry, ControlEntry):
@@ -318,11 +318,12 @@ class JobState:
             from_us, to_us = min(before[0], from_us), max(before[1], to_us)
         self.gaps[worker] = (from_us, max(to_us, from_us))
 
-    def _note_unread_end(self, worker: NodeId, until_us: Micros) -> None:
-        """Who could read nothing up to its last promise could not read what came behind that either."""
-        gap = self.gaps.get(worker)
-        if gap is not None and gap[1] >= self.watermarks.get(worker, BEFORE_ALL):
-            self._note_gap(worker, gap[0], until_us)
+    def _note_unread_end(self, entry: Left | Gone | Forget, is_unread: bool) -> None:
+        """An agent that could read nothing up to its last promise could not read what came behind that either."""
+        promised_us = self.watermarks.get(entry.worker, BEFORE_ALL)
+        gap = self.gaps.get(entry.worker)
+        if is_unread or (gap is not None and gap[1] >= promised_us):
+            self._note_gap(entry.worker, promised_us, entry.until_us)
 
     def _note_lost_lane(self, worker: NodeId) -> None:
         """Who goes while it has lines to read again, or has lost some of them, leaves a gap where they were given up."""

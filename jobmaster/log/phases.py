@@ -10,6 +10,9 @@ from elf.jobmaster.log.job_log import State
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, node_of
 
+PAUSE_DOUBLINGS = 5
+"""To 32 `ask_us`: 6.4 s by default, the longest time that the loser of such a fight leaves a job without a master."""
+
 
 class Role(Enum):
     """What a node is for a job's log."""
@@ -40,6 +43,25 @@ class Phase(Enum):
     @property
     def is_replicating(self) -> bool:
         return self in (Phase.INSTALL, Phase.SERVE, Phase.DRAIN)
+
+
+class Pause:
+    """How long a node that has lost its ballot waits before it asks for another one: `ask_us`, and twice as long each time that
+    it soon loses again. Otherwise two masters that cannot reach each other, but reach one sink, would fence each other off many
+    times a second."""
+
+    __slots__ = ("_lost_at", "_us", "is_on")
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._us = self._lost_at = 0
+
+    def begin(self, now: int, ask_us: int) -> int:
+        """The time in µs. Soon is within 8 of the pauses before."""
+        is_soon = now - self._lost_at < 8 * self._us
+        self._us = min(2 * self._us, ask_us << PAUSE_DOUBLINGS) if is_soon else ask_us
+        self._lost_at = now
+        return self._us
 
 
 class Serve(msgspec.Struct, frozen=True):

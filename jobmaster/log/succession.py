@@ -21,7 +21,7 @@ log onto its replicas, and only then serves; a closer node that joins gets the l
 | DRAIN   | no room for more; the rest is committed   | all is -> Handover, REST; closest again -> SERVE            |
 
 From every phase: a higher ballot is promised, and whoever asked, served or drained under a lower one starts anew (QUERY, after
-`ask_us`, if it is the closest; else REST). Not closest any more: QUERY … INSTALL -> REST. `Role` is what others see of the phase.
+a `Pause`, if it is the closest; else REST). Not closest any more: QUERY … INSTALL -> REST. `Role` is the phase as others see it.
 
 Invariants
 - Under one ballot at most one process serves: a ballot carries its node's id and the process's number, and is on that node's disk
@@ -59,7 +59,7 @@ from typing import Any
 from elf.errors import InternalError
 from elf.jobmaster.log.answers import Answers, rank_of
 from elf.jobmaster.log.job_log import LogRecord, NewState, State, rank
-from elf.jobmaster.log.phases import Change, Phase, Role, Serve, StepDown
+from elf.jobmaster.log.phases import Change, Pause, Phase, Role, Serve, StepDown
 from elf.jobmaster.log.replica import Replica, is_in_pieces
 from elf.jobmaster.log.replica_failures import ReplicaFailures
 from elf.jobmaster.log.replication import Alarm, Replication
@@ -102,7 +102,7 @@ class Succession:
         "_failures",
         "_handed_on",
         "_maker",
-        "_paused",
+        "_pause",
         "_proven",
         "_server",
         "ballot",
@@ -133,7 +133,7 @@ class Succession:
         self._answers = Answers()
         self._server: NodeId = b""
         self._proven: Ballot = NO_BALLOT  # of the log that is waited for
-        self._paused = False
+        self._pause = Pause()
         self._again, self._bound = Alarm(), Alarm()
         self._failures = ReplicaFailures(me, parameters.transfer_us_max)
         self._committed: list[tuple[int, Any]] = []
@@ -216,7 +216,7 @@ class Succession:
             return self._query(now)
         if self.phase is Phase.FETCH and self._server not in self.neighbours:
             return self._choose(now)
-        return [*self._ask(), *self._heard_all(now)] if not self._paused else []
+        return [*self._ask(), *self._heard_all(now)] if not self._pause.is_on else []
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """Raises KeyError for a message that is none of this machine's."""
@@ -286,7 +286,9 @@ class Succession:
 
     def _stop(self, now: int) -> list[Effect]:
         """Serve and ask no more under this ballot; the closest node begins anew a little later, so that two do not race."""
-        return self._rest() + (self._query(now, pause=True) if self.is_closest else [])
+        return self._rest() + (
+            self._query(now, self._pause.begin(now, self.parameters.ask_us)) if self.is_closest else []
+        )
 
     def _rest(self, *, handed_on: bool = False) -> list[Effect]:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
@@ -295,7 +297,7 @@ class Succession:
             self.replica.coming = None
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
         self._answers.ranks.clear()
-        self._server, self._paused, self._proven = b"", False, NO_BALLOT
+        self._server, self._pause.is_on, self._proven = b"", False, NO_BALLOT
         self._failures = ReplicaFailures(self.me, self.parameters.transfer_us_max)
         self._again.stop()
         self._bound.stop()
@@ -303,12 +305,12 @@ class Succession:
 
     # Asking.
 
-    def _query(self, now: int, *, pause: bool = False) -> list[Effect]:
+    def _query(self, now: int, pause_us: int = 0) -> list[Effect]:
         self._rest()
-        self.phase, self._paused = Phase.QUERY, pause
-        self._again.set(now, self.parameters.ask_us)
-        self._bound.set(now, (3 if pause else 2) * self.parameters.ask_us)
-        return [] if pause else [*self._ask(), *self._heard_all(now)]
+        self.phase, self._pause.is_on = Phase.QUERY, pause_us > 0
+        self._again.set(now, pause_us or self.parameters.ask_us)
+        self._bound.set(now, pause_us + 2 * self.parameters.ask_us)
+        return [] if pause_us else [*self._ask(), *self._heard_all(now)]
 
     def _promise(self, now: int) -> list[Effect]:
         self._rest()
@@ -333,8 +335,8 @@ class Succession:
             return [Send(self._server, StateRequest(self.job, NO_BALLOT))]
         if self.phase is Phase.FETCH:
             return [Send(self._server, Fetch(self.job, self.ballot))]
-        paused, self._paused = self._paused, False
-        return [*self._ask(), *(self._heard_all(now) if paused else [])]
+        was_paused, self._pause.is_on = self._pause.is_on, False
+        return [*self._ask(), *(self._heard_all(now) if was_paused else [])]
 
     def _give_up(self, now: int) -> list[Effect]:
         """Who has not answered by now is not waited for."""
@@ -352,7 +354,7 @@ class Succession:
 
     def _on_report(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
         out = self._yield(message.highest, now)
-        if message.asked != self.ballot or source not in self.neighbours or self._paused:
+        if message.asked != self.ballot or source not in self.neighbours or self._pause.is_on:
             return out
         if self.phase is Phase.WAIT:
             return out + self._told_while_waiting(source, message, now)

@@ -338,7 +338,8 @@ class Master:
         """Retention in steps of a sixteenth: an entry for each pane would be as dear as the panes. Lines that are on their way
         into the log are published first: behind Retire they would be in no window, and not counted as late."""
         self.publication.is_told = self.outbox.is_told and not self._ledgers
-        before, least = self.publication.retire_at(), self.ahead.retained_us + self.spec.keep_us // 16 + 1
+        least = self.ahead.retained_us + self.spec.keep_us // 16 + 1
+        before = self.publication.retire_at(self.outbox.oldest_us)
         if (
             before is not None
             and before >= least

@@ -543,14 +543,14 @@ class Publication:
         self._settled_us = roster.lowest - self.lateness_us
         return roster
 
-    def retire_at(self) -> Micros | None:
+    def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
         """Up to where panes and positions may go: final for `keep_us` (where there are no windows, or none with lines: everyone
-        is past it for as long), and before all that is not final; and before what has changed since, or is to be read again,
-        unless that has not been done for as long once more."""
+        is past it for as long), and before all that is not final; and before what has changed since, is to be read again, or
+        waits for a sink (from `unsent_us` on), unless that has not been done for as long once more."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None
-        bounds = [done - self.keep_us]
+        bounds = [done - self.keep_us, max(unsent_us, done - 2 * self.keep_us)]
         for version, starts in self._unsettled.unfinal.items():
             if starts and self.state.shape(version).pane_us:
                 bounds.append(min(starts))

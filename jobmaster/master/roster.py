@@ -184,7 +184,7 @@ class Attendance:
         if member is not None and member.until_us == AFTER_ALL:
             if not self._log.has_room:
                 return  # it says so again
-            self._log.enter(Left(message.worker, message.until_us))
+            self._log.enter(Left(message.worker, message.until_us, message.unread))
         self._log.after_log(self._farewell, message.worker)
 
     def _farewell(self, worker: NodeId) -> None:

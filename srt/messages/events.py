@@ -16,7 +16,8 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     (lane 0 or the lane's number as asked). watermark_us: no line with an event time before it will still come in these files.
     caught_up: their present ends were reached. gaps: files that were shorter than their position, or gone: lines are lost.
     is_blind: lines came since the watermark before, and none could be read, so nobody knows in which windows they are. untimed:
-    lines that were rejected before any line of their file could be read: they are in no window.
+    lines that were rejected before any line of their file could be read: they are in no window. ends_unread: none of the
+    last lines before these ends could be read.
     """
 
     job: JobId
@@ -29,3 +30,4 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     gaps: tuple[Slot, ...] = ()
     is_blind: bool = False
     untimed: int = 0
+    ends_unread: bool = False

@@ -234,13 +234,14 @@ class Welcome(Message, frozen=True, array_like=True, gc=False):
 
 class Goodbye(Message, frozen=True, array_like=True, gc=False):
     """The worker leaves for good, its last line committed by the master with that ballot; `until_us`: no line at or past
-    this will come from it."""
+    this will come from it. unread: none of its last lines could be read."""
 
     job: JobId
     worker: NodeId
     until_us: Micros
     incarnation: Life = 0
     ballot: Ballot = NO_BALLOT
+    unread: bool = False
 
 
 class Farewell(Message, frozen=True, array_like=True, gc=False):

@@ -250,6 +250,7 @@ class VirtualSource:
             tuple(gaps),
             is_blind,
             0 if read.lane else taken.untimed,
+            self._unread_since(now_us, clock_us) is not None,
         )
 
     def _promise(

@@ -56,6 +56,9 @@ FAILED_ONCE: tuple[int, ...] = (
     266589354919372,
     266589354919509,
     269244690334087,
+    222267870544000,
+    222267870544016,
+    222267870544256,
 )
 """Seeds beyond the first that failed once."""
 KEPT = sorted((paths.GOLDEN / "simulator").glob("*.json"))

@@ -235,6 +235,19 @@ def test_who_leaves_with_lines_to_read_again_leaves_a_gap() -> None:
     assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 2)
 
 
+@pytest.mark.parametrize(("unread", "whole"), [(True, 1), (False, 2)])
+def test_an_agent_that_could_not_read_its_last_lines_is_missing_from_its_last_promise_on(
+    unread: bool, whole: int
+) -> None:
+    state = new_state()
+    both = {file(A): (0, 30, FIRST), file(B): (0, 30, FIRST)}
+    add(state, Add((A, B), T0), accept(state, both, [(T0, 1, 1), (T0 + SIZE, 1, 1)], T0 + SIZE))
+    add(state, Left(A, T0 + 3 * SIZE // 2, unread))
+    add(state, accept(state, {file(B): (30, 40, 0)}, [(T0 + SIZE, 1, 1)], T0 + 2 * SIZE))
+    assert Roster(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
+    assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(whole, 2)
+
+
 def test_lost_lines_are_a_gap_from_what_was_promised_before_and_once_for_each_closed_file() -> None:
     state = new_state()
     add(state, Add((A,), T0), accept(state, {file(A): (0, 10, FIRST)}, [(T0, 1, 1)], T0 + SECOND))

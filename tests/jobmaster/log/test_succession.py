@@ -343,6 +343,27 @@ def test_a_refusal_with_a_higher_ballot_makes_it_step_down() -> None:
         me.propose("more", 0)
 
 
+def test_a_master_that_is_fenced_off_again_and_again_waits_longer_each_time() -> None:
+    me, ask, now, pauses = alone(), PARAMETERS.ask_us, 0, []
+    serve_with(me, B)
+    for _ in range(8):
+        me.heard_ballot((me.highest[0] + 1, C), now)
+        assert me.deadline is not None
+        pauses.append((me.deadline - now) // ask)
+        now = me.deadline
+        asks = messages(me.tick(now), StateRequest)
+        assert [ask.ballot for ask in asks] == [NO_BALLOT]
+        me.step(B, StateReport(JOB, NO_BALLOT, me.highest, NO_BALLOT, 0), now)
+        me.step(B, StateReport(JOB, me.ballot, me.ballot, NO_BALLOT, 0), now)
+        for node in (A, B):
+            me.step(node, Held(JOB, me.ballot, me.replica.log.index), now)
+        assert me.role is Role.SERVING
+    assert pauses == [1, 2, 4, 8, 16, 32, 32, 32]
+    now += 8 * 32 * ask
+    me.heard_ballot((me.highest[0] + 1, C), now)
+    assert me.deadline == now + ask
+
+
 def test_what_waits_for_replicas_is_bounded() -> None:
     me = alone()
     serve_with(me, B)

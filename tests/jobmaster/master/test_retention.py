@@ -73,6 +73,20 @@ def test_a_changed_window_is_published_again_before_its_panes_are_dropped() -> N
     assert rig.state.late == 0
 
 
+def test_a_window_that_a_sink_lacks_is_retained_twice_as_long() -> None:
+    rig = Rig()
+    rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
+    until_final(rig, T0)
+    publication = rig.master.publication
+    for passed_us, retained_us in (
+        (SOON - T0, T0),
+        (2 * (SOON - T0), T0 + 2 * (SOON - T0) - 2 * rig.spec.keep_us),
+    ):
+        publication._settled_us = T0 + passed_us
+        assert publication.retire_at(unsent_us=T0) == max(T0, retained_us)
+        assert publication.retire_at() == T0 + passed_us - rig.spec.keep_us
+
+
 def test_a_window_read_before_its_panes_were_dropped_is_told_and_forgotten() -> None:
     """One of three is heard only now. Its bundle, Retire, and the window with all three come into the log in this order."""
     rig = Rig()
