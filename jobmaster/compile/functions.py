@@ -1,32 +1,20 @@
-"""The scalar functions of the language: SQL name -> how many arguments, and the canonical call they become.
+"""The builders of the language's scalar functions: SQL name (`jobmaster/plan/signatures.py`) -> the plan's call that it becomes.
 
-Several SQL names share one canonical function (`jobmaster/plan/signatures.py`); `if`, `nullif` and the like become `case`.
+Several SQL names share one function of plans; `if`, `nullif` and the like become `case`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from elf.jobmaster.compile import types
 from elf.jobmaster.compile.types import Mismatch, call, cast
 from elf.jobmaster.plan import patterns, signatures
 from elf.jobmaster.plan.plan import Expression, Literal
+from elf.jobmaster.plan.signatures import SQL_FUNCTIONS, check_registered
 from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING, Kind
 
 Build = Callable[[Sequence[Expression]], Expression]
-
-
-class Function(NamedTuple):
-    """`title`, `titles` (by the number of arguments) and `defaults` give the name of an unaliased column, as Spark prints it."""
-
-    fewest: int
-    most: int
-    build: Build
-    title: str = "{name}({arguments})"
-    defaults: tuple[str, ...] = ()
-    titles: Mapping[int, str] = MappingProxyType({})
 
 
 def text(operand: Expression, what: str) -> Literal:
@@ -144,7 +132,7 @@ def _regexp_replace(operands: Sequence[Expression]) -> Expression:
     return call("regexp_replace", types.string(operands[0]), regex, replacement)
 
 
-def _rlike(operands: Sequence[Expression]) -> Expression:
+def rlike(operands: Sequence[Expression]) -> Expression:
     return call("rlike", types.string(operands[0]), pattern(operands[1]))
 
 
@@ -200,77 +188,47 @@ def _unix_timestamp(operands: Sequence[Expression]) -> Expression:
     return call("unix_timestamp", types.timestamp(operands[0]))
 
 
-def _is_null(operands: Sequence[Expression]) -> Expression:
-    return is_null(operands[0])
-
-
 def is_null(operand: Expression) -> Expression:
     if operand.type.kind is Kind.NULL:
         return Literal(True, BOOLEAN)
     return call("is_null", operand)
 
 
-def _number(function: str) -> Build:
-    return lambda operands: call(function, types.number(operands[0]))
+def _coalesce(operands: Sequence[Expression]) -> Expression:
+    return call("coalesce", *types.unified(operands))
 
 
-def _operator(function: str) -> Build:
-    return lambda operands: types.arithmetic(function, operands[0], operands[1])
-
-
-_MANY = 1_000
-_COALESCE = Function(2, 2, lambda operands: call("coalesce", *types.unified(operands)))
-_LENGTH = Function(1, 1, _strings("length"))
-_SUBSTRING = Function(2, 3, _substring, defaults=("", "", "2147483647"))
-_LOWER, _UPPER = Function(1, 1, _strings("lower")), Function(1, 1, _strings("upper"))
-_DAY = Function(1, 1, _of_time("day"))
-_RLIKE = Function(2, 2, _rlike, "{upper}({arguments})")
-
-FUNCTIONS: dict[str, Function] = {
-    "if": Function(3, 3, lambda operands: conditional(*operands), "(IF({arguments}))"),
-    "nullif": Function(2, 2, _nullif),
-    "coalesce": Function(1, _MANY, _COALESCE.build),
-    "nvl": _COALESCE,
-    "ifnull": _COALESCE,
-    "isnull": Function(1, 1, _is_null, "({arguments} IS NULL)"),
-    "isnotnull": Function(1, 1, lambda o: call("not", is_null(o[0])), "({arguments} IS NOT NULL)"),
-    "lower": _LOWER,
-    "lcase": _LOWER,
-    "upper": _UPPER,
-    "ucase": _UPPER,
-    "trim": Function(1, 2, _trim("trim"), titles={2: "TRIM(BOTH {0} FROM {1})"}),
-    "ltrim": Function(1, 2, _trim("ltrim"), titles={2: "TRIM(LEADING {0} FROM {1})"}),
-    "rtrim": Function(1, 2, _trim("rtrim"), titles={2: "TRIM(TRAILING {0} FROM {1})"}),
-    "length": _LENGTH,
-    "len": _LENGTH,
-    "char_length": _LENGTH,
-    "character_length": _LENGTH,
-    "substring": _SUBSTRING,
-    "substr": _SUBSTRING,
-    "split_part": Function(3, 3, _split_part),
-    "concat": Function(1, _MANY, concat),
-    "replace": Function(2, 3, _replace, defaults=("", "", "")),
-    "regexp_extract": Function(2, 3, _regexp_extract, defaults=("", "", "1")),
-    "regexp_replace": Function(3, 3, _regexp_replace, "{name}({arguments}, 1)"),
-    "regexp_like": _RLIKE,
-    "parse_url": Function(2, 3, _parse_url),
-    "floor": Function(1, 1, _floor("floor"), "{upper}({arguments})"),
-    "ceil": Function(1, 1, _floor("ceil"), "{upper}({arguments})"),
-    "ceiling": Function(1, 1, _floor("ceil")),
-    "round": Function(1, 2, _round, defaults=("", "0")),
-    "abs": Function(1, 1, _number("abs")),
-    "mod": Function(2, 2, _operator("%")),
-    "date_trunc": Function(2, 2, _date_trunc),
-    "hour": Function(1, 1, _of_time("hour")),
-    "minute": Function(1, 1, _of_time("minute")),
-    "second": Function(1, 1, _of_time("second")),
-    "dayofweek": Function(1, 1, _of_time("dayofweek")),
-    "day": _DAY,
-    "dayofmonth": _DAY,
-    "month": Function(1, 1, _of_time("month")),
-    "year": Function(1, 1, _of_time("year")),
-    "unix_timestamp": Function(1, 1, _unix_timestamp, "{name}({arguments}, yyyy-MM-dd HH:mm:ss)"),
+BUILD: dict[str, Build] = {
+    "if": lambda operands: conditional(*operands),
+    "nullif": _nullif,
+    **dict.fromkeys(("coalesce", "nvl", "ifnull"), _coalesce),
+    "isnull": lambda operands: is_null(operands[0]),
+    "isnotnull": lambda operands: call("not", is_null(operands[0])),
+    **dict.fromkeys(("lower", "lcase"), _strings("lower")),
+    **dict.fromkeys(("upper", "ucase"), _strings("upper")),
+    **{name: _trim(name) for name in ("trim", "ltrim", "rtrim")},
+    **dict.fromkeys(("length", "len", "char_length", "character_length"), _strings("length")),
+    **dict.fromkeys(("substring", "substr"), _substring),
+    "split_part": _split_part,
+    "concat": concat,
+    "replace": _replace,
+    "regexp_extract": _regexp_extract,
+    "regexp_replace": _regexp_replace,
+    "regexp_like": rlike,
+    "parse_url": _parse_url,
+    "floor": _floor("floor"),
+    **dict.fromkeys(("ceil", "ceiling"), _floor("ceil")),
+    "round": _round,
+    "abs": lambda operands: call("abs", types.number(operands[0])),
+    "mod": lambda operands: types.arithmetic("%", operands[0], operands[1]),
+    "date_trunc": _date_trunc,
+    **{name: _of_time(name) for name in ("hour", "minute", "second", "dayofweek", "day", "month", "year")},
+    "dayofmonth": _of_time("day"),
+    "unix_timestamp": _unix_timestamp,
 }
+"""SQL name -> from its arguments, as they were written, to the call."""
+
+check_registered(SQL_FUNCTIONS, BUILD, "jobmaster/compile")
 
 INSTEAD: dict[str, str] = {
     "left": "use substring(x, 1, n)",

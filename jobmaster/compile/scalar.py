@@ -13,11 +13,12 @@ from typing import Any, NoReturn
 
 from elf.errors import QueryError
 from elf.jobmaster.compile import functions, types
-from elf.jobmaster.compile.functions import FUNCTIONS, INSTEAD
+from elf.jobmaster.compile.functions import BUILD, INSTEAD
 from elf.jobmaster.compile.literals import Term, number, type_named
 from elf.jobmaster.compile.parse import CALL_MARK, Node, place_of, position, source_of
 from elf.jobmaster.compile.types import Mismatch, call
 from elf.jobmaster.plan.plan import Call, Expression, Literal
+from elf.jobmaster.plan.signatures import ARGUMENTS_MAX, SQL_FUNCTIONS, SqlFunction
 from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.values.sql_types import BOOLEAN, NULL, STRING, TIMESTAMP, Kind
 
@@ -238,7 +239,7 @@ class Translator(ABC):
 
     def _rlike(self, node: Node) -> Term:
         value, pattern = self.term(node.this), self.term(node.expression)
-        built = FUNCTIONS["regexp_like"].build([value.expression, pattern.expression])
+        built = functions.rlike([value.expression, pattern.expression])
         return Term(built, f"RLIKE({value.name}, {pattern.name})")
 
     def _concat(self, node: Node) -> Term:
@@ -306,7 +307,7 @@ class Translator(ABC):
             self.fail(node, f"FILTER belongs to an aggregate, and {name} is none")
         if name == "window":
             return self.window(node)
-        function = FUNCTIONS.get(name)
+        function = SQL_FUNCTIONS.get(name)
         if function is None:
             self._unknown(node, name)
         if not function.fewest <= len(node.expressions) <= function.most:
@@ -317,12 +318,12 @@ class Translator(ABC):
             *shown, name=name, upper=name.upper(), arguments=", ".join(shown)
         )
         try:
-            return Term(function.build([term.expression for term in terms]), title)
+            return Term(BUILD[name]([term.expression for term in terms]), title)
         except Mismatch as error:
             self.fail(node, named(name, error.reason), error.hint)
 
     def _unknown(self, node: Node, name: str) -> NoReturn:
-        near = get_close_matches(name, [*FUNCTIONS, *AGGREGATES], n=1)
+        near = get_close_matches(name, [*SQL_FUNCTIONS, *AGGREGATES], n=1)
         hint = INSTEAD.get(name) or (
             f"did you mean {near[0]}?" if near else "see the list of functions in docs/query.md"
         )
@@ -355,11 +356,11 @@ def named(function: str, reason: str) -> str:
     return reason if function in reason else f"{function}: {reason}"
 
 
-def _counted(function: Any) -> str:
+def _counted(function: SqlFunction) -> str:
     fewest, most = function.fewest, function.most
     if fewest == most:
         return f"{fewest} argument{'s' if fewest != 1 else ''}"
-    return f"{fewest} or more arguments" if most >= 1_000 else f"{fewest} to {most} arguments"
+    return f"{fewest} or more arguments" if most == ARGUMENTS_MAX else f"{fewest} to {most} arguments"
 
 
 _NODES: dict[str, Callable[[Translator, Any], Term]] = {

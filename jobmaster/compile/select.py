@@ -11,7 +11,6 @@ from typing import NoReturn
 
 from elf.jobmaster.compile import types
 from elf.jobmaster.compile.aggregates import lane
-from elf.jobmaster.compile.functions import FUNCTIONS
 from elf.jobmaster.compile.literals import Term
 from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names, fail
 from elf.jobmaster.compile.parse import CALL_MARK, Node
@@ -20,6 +19,7 @@ from elf.jobmaster.compile.scopes import Groups, Rows
 from elf.jobmaster.compile.types import Mismatch
 from elf.jobmaster.compile.window import window_of
 from elf.jobmaster.plan.plan import Column, Expression, Key, Order, Output, Plan
+from elf.jobmaster.plan.signatures import SQL_FUNCTIONS
 from elf.jobmaster.values.sql_types import Kind, SqlType
 
 Sources = Mapping[str, Mapping[str, SqlType]]
@@ -209,7 +209,11 @@ class Select:
 
     def _check_aggregated(self) -> None:
         calls = {_calls(part) for item in self.items for part in item.node.walk()}
-        if "group" in self.clauses or calls - {"", "window", *FUNCTIONS}:  # unknown ones are refused by name
+        if "group" in self.clauses or calls - {
+            "",
+            "window",
+            *SQL_FUNCTIONS,
+        }:  # unknown ones are refused by name
             return
         if "having" not in self.clauses:
             hint = "add count(*), or GROUP BY these columns"

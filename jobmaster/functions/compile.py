@@ -12,27 +12,9 @@ from elf.jobmaster.functions import cast, logic, number, text, time
 from elf.jobmaster.functions.frame import Build, Compile, Frame, Program, Texts, column, constant, nulls
 from elf.jobmaster.functions.table import Counts, Results, distinct
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
+from elf.jobmaster.plan.signatures import SIGNATURES, check_registered
 from elf.jobmaster.values._text import decode, intern
 from elf.jobmaster.values.vector import STRING, Kind, Vector
-
-FUNCTIONS: dict[str, tuple[int, int | None]] = {
-    **dict.fromkeys(("+", "-", "*", "/", "%", "div"), (2, 2)),
-    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "<=>"), (2, 2)),
-    **dict.fromkeys(("negate", "abs", "not", "is_null", "floor", "ceil", "cast", "try_cast"), (1, 1)),
-    **dict.fromkeys(("lower", "upper", "length", "unix_timestamp"), (1, 1)),
-    **dict.fromkeys(("hour", "minute", "second", "dayofweek", "day", "month", "year"), (1, 1)),
-    **dict.fromkeys(("and", "or", "in"), (2, None)),
-    **dict.fromkeys(("coalesce", "concat"), (1, None)),
-    **dict.fromkeys(("trim", "ltrim", "rtrim"), (1, 2)),
-    **dict.fromkeys(("like", "ilike"), (2, 3)),
-    **dict.fromkeys(("substring", "replace", "parse_url"), (2, 3)),
-    **dict.fromkeys(("split_part", "regexp_extract", "regexp_replace"), (3, 3)),
-    "rlike": (2, 2),
-    "round": (1, 2),
-    "date_trunc": (2, 2),
-    "case": (3, None),
-}
-"""Every function there is, by its canonical name: the least and the most arguments (None: no bound)."""
 
 VECTOR_BUILD: dict[str, Build] = {
     **logic.BUILD,
@@ -41,6 +23,8 @@ VECTOR_BUILD: dict[str, Build] = {
     **cast.BUILD,
 }
 """Functions over vectors that are not text, by name."""
+
+check_registered(SIGNATURES, {*VECTOR_BUILD, *text.TEXT, *text.MEASURE}, "jobmaster/functions")
 
 LAZY = frozenset({"and", "or", "<=>", "is_null", "in", "case", "coalesce"})
 """Functions that may answer although an operand is NULL."""
@@ -55,6 +39,11 @@ def columns_of(expression: Expression) -> dict[str, Column]:
     return {name: column for part in expression.arguments for name, column in columns_of(part).items()}
 
 
+def _check_known(call: Call) -> None:
+    if call.function not in SIGNATURES:
+        raise InternalError(f"plan: no function {call.function!r}; was it compiled by another version?")
+
+
 def _is_text(expression: Expression) -> bool:
     return expression.type.kind is Kind.STRING
 
@@ -66,8 +55,7 @@ def _reads_text(call: Call) -> bool:
 
 def compile_block(expression: Call, results: Results, compile: Compile) -> Program:
     """Compile a call for blocks of rows: the outer form, in which strings are codes. compile: for its operands."""
-    if expression.function not in FUNCTIONS:
-        raise InternalError(f"plan: no function {expression.function!r}; was it compiled by another version?")
+    _check_known(expression)
     columns = columns_of(expression)
     if not columns:
         return _folded(expression, results)
@@ -227,8 +215,7 @@ def compile_inner(expression: Expression) -> Program:
         return lambda frame: value
     if isinstance(expression, Column):
         return column(expression.name)
-    if expression.function not in FUNCTIONS:
-        raise InternalError(f"plan: no function {expression.function!r}; was it compiled by another version?")
+    _check_known(expression)
     if _is_strict_null(expression):
         value = nulls(expression.type)
         return lambda frame: value
@@ -246,8 +233,7 @@ def compile_texts(expression: Expression) -> Texts:
     if isinstance(expression, Column):
         name = expression.name
         return lambda frame: frame.text(name)
-    if expression.function not in FUNCTIONS:
-        raise InternalError(f"plan: no function {expression.function!r}; was it compiled by another version?")
+    _check_known(expression)
     if _is_strict_null(expression):
         return lambda frame: [None]
     return text.TEXT[expression.function](expression, compile_inner, compile_texts)

@@ -34,9 +34,8 @@ class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
 
 
 class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
-    """A scalar function or operator of `functions.FUNCTIONS`, by its canonical lower-case name.
+    """A scalar function or operator of `signatures.SIGNATURES`, by its name there.
 
-    Operators: `+ - * / % div negate = <=> <> < <= > >= and or not in like ilike rlike is_null case if cast try_cast || …`.
     `case` is (when1, then1, when2, then2, …, else); `between` is already two comparisons; `in` is (value, item, …).
     The type of the result is `type`; `cast` and `try_cast` convert their one argument to it. Arguments are not
     implicitly converted: the compiler puts each needed cast into the tree.

@@ -1,14 +1,19 @@
-"""The whitelist: every scalar function a plan may call, with the operand types it takes and the type it gives.
+"""The table of scalar functions: what a plan may call, with operand types and type of the result, and what SQL calls it.
 
-One table for three readers: the compiler takes the type of each call from it, `codec.decode` refuses whatever is not in it,
-and the evaluator implements exactly its names. Operands are already converted; nothing here casts. The decimal rules are those
-of Spark 4 (`DecimalPrecisionTypeCoercion`, `DecimalType.adjustPrecisionScale`) with precision loss allowed.
+`SIGNATURES` holds the functions of plans: the compiler takes the type of each call from it, `codec.decode` refuses any other
+function, and `functions` registers a kernel for each. `SQL_FUNCTIONS` holds the names of the language, and `compile` registers a
+builder for each. A missing kernel or builder fails at import (`check_registered`). Operands are already converted; nothing here
+casts. The decimal rules are those of Spark 4 (`DecimalPrecisionTypeCoercion`, `DecimalType.adjustPrecisionScale`) with precision
+loss allowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
+from elf.errors import InternalError
 from elf.jobmaster.plan import patterns
 from elf.jobmaster.plan.plan import Expression, Literal
 from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, Kind, SqlType, decimal
@@ -294,7 +299,53 @@ SIGNATURES: dict[str, tuple[int, int, Rule]] = {
 }
 """Canonical name -> (fewest operands, most operands, rule)."""
 
-FUNCTIONS = frozenset(SIGNATURES)
+
+class SqlFunction(NamedTuple):
+    """A name of the language, and how many arguments it takes. `title`, `titles` (by the number of arguments) and `defaults` give
+    the name of an unaliased column, as Spark prints it."""
+
+    fewest: int
+    most: int
+    title: str = "{name}({arguments})"
+    defaults: tuple[str, ...] = ()
+    titles: Mapping[int, str] = MappingProxyType({})
+
+
+ARGUMENTS_MAX = 1_000
+
+SQL_FUNCTIONS: dict[str, SqlFunction] = {
+    "if": SqlFunction(3, 3, "(IF({arguments}))"),
+    **dict.fromkeys(("nullif", "nvl", "ifnull", "mod", "date_trunc"), SqlFunction(2, 2)),
+    **dict.fromkeys(("coalesce", "concat"), SqlFunction(1, ARGUMENTS_MAX)),
+    "isnull": SqlFunction(1, 1, "({arguments} IS NULL)"),
+    "isnotnull": SqlFunction(1, 1, "({arguments} IS NOT NULL)"),
+    **dict.fromkeys(("lower", "lcase", "upper", "ucase"), SqlFunction(1, 1)),
+    "trim": SqlFunction(1, 2, titles={2: "TRIM(BOTH {0} FROM {1})"}),
+    "ltrim": SqlFunction(1, 2, titles={2: "TRIM(LEADING {0} FROM {1})"}),
+    "rtrim": SqlFunction(1, 2, titles={2: "TRIM(TRAILING {0} FROM {1})"}),
+    **dict.fromkeys(("length", "len", "char_length", "character_length"), SqlFunction(1, 1)),
+    **dict.fromkeys(("substring", "substr"), SqlFunction(2, 3, defaults=("", "", "2147483647"))),
+    "split_part": SqlFunction(3, 3),
+    "replace": SqlFunction(2, 3, defaults=("", "", "")),
+    "regexp_extract": SqlFunction(2, 3, defaults=("", "", "1")),
+    "regexp_replace": SqlFunction(3, 3, "{name}({arguments}, 1)"),
+    "regexp_like": SqlFunction(2, 2, "{upper}({arguments})"),
+    "parse_url": SqlFunction(2, 3),
+    **dict.fromkeys(("floor", "ceil"), SqlFunction(1, 1, "{upper}({arguments})")),
+    **dict.fromkeys(("ceiling", "abs"), SqlFunction(1, 1)),
+    "round": SqlFunction(1, 2, defaults=("", "0")),
+    **dict.fromkeys(("hour", "minute", "second", "dayofweek"), SqlFunction(1, 1)),
+    **dict.fromkeys(("day", "dayofmonth", "month", "year"), SqlFunction(1, 1)),
+    "unix_timestamp": SqlFunction(1, 1, "{name}({arguments}, yyyy-MM-dd HH:mm:ss)"),
+}
+"""SQL name -> what the language says of it. Several names may call one function of plans."""
+
+
+def check_registered(table: Collection[str], names: Collection[str], room: str) -> None:
+    """Raises InternalError unless `names`, which `room` implements, are those of `table`."""
+    wrong = sorted({*table} ^ {*names})
+    if wrong:
+        raise InternalError(f"{room} and jobmaster/plan/signatures.py differ in: {', '.join(wrong)}")
 
 
 def result_type(function: str, operands: Sequence[Expression], target: SqlType) -> SqlType | None:

@@ -14,9 +14,7 @@ from elf.jobmaster.compile import query
 from elf.jobmaster.compile.explain import explain, text, to_json
 from elf.jobmaster.compile.reports import REPORTS
 from elf.jobmaster.compile.window import parse_interval
-from elf.jobmaster.functions import compile as functions
 from elf.jobmaster.plan import codec as plans
-from elf.jobmaster.plan import signatures
 from elf.jobmaster.plan.plan import (
     Accumulator,
     Aggregate,
@@ -438,11 +436,3 @@ def test_a_text_is_a_plan_or_a_query_error(base: str, edits: list[tuple[int, boo
         refused = error
     assert refused is None or refused.line >= 1 or "empty" in refused.reason
     assert "\n" not in str(refused)
-
-
-def test_the_evaluator_has_the_functions_of_the_table() -> None:
-    assert set(signatures.FUNCTIONS) == set(functions.FUNCTIONS)
-    for name, (fewest, most, _) in signatures.SIGNATURES.items():
-        least, bound = functions.FUNCTIONS[name]
-        assert least <= fewest, name
-        assert bound is None or most <= bound, name

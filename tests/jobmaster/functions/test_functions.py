@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from elf.cbt._strings import Strings
 from elf.errors import InternalError
 from elf.jobmaster.functions import text as functions_text
-from elf.jobmaster.functions.compile import FUNCTIONS
 from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.functions.frame import from_list
-from elf.jobmaster.plan import signatures
 from elf.jobmaster.plan.plan import Column, Expression, Literal
+from elf.jobmaster.plan.signatures import check_registered
 from elf.jobmaster.values.conversion import date_of, days_of, double_text, to_double
 from elf.jobmaster.values.vector import BIGINT, BOOLEAN, DOUBLE, INT, MICROS, STRING, Vector, decimal
 from tests.jobmaster.functions.cases import call, long, number, text
@@ -290,12 +289,11 @@ def test_logic_has_three_values(rows: list[list[bool | None]]) -> None:
         assert disjunction is (True if True in row else None if None in row else False)
 
 
-def test_every_function_has_a_number_of_arguments() -> None:
-    assert all(least >= 1 and (most is None or most >= least) for least, most in FUNCTIONS.values())
-
-
-def test_the_compiler_knows_the_same_functions() -> None:
-    assert set(signatures.FUNCTIONS) == set(FUNCTIONS)
+def test_a_function_without_a_kernel_or_a_kernel_without_a_function_is_named() -> None:
+    check_registered(["a", "b"], ["b", "a"], "kernels")
+    for names in (["a"], ["a", "b", "c"]):
+        with pytest.raises(InternalError, match=r"kernels and jobmaster/plan/signatures.py differ in: [bc]$"):
+            check_registered(["a", "b"], names, "kernels")
 
 
 @MOST

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from elf.jobmaster.functions.compile import FUNCTIONS
 from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.plan.plan import Call, Expression
+from elf.jobmaster.plan.signatures import SIGNATURES
 from elf.jobmaster.values.vector import TIMESTAMP, Vector
 from tests.jobmaster.functions.cases import ROWS, plain, rows, sql, vectors
 from tests.jobmaster.functions.expressions import expressions
@@ -42,7 +42,7 @@ def names(expression: Expression) -> set[str]:
 
 
 def test_the_table_asks_for_every_function() -> None:
-    assert set().union(*map(names, expressions())) == set(FUNCTIONS)
+    assert set().union(*map(names, expressions())) == set(SIGNATURES)
 
 
 def test_answers_are_sparks(golden: dict[str, list[Any]], columns: dict[str, Vector]) -> None:
