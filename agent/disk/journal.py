@@ -26,9 +26,7 @@ from elf.errors import StateError
 
 MAGIC = b"ELFJRNL"
 VERSION = 2
-"""What it holds is laid out as in version 1, whose records said all that this one's may leave out: 1 is read, and becomes 2."""
 FILE_HEAD = MAGIC + bytes([VERSION])
-READABLE_HEADS = (FILE_HEAD, MAGIC + b"\x01")
 FRAME_MAGIC = b"\xe1frm"
 FRAME_MAX = 1 << 30
 BATCH_BYTES = 1 << 20
@@ -198,10 +196,9 @@ class Journal:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         self._new_path.unlink(missing_ok=True)  # left by a crash during `rewrite`
         head = os.pread(self._file, len(FILE_HEAD), 0)
-        if head in READABLE_HEADS:
+        if head == FILE_HEAD:
             self._durable = _walk(self._read, os.fstat(self._file).st_size, self.path, visit)
             os.ftruncate(self._file, self._durable)
-            _write(self._file, FILE_HEAD, 0)  # changes one byte at most
             os.fsync(self._file)
             return
         self._refuse_other(head)
@@ -215,7 +212,7 @@ class Journal:
         """Only a piece of our own head may be replaced: a crash while the file was made."""
         if len(head) == len(FILE_HEAD) and head.startswith(MAGIC):
             raise StateError(
-                f"{self.path}: journal version {head[-1]} of another elf; upgrade, or use another state_dir"
+                f"{self.path}: journal version {head[-1]} of another elf; run that one, or use another state_dir"
             )
         if not FILE_HEAD.startswith(head) and any(head):
             raise StateError(f"{self.path}: not a journal of elf; move it away, or use another state_dir")

@@ -168,7 +168,7 @@ def test_a_rewrite_that_took_place_is_never_told_as_failed(
 def test_a_crash_while_rewriting_leaves_the_old_records(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     write(path, [[b"old"]])
-    (tmp_path / "journal.new").write_bytes(b"ELFJRNL\x01 half a fra")
+    (tmp_path / "journal.new").write_bytes(b"ELFJRNL\x02 half a fra")
     assert records_of(path) == [b"old"]
     assert not (tmp_path / "journal.new").exists()
 
@@ -214,7 +214,8 @@ def test_a_second_agent_is_told_who_holds_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"ELFJRNL\x09 anything", "journal version 9 of another elf; upgrade"),
+        (b"ELFJRNL\x01 anything", "journal version 1 of another elf; run that one, or use another state_dir"),
+        (b"ELFJRNL\x09 anything", "journal version 9 of another elf; run that one, or use another state_dir"),
         (b"GIF89a whatever", "not a journal of elf"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the journal says of a job: changes that come to the same as the whole, however the journal ends; and older journals."""
+"""What the journal says of a job: changes that come to the same as the whole, however the journal ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,10 @@ from elf.agent.single.node import History
 from elf.cbt.budget import Budget
 from elf.jobmaster.compile.query import compile as compile_query
 from elf.jobmaster.windows.windows import WindowsState
-from tests.agent.single.test_live_spared import NOON, Keep, Rig, line
-from tests.rigs import paths
+from tests.agent.single.test_live_spared import Keep, Rig, line
 
 SECONDS = "SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 second')"
 TOTAL = "SELECT status, count(*) AS n FROM access GROUP BY status"
-VERSION_1 = paths.GOLDEN / "journal" / "version1"
-"""Written by version 0.1.0 before there were changes: 60 lines as `line` has them, in three records, of the jobs `total` and
-`seconds` (lateness 0)."""
 
 SMALL = st.integers(0, 6)
 STATES = st.builds(
@@ -145,44 +141,6 @@ def test_a_journal_that_ends_at_any_byte_gives_the_state_of_its_last_record(tmp_
         assert msgspec.structs.replace(found.windows, published=[]) == msgspec.structs.replace(
             expected, published=[]
         )
-
-
-def test_a_journal_of_version_1_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_bytes(VERSION_1.read_bytes())
-    assert path.read_bytes()[:8] == b"ELFJRNL\x01"
-    journal, records = Journal.open(path)
-    assert path.read_bytes()[:8] == b"ELFJRNL\x02"
-    assert path.read_bytes()[8:] == VERSION_1.read_bytes()[8:]
-    assert journal.records() == records
-    journal.append(b"more")
-    journal.sync()
-    journal.close()
-    journal, again = Journal.open(path)
-    assert again == [*records, b"more"]
-    journal.close()
-    history = History(records)
-    assert history.epoch == 1
-    assert history.apart == {}
-    schema = {"access": column_types(resolve("combined"))}
-    noon = int(NOON.timestamp()) * 1_000_000
-    for name, sql in (("total", TOTAL), ("seconds", SECONDS)):
-        console = Keep()
-        plan = compile_query(sql, schema)
-        job = LiveJob(name, plan, JobOptions(lateness_us=0), [console], Budget(64 << 20, tmp_path), 1)
-        assert history.jobs[name][0].version == job.publisher.version
-        job.restore(history.jobs[name])
-        job.publish_open()
-        if name == "total":
-            assert console.total("total") == {200: 20, 201: 20, 202: 20}
-        else:
-            assert job.windows.published.keys() == {noon + n * 1_000_000 for n in range(6)}
-            assert [window.rows[0][1] for window in console.windows] == [10]
-            assert console.windows[0].start == noon + 5_000_000
-            assert [known.is_final for _, known in sorted(job.windows.published.items())] == [True] * 5 + [
-                False
-            ]
-        job.panes.close()
 
 
 @pytest.mark.parametrize("growth", [0, 8 << 20])
