@@ -10,14 +10,16 @@ import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import typer.main
 
 from elf.agent.commands.exits import ended
 from elf.agent.commands.plain_types import use_plain_types
+from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
 
 CONFIG = "/etc/elf/elf.toml"
 
@@ -41,18 +43,6 @@ keys_app = typer.Typer(
 app.add_typer(keys_app, name="keys")
 
 
-class Color(StrEnum):
-    auto = "auto"
-    always = "always"
-    never = "never"
-
-
-class Output(StrEnum):
-    table = "table"
-    json = "json"
-    csv = "csv"
-
-
 class TableOrJson(StrEnum):
     table = "table"
     json = "json"
@@ -69,69 +59,26 @@ class TreeForm(StrEnum):
     dot = "dot"
 
 
-LogFormat = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="The log's format: a name of `elf formats`, a log_format or LogFormat string, or nginx:FILE#NAME.",
-    ),
-]
-ColorWhen = Annotated[Color, typer.Option("--color", help="Colours and styles.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notices, progress or summary.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also samples of rejected lines.")]
+def _info(field: Field) -> Any:
+    """An argument of `elf run` for typer."""
+    option = field.option
+    if not option.flags:
+        return typer.Argument(metavar=option.metavar, help=option.help)
+    shown = option.shown_default or True
+    return typer.Option(*option.flags, metavar=option.metavar, help=option.help, show_default=shown)
+
+
+RUN = {field.name: _info(field) for field in FIELDS}
+
+# What other commands take too.
+LogFormat = Annotated[str, RUN["format"]]
+Timezone = Annotated[str, RUN["timezone"]]
+ColorWhen = Annotated[Color, RUN["color"]]
+Quiet = Annotated[bool, RUN["quiet"]]
 ConfigFile = Annotated[
     Path,
     typer.Option("--config", "-c", metavar="FILE", envvar="ELF_CONFIG", help="The configuration, in TOML."),
 ]
-Timezone = Annotated[
-    str,
-    typer.Option(
-        "--timezone", metavar="TZ", help="For log times without a zone, and for --since and --until."
-    ),
-]
-
-# What `elf run` takes; `agent.commands.run_line` reads the same.
-Query = Annotated[str | None, typer.Argument(metavar="QUERY", help="Spark SQL (left out with --report).")]
-Files = Annotated[
-    list[str] | None, typer.Argument(metavar="FILE", help="Names, globs, .gz, .zst, or - for stdin.")
-]
-UsualQuestion = Annotated[
-    str | None,
-    typer.Option(
-        "--report",
-        metavar="NAME",
-        help="A usual question instead of QUERY: traffic, paths, errors, clients, latency.",
-    ),
-]
-RunOutput = Annotated[
-    Output | None,
-    typer.Option("--output", help="The result's form.", show_default="table on a terminal, json in a pipe"),
-]
-Sinks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sink",
-        metavar="SINK",
-        help="Where results go, repeatable: parquet:DIR, or console (the default).",
-    ),
-]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with lines that are appended, live.")]
-Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Only lines from then on: ISO 8601, or 1h for an hour ago."),
-]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only lines before then.")]
-MemoryMax = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-max",
-        metavar="SIZE",
-        help="Cap on memory; beyond it, spill to TMPDIR.",
-        show_default="half of memory",
-    ),
-]
-Meta = Annotated[bool, typer.Option("--meta", help="Add status, revision and line counters to each row.")]
 
 
 def _version(asked: bool) -> None:
@@ -153,23 +100,7 @@ def elf(
 
 
 @app.command()
-def run(
-    query: Query = None,
-    files: Files = None,
-    format: LogFormat = "auto",
-    report: UsualQuestion = None,
-    output: RunOutput = None,
-    sink: Sinks = None,
-    follow: Follow = False,
-    since: Since = None,
-    until: Until = None,
-    memory_max: MemoryMax = None,
-    timezone: Timezone = "UTC",
-    meta: Meta = False,
-    color: ColorWhen = Color.auto,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
+def run(**given: Any) -> None:
     """Ask a question in SQL of log files.
 
     elf run "SELECT status, count(*) AS hits FROM access GROUP BY status" access.log
@@ -177,29 +108,21 @@ def run(
     from elf.agent.host.startup import light_imports
 
     light_imports()
-    from elf.agent.commands.run import Arguments, run_command
+    from elf.agent.commands.run import run_command
 
-    raise typer.Exit(
-        run_command(
-            Arguments(
-                query=query,
-                files=tuple(files or ()),
-                format=format,
-                report=report,
-                output=output.value if output else None,
-                sink=tuple(sink or ()),
-                follow=follow,
-                since=since,
-                until=until,
-                memory_max=memory_max,
-                timezone=timezone,
-                meta=meta,
-                color=color.value,
-                quiet=quiet,
-                verbose=verbose,
-            )
-        )
+    many = {field.name: tuple(given[field.name] or ()) for field in FIELDS if field.is_many}
+    raise typer.Exit(run_command(Arguments(**(given | many))))
+
+
+def _parameter(field: Field) -> Parameter:
+    default = None if field.is_many else Arguments._field_defaults[field.name]
+    kind = list[str] | None if field.is_many else field.type
+    return Parameter(
+        field.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, RUN[field.name]]
     )
+
+
+run.__signature__ = Signature(list(map(_parameter, FIELDS)))  # type: ignore[attr-defined]
 
 
 @app.command()

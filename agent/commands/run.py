@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
-import msgspec
-
 from elf.agent.commands.arguments import checked_timezone, memory, moment, report_query, sink_specs
 from elf.agent.commands.process import standard_input
 from elf.agent.commands.process.signals import stop_on_signals
 from elf.agent.commands.process.streams import notices, say
+from elf.agent.commands.run_line import Arguments
 from elf.agent.config import units
 from elf.agent.host.allocator import KEEP_FROM, keep_freed_memory
 from elf.agent.run.engine import Progress, RunOptions, Summary
@@ -20,26 +19,6 @@ from elf.agent.run.progress import ProgressBar, count
 from elf.errors import UsageError
 from elf.jobmaster.windows.result import HeadedSink, PaneState, Sink, Window
 from elf.sinks.console.terminal import new_console
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """What the command line of `elf run` said."""
-
-    query: str | None
-    files: tuple[str, ...]
-    format: str = "auto"
-    report: str | None = None
-    output: str | None = None
-    sink: tuple[str, ...] = ()
-    follow: bool = False
-    since: str | None = None
-    until: str | None = None
-    memory_max: str | None = None
-    timezone: str = "UTC"
-    meta: bool = False
-    color: str = "auto"
-    quiet: bool = False
-    verbose: bool = False
 
 
 def run_command(arguments: Arguments) -> int:

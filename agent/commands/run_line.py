@@ -1,43 +1,116 @@
-"""The usual command line of `elf run`, read without typer: importing typer and declaring every command takes a quarter of
-the time of a short run. Whatever is not plain (help, mistakes, completion, flags in one word) is left to typer, which says
-what is wrong with it.
+"""What `elf run` takes, declared once, and its usual command line, read without typer.
+
+Importing typer and declaring every command takes a quarter of the time of a short run. Whatever is not plain (help, mistakes,
+completion, flags in one word) is left to typer: `typer_cli` makes the command from the same declaration.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: the annotations are read here.
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
-VALUES = {
-    "--format": "format",
-    "--report": "report",
-    "--output": "output",
-    "--sink": "sink",
-    "--since": "since",
-    "--until": "until",
-    "--memory-max": "memory_max",
-    "--timezone": "timezone",
-    "--color": "color",
-}
-FLAGS = {
-    "--follow": "follow",
-    "-f": "follow",
-    "--meta": "meta",
-    "--quiet": "quiet",
-    "-q": "quiet",
-    "--verbose": "verbose",
-    "-v": "verbose",
-}
-CHOICES = {"output": ("table", "json", "csv"), "color": ("auto", "always", "never")}
-MANY = "sink"
+
+class Color(StrEnum):
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+class Output(StrEnum):
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class Option(NamedTuple):
+    """How a field stands on the command line: behind one of `flags`, or at its place where it has none."""
+
+    help: str
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    shown_default: str | None = None
+
+
+class Arguments(NamedTuple):
+    """What the command line of `elf run` said."""
+
+    query: Annotated[str | None, Option("Spark SQL (left out with --report).", metavar="QUERY")] = None
+    files: Annotated[tuple[str, ...], Option("Names, globs, .gz, .zst, or - for stdin.", metavar="FILE")] = ()
+    format: Annotated[
+        str,
+        Option(
+            "The log's format: a name of `elf formats`, a log_format or LogFormat string, or nginx:FILE#NAME.",
+            ("--format",),
+            "FORMAT",
+        ),
+    ] = "auto"
+    report: Annotated[
+        str | None,
+        Option(
+            "A usual question instead of QUERY: traffic, paths, errors, clients, latency.",
+            ("--report",),
+            "NAME",
+        ),
+    ] = None
+    output: Annotated[
+        Output | None,
+        Option("The result's form.", ("--output",), shown_default="table on a terminal, json in a pipe"),
+    ] = None
+    sink: Annotated[
+        tuple[str, ...],
+        Option("Where results go, repeatable: parquet:DIR, or console (the default).", ("--sink",), "SINK"),
+    ] = ()
+    follow: Annotated[bool, Option("Go on with lines that are appended, live.", ("--follow", "-f"))] = False
+    since: Annotated[
+        str | None,
+        Option("Only lines from then on: ISO 8601, or 1h for an hour ago.", ("--since",), "TIME"),
+    ] = None
+    until: Annotated[str | None, Option("Only lines before then.", ("--until",), "TIME")] = None
+    memory_max: Annotated[
+        str | None,
+        Option("Cap on memory; beyond it, spill to TMPDIR.", ("--memory-max",), "SIZE", "half of memory"),
+    ] = None
+    timezone: Annotated[
+        str, Option("For log times without a zone, and for --since and --until.", ("--timezone",), "TZ")
+    ] = "UTC"
+    meta: Annotated[bool, Option("Add status, revision and line counters to each row.", ("--meta",))] = False
+    color: Annotated[Color, Option("Colours and styles.", ("--color",))] = Color.auto
+    quiet: Annotated[bool, Option("No notices, progress or summary.", ("--quiet", "-q"))] = False
+    verbose: Annotated[bool, Option("Also samples of rejected lines.", ("--verbose", "-v"))] = False
+
+
 COMPLETION = "_ELF_COMPLETE"
 
 
-def read(argv: Sequence[str]) -> dict[str, Any] | None:
-    """Fields of `commands.run.Arguments`, or None where typer must read `argv`."""
+class Field(NamedTuple):
+    """A field of `Arguments`."""
+
+    name: str
+    type: Any
+    option: Option
+
+    @property
+    def kind(self) -> Any:
+        """The type of a value that is given, of one where there may be many."""
+        return (get_args(self.type) or (self.type,))[0]
+
+    @property
+    def is_many(self) -> bool:
+        return get_origin(self.type) is tuple
+
+
+FIELDS = [
+    Field(name, declared.__origin__, declared.__metadata__[0])
+    for name, declared in Arguments.__annotations__.items()
+]
+
+
+def read(argv: Sequence[str]) -> Arguments | None:
+    """The arguments, or None where typer must read `argv`."""
     if argv[:1] != ["run"] or "" in argv or COMPLETION in os.environ:
         return None
+    options = {flag: field for field in FIELDS for flag in field.option.flags}
     given: dict[str, Any] = {}
     places: list[str] = []
     words = iter(argv[1:])
@@ -47,16 +120,19 @@ def read(argv: Sequence[str]) -> dict[str, Any] | None:
             places += words
         elif not word.startswith("-") or word == "-":
             places.append(word)
-        elif word in FLAGS:
-            given[FLAGS[word]] = True
-        elif name not in VALUES or not _take(given, VALUES[name], value if equals else next(words, "")):
+        elif name not in options or not _take(given, options[name], value if equals else None, words):
             return None
-    return given | {"query": places[0], "files": tuple(places[1:])} if places else None
+    return Arguments(places[0], tuple(places[1:]), **given) if places else None
 
 
-def _take(given: dict[str, Any], field: str, value: str) -> bool:
-    """Note a value; False for one that typer might refuse."""
-    if not value or value.startswith("-") or value not in CHOICES.get(field, (value,)):
+def _take(given: dict[str, Any], field: Field, value: str | None, words: Iterator[str]) -> bool:
+    """Note the value of a flag, from behind its `=` or from the next word; False where typer might refuse it."""
+    kind = field.kind
+    if kind is bool:
+        given[field.name] = True
+        return value is None
+    text = next(words, "") if value is None else value
+    if not text or text.startswith("-") or (issubclass(kind, StrEnum) and text not in list(kind)):
         return False
-    given[field] = (*given.get(field, ()), value) if field == MANY else value
+    given[field.name] = (*given.get(field.name, ()), text) if field.is_many else kind(text)
     return True

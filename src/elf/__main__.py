@@ -52,10 +52,10 @@ def _command(argv: list[str]) -> object:
     from elf.agent.host.startup import light_imports
 
     light_imports()
-    from elf.agent.commands.run import Arguments, run_command
+    from elf.agent.commands.run import run_command
 
     _collect_again(50_000)  # the SQL compiler alone makes that many, all of them to stay
-    return run_command(Arguments(**given))
+    return run_command(given)
 
 
 if __name__ == "__main__":
