@@ -91,13 +91,13 @@ def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
 def _trace_the_edge(note: Callable[..., None]) -> None:
     from elf.agent.host.host import Host
     from elf.srt.overlay.overlay import Overlay
-    from elf.srt.transport.dialer import Outward, State
+    from elf.srt.transport.dialer import Dialer, State
 
-    def fails(outward: Outward, reason: str, text: str) -> None:
-        if outward.state is State.OPEN:
-            note("closed", outward.node or b"")
+    def fails(dialer: Dialer, reason: str, text: str) -> None:
+        if dialer.state is State.OPEN:
+            note("closed", dialer.node or b"")
 
-    _before(Outward, "fail", fails)
+    _before(Dialer, "fail", fails)
     if hasattr(Host, "_refused"):
         _before(Host, "_refused", lambda host, node, life: note("refused", node))
     _before(Host, "_begin", lambda host, me, records: note("me", me.id))

@@ -19,7 +19,7 @@ KNOWN_MAX = 8_192
 _SENDERS = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinReply)
 
 
-class Whereabouts:
+class AddressBook:
     """The address that the latest known life of each node had."""
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ from elf.errors import PeerError
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.ids import NodeId
 from elf.srt.transport.admission import CHALLENGE_S, Admission
-from elf.srt.transport.dialer import Outward
+from elf.srt.transport.dialer import Dialer
 from elf.srt.transport.handshake import Proof
-from elf.srt.transport.hub import Station
+from elf.srt.transport.hub import Hub
 
 NODES_MAX = 512
 """Nodes under challenge at once: as many as a node has neighbours, all of which may have been restarted."""
@@ -33,10 +33,10 @@ Decided = Callable[[PeerError | None], None]
 
 
 class Challenges:
-    """`admission` decides; this asks and waits. `inbound` asks over the connection that a node has opened, as `Entrance.ask`."""
+    """`admission` decides; this asks and waits. `inbound` asks over the connection that a node has opened, as `Listener.ask`."""
 
-    def __init__(self, station: Station, admission: Admission, inbound: Inbound) -> None:
-        self._station, self._admission, self._inbound = station, admission, inbound
+    def __init__(self, hub: Hub, admission: Admission, inbound: Inbound) -> None:
+        self._hub, self._admission, self._inbound = hub, admission, inbound
         self._waiting: dict[NodeId, deque[tuple[Proof, str, Decided]]] = {}
         self._tasks: dict[NodeId, Task[None]] = {}
 
@@ -57,7 +57,7 @@ class Challenges:
             decided(PeerError("too many processes with its key knock at once; it may come again"))
         else:
             self._waiting[node] = deque([(proof, dialed, decided)])
-            self._tasks[node] = self._station.loop.create_task(self._decide(node))
+            self._tasks[node] = self._hub.loop.create_task(self._decide(node))
 
     async def _decide(self, node: NodeId) -> None:
         waiting = self._waiting[node]
@@ -97,28 +97,28 @@ class Challenges:
 
     async def who(self, address: str, key: bytes) -> Proof | None:
         """Who runs there; None where nobody answers for that key, or not in time."""
-        station = self._station
+        hub = self._hub
         try:
             where = Address(parse_address(address).endpoint, key)
         except PeerError:
             return None
-        if station.keys is None and not where.is_loopback:
+        if hub.keys is None and not where.is_loopback:
             return None
-        outward = Outward(station, None, where, PACKET_BYTES_MAX, _nothing, _nothing, only_asks=True)
-        future = station.loop.create_future()
-        outward.asked.append(future)
+        dialer = Dialer(hub, None, where, PACKET_BYTES_MAX, _nothing, _nothing, only_asks=True)
+        future = hub.loop.create_future()
+        dialer.asked.append(future)
         try:
-            outward.open()
+            dialer.open()
             return await asyncio.wait_for(future, CHALLENGE_S)
         except (PeerError, TimeoutError):
             return None
         finally:
-            outward.close()
+            dialer.close()
 
     def close(self) -> None:
         for task in self._tasks.values():
             task.cancel()
 
 
-def _nothing(outward: Outward, proof: Proof, *, is_later: bool = False) -> None:
+def _nothing(dialer: Dialer, proof: Proof, *, is_later: bool = False) -> None:
     """A connection that only asks is of nobody."""

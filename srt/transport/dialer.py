@@ -31,7 +31,7 @@ from elf.srt.messages.addresses import Address
 from elf.srt.messages.ids import NodeId
 from elf.srt.transport import handshake
 from elf.srt.transport.handshake import Proof, Refusal, TwinError
-from elf.srt.transport.hub import HANDSHAKE_S, Station
+from elf.srt.transport.hub import HANDSHAKE_S, Hub
 from elf.srt.transport.sockets import Driven
 
 IDLE_S = 60
@@ -55,7 +55,7 @@ _LOST_EVENTS = sum(_LOST)
 
 
 class Found(Protocol):
-    def __call__(self, outward: Outward, proof: Proof, *, is_later: bool) -> None:
+    def __call__(self, dialer: Dialer, proof: Proof, *, is_later: bool) -> None:
         """is_later: an earlier life was connected to before."""
 
 
@@ -65,18 +65,18 @@ class State(Enum):
     OPEN = "open"
 
 
-class Outward:
+class Dialer:
     """`found` is called once the neighbour has proven who it is, `lost` when a connection on which it had is lost. node: None
     until then, where only host:port was known."""
 
     def __init__(
         self,
-        station: Station,
+        hub: Hub,
         node: NodeId | None,
         address: Address,
         queue_bytes_max: int,
         found: Found,
-        lost: Callable[[Outward, Proof], None],
+        lost: Callable[[Dialer, Proof], None],
         *,
         only_asks: bool = False,
     ) -> None:
@@ -90,7 +90,7 @@ class Outward:
         """Whether it will be told what has become of the neighbour: then a failure to connect is only counted."""
         self.asked: list[Future[Proof]] = []
         """Who waits for the neighbour's proof."""
-        self._station, self._found, self._lost = station, found, lost
+        self._hub, self._found, self._lost = hub, found, lost
         self._only_asks, self._attempt = only_asks, 0
         self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
         self._opened_s = 0.0
@@ -121,20 +121,20 @@ class Outward:
         now = monotonic()
         if now < self._retry_s:
             return False
-        station = self._station
-        socket = station.socket(zmq.DEALER)
+        hub = self._hub
+        socket = hub.socket(zmq.DEALER)
         socket.set(zmq.RECONNECT_IVL, -1)
         socket.set(zmq.IMMEDIATE, 1)
         socket.set(zmq.CONNECT_TIMEOUT, HANDSHAKE_S * 1_000)
-        if station.keys is not None:
+        if hub.keys is not None:
             assert self.address.key is not None
             socket.set(zmq.CURVE_SERVERKEY, self.address.key)
         monitor = socket.get_monitor_socket(_LOST_EVENTS)
-        self._packet = station.proof(handshake.CHALLENGE if self._only_asks else handshake.PROOF)
+        self._packet = hub.proof(handshake.CHALLENGE if self._only_asks else handshake.PROOF)
         self._attempt += 1
         self._stream, self._is_challenged = Stream(), False
-        self._dealer = Driven(socket, station.loop, self._receive, self._write)
-        self._monitor = Driven(monitor, station.loop, self._event)
+        self._dealer = Driven(socket, hub.loop, self._receive, self._write)
+        self._monitor = Driven(monitor, hub.loop, self._event)
         self.state, self._opened_s = State.OPENING, now
         socket.connect(f"tcp://{self.address.endpoint}")
         return True
@@ -158,7 +158,7 @@ class Outward:
         assert dealer is not None
         while True:
             if self._packet is None and self._is_challenged:
-                self._packet, self._is_challenged = self._station.proof(), False
+                self._packet, self._is_challenged = self._hub.proof(), False
             if self._packet is None and self.state is State.OPEN:
                 self._packet = self.outbox.stretch(_STRETCH)
             if self._packet is None:
@@ -170,7 +170,7 @@ class Outward:
                 return False
             if not taken:
                 return True
-            self._station.counters.bytes_out += len(self._packet)
+            self._hub.counters.bytes_out += len(self._packet)
             self._packet = None
 
     def _receive(self, frames: Sequence[zmq.Frame]) -> None:
@@ -183,7 +183,7 @@ class Outward:
                 self._take_proof(handshake.proof_of(packet))
             elif kind == handshake.STRETCH and self.state is State.OPEN:
                 assert self.node is not None
-                self._station.take(self.node, self._stream, packet)
+                self._hub.take(self.node, self._stream, packet)
             elif kind == handshake.CHALLENGE and self.state is State.OPEN:
                 self._is_challenged = True  # this turn's writing answers
             elif kind == handshake.REFUSAL:
@@ -195,10 +195,10 @@ class Outward:
             self.fail("garbage", str(error))
 
     def _take_proof(self, proof: Proof) -> None:
-        station = self._station
+        hub = self._hub
         if self.address.key is not None and proof.key != self.address.key:
             raise PeerError("it has another key than its address says; correct the address")
-        node = station.gate.check(proof, self.address.key if station.keys else None, station.wall_s())
+        node = hub.gate.check(proof, self.address.key if hub.keys else None, hub.wall_s())
         if self._only_asks:
             self._tell(proof)
             return
@@ -212,9 +212,9 @@ class Outward:
             else:
                 self.fail(handshake.reason_of(error), str(error), node)
                 if isinstance(error, TwinError):
-                    station.note_twin(node, error, proof)
+                    hub.note_twin(node, error, proof)
 
-        station.admit(node, proof, str(Address(self.address.endpoint, proof.key)), decided)
+        hub.admit(node, proof, str(Address(self.address.endpoint, proof.key)), decided)
 
     def _open_to(self, node: NodeId, proof: Proof) -> None:
         former, self.node, self.proof, self.state = self.proof, node, proof, State.OPEN
@@ -235,11 +235,11 @@ class Outward:
                 text,
                 error=TwinError(f"{self.name}: {text}", refusal.other_at, refusal.other),
             )
-            self._station.refused_for(refusal.other_at, refusal.other)
+            self._hub.refused_for(refusal.other_at, refusal.other)
             return
         self.fail("refused there", text)
         if refusal.evidence:
-            self._station.heed(refusal.evidence)
+            self._hub.heed(refusal.evidence)
 
     def _event(self, frames: Sequence[zmq.Frame]) -> None:
         event = parse_monitor_message([frame.bytes for frame in frames])
@@ -271,9 +271,9 @@ class Outward:
         error = error or PeerError(f"{self.name}: {text}")
         node = node or self.node or b""
         if self.is_looked_after and reason == "no connection":
-            self._station.counters.refused[reason] += 1
+            self._hub.counters.refused[reason] += 1
         elif not self._only_asks:
-            self._station.refuse(reason, str(error), node or self.name.encode(), node)
+            self._hub.refuse(reason, str(error), node or self.name.encode(), node)
         self.close()
         self._retry_s = monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
@@ -292,6 +292,6 @@ class Outward:
             self._dealer.close(linger_ms)
         self._dealer = self._monitor = self._packet = None
         if self.outbox.nbytes:
-            self._station.counters.dropped["connection lost"] += 1
+            self._hub.counters.dropped["connection lost"] += 1
         self.outbox.clear()
         self.state = State.CLOSED

@@ -19,7 +19,7 @@ from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Message
 from elf.srt.transport import handshake
-from elf.srt.transport.address_book import Whereabouts
+from elf.srt.transport.address_book import AddressBook
 from elf.srt.transport.admission import Admission, both, twin
 from elf.srt.transport.handshake import Gate, Keys, Proof, TwinError
 
@@ -63,7 +63,7 @@ class Counters(msgspec.Struct):
     dropped: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-class Station:
+class Hub:
     """See the module. `advertised`: the address that proofs tell."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Station:
         self.gate, self.keys, self.key, self.log = gate, keys, key, log
         self.admission = admission
         self.counters = Counters()
-        self.whereabouts = Whereabouts()
+        self.address_book = AddressBook()
         self.advertised = ""
         self.context = zmq.Context(1)
         self.context.set(zmq.MAX_SOCKETS, 4_096)
@@ -122,7 +122,7 @@ class Station:
         for data in stream.step(packet[handshake.HEAD_BYTES :]):
             message = decode(data, log)
             check_datagram(message, source)
-            self.whereabouts.hear(message)
+            self.address_book.hear(message)
             counters.messages_in += 1
             deliver(source, message)
 
@@ -147,7 +147,7 @@ class Station:
         """That process speaks for the node; if it was refused before at that address, then the other one has ended."""
         if node in self.twins and self.twins[node][2] == proof.address:
             del self.twins[node]
-        self.whereabouts.learn(node, proof.life, proof.address)
+        self.address_book.learn(node, proof.life, proof.address)
 
     def refuse(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
         """Count it, and say so. `about`: node or host."""

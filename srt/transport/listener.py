@@ -27,7 +27,7 @@ from elf.srt.messages.addresses import Address
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.transport import handshake
 from elf.srt.transport.handshake import Proof, Refusal, TwinError
-from elf.srt.transport.hub import HANDSHAKE_S, Station
+from elf.srt.transport.hub import HANDSHAKE_S, Hub
 from elf.srt.transport.sockets import Driven
 
 CONNECTIONS_MAX = 4_096
@@ -63,11 +63,11 @@ class Connection:
         self.asked: Future[Proof] | None = None
 
 
-class Entrance:
+class Listener:
     """`proven`: latest connection of each node."""
 
-    def __init__(self, station: Station, queue_bytes_max: int) -> None:
-        self._station, self._bytes_max = station, queue_bytes_max
+    def __init__(self, hub: Hub, queue_bytes_max: int) -> None:
+        self._hub, self._bytes_max = hub, queue_bytes_max
         self._connections: dict[bytes, Connection] = {}
         self.proven: dict[NodeId, Connection] = {}
         self._count = 0
@@ -81,14 +81,14 @@ class Entrance:
 
     def open(self, listen: Address) -> int:
         """Bind; returns the port. Raises ConfigError."""
-        station = self._station
-        zap = station.context.socket(zmq.ROUTER)
+        hub = self._hub
+        zap = hub.context.socket(zmq.ROUTER)
         zap.set(zmq.LINGER, 0)
         zap.bind(ZAP)
-        router = station.socket(zmq.ROUTER)
+        router = hub.socket(zmq.ROUTER)
         router.set(zmq.ROUTER_MANDATORY, 1)
         router.set(zmq.ZAP_DOMAIN, b"elf")
-        if station.keys is not None:
+        if hub.keys is not None:
             router.set(zmq.CURVE_SERVER, 1)
         try:
             router.bind(f"tcp://{listen.endpoint}")
@@ -97,8 +97,8 @@ class Entrance:
             router.close()
             raise ConfigError(f"listen: {listen.endpoint}: {error}; free the port or name another") from error
         port = int(bytes(router.get(zmq.LAST_ENDPOINT)).decode().rpartition(":")[2].rstrip("\0"))
-        self._zap = Driven(zap, station.loop, self._asked)
-        self._router = Driven(router, station.loop, self._receive, self._write)
+        self._zap = Driven(zap, hub.loop, self._asked)
+        self._router = Driven(router, hub.loop, self._receive, self._write)
         return port
 
     # Who may speak.
@@ -111,7 +111,7 @@ class Entrance:
         key = credentials[0] if mechanism == b"CURVE" else None
         status, number = b"200", b""
         now = monotonic()
-        if (key is None) == (self._station.keys is not None):
+        if (key is None) == (self._hub.keys is not None):
             status = b"400"
         elif not self._has_room(host, now):
             status = b"300"
@@ -119,16 +119,14 @@ class Entrance:
             self._count += 1
             number = b"%d" % self._count
             self._connections[number] = Connection(host, key, now)
-            self._station.counters.connections_in += 1
+            self._hub.counters.connections_in += 1
         assert self._zap is not None
         self._zap.send((*parts[:3], request, status, b"", number, b""))
 
     def _has_room(self, host: str, now: float) -> bool:
         """One connection more, from there, now?"""
         if len(self._connections) >= CONNECTIONS_MAX:
-            self._station.refuse(
-                "too many connections", f"{host}: {CONNECTIONS_MAX} connections are open", b""
-            )
+            self._hub.refuse("too many connections", f"{host}: {CONNECTIONS_MAX} connections are open", b"")
             return False
         left, at = self._hosts.pop(host, (BURST, now))
         left = min(BURST, left + (now - at) * RATE)
@@ -137,7 +135,7 @@ class Entrance:
         if left < 1:
             self._hosts[host] = left, now
             text = f"{host}: it connects more than {RATE:.0f} times a second; what runs there?"
-            self._station.refuse("too many handshakes", text, host.encode())
+            self._hub.refuse("too many handshakes", text, host.encode())
             return False
         self._hosts[host] = left - 1, now
         return True
@@ -149,7 +147,7 @@ class Entrance:
         number = str(frames[-1].get("User-Id")).encode()
         connection = self._connections.get(number)
         if connection is None:
-            self._station.counters.refused["not proven"] += 1
+            self._hub.counters.refused["not proven"] += 1
             self._send(
                 routing, handshake.pack(handshake.REFUSAL, Refusal("not proven", "begin again with a proof"))
             )
@@ -169,7 +167,7 @@ class Entrance:
                 self._take_answer(connection, handshake.proof_of(packet))
             elif kind == handshake.STRETCH and routing == connection.routing:
                 self._hear(connection)
-                self._station.take(connection.node, connection.stream, packet)
+                self._hub.take(connection.node, connection.stream, packet)
             else:
                 raise PeerError("it speaks out of turn")
         except PeerError as error:
@@ -185,23 +183,23 @@ class Entrance:
         assert connection.node is not None
         assert connection.proof is not None
         connection.heard_s = monotonic()
-        self._station.check_speaker(connection.node, connection.proof)
+        self._hub.check_speaker(connection.node, connection.proof)
 
     def _answer(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
         """Somebody asks who runs here: another node, of one that bears this agent's name; or one that does."""
-        station = self._station
-        node = station.gate.check(proof, connection.key, station.wall_s())
-        if node == station.gate.me and proof.instance != station.gate.instance:
+        hub = self._hub
+        node = hub.gate.check(proof, connection.key, hub.wall_s())
+        if node == hub.gate.me and proof.instance != hub.gate.instance:
             self._tell_twin(connection, proof)
         self._connections.pop(number, None)
-        self._send(routing, station.proof())
+        self._send(routing, hub.proof())
 
     def _prove(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
-        station = self._station
-        node = station.gate.check(proof, connection.key, station.wall_s())
+        hub = self._hub
+        node = hub.gate.check(proof, connection.key, hub.wall_s())
         connection.proof, connection.routing = proof, routing
-        if node == station.gate.me and proof.instance != station.gate.instance:
-            raise station.own_twin(proof)
+        if node == hub.gate.me and proof.instance != hub.gate.instance:
+            raise hub.own_twin(proof)
 
         def decided(error: PeerError | None) -> None:
             if number not in self._connections:
@@ -211,19 +209,19 @@ class Entrance:
             else:
                 self._refuse(handshake.reason_of(error), number, connection, routing, error)
 
-        station.admit(node, proof, "", decided)
+        hub.admit(node, proof, "", decided)
 
     def _let_in(self, connection: Connection, node: NodeId, proof: Proof) -> None:
         """What another process of that node sends over its connection from now on is refused, and names this one."""
         connection.node = node
         self.proven[node] = connection
-        self._station.let_in(node, proof)
-        self._send(connection.routing, self._station.proof())
+        self._hub.let_in(node, proof)
+        self._send(connection.routing, self._hub.proof())
 
     def _tell_twin(self, connection: Connection, proof: Proof) -> None:
-        node, error = self._station.gate.me, self._station.own_twin(proof)
-        self._station.note_twin(node, error, proof)
-        self._station.refuse(handshake.TWIN, f"{connection.host}: {error}", node, node)
+        node, error = self._hub.gate.me, self._hub.own_twin(proof)
+        self._hub.note_twin(node, error, proof)
+        self._hub.refuse(handshake.TWIN, f"{connection.host}: {error}", node, node)
 
     def _refuse(
         self, reason: str, number: bytes, connection: Connection, routing: bytes, error: PeerError
@@ -232,9 +230,9 @@ class Entrance:
         key = connection.key or (connection.proof.key if connection.proof else None)
         node = b"" if key is None else node_id(key)
         if isinstance(error, TwinError) and connection.proof is not None:
-            self._station.note_twin(node, error, connection.proof)
+            self._hub.note_twin(node, error, connection.proof)
         text = f"{connection.host}: {error}"
-        self._station.refuse(reason, text, node or connection.host.encode(), node)
+        self._hub.refuse(reason, text, node or connection.host.encode(), node)
         self._connections.pop(number, None)
         self._forget(connection)
         evidence = error.evidence[: handshake.EVIDENCE_BYTES_MAX]
@@ -273,7 +271,7 @@ class Entrance:
             if self._empty(connection):
                 self._full.pop(connection, None)
         if self._full and self._retry is None:
-            self._retry = self._station.loop.call_later(RETRY_S, self._write_again)
+            self._retry = self._hub.loop.call_later(RETRY_S, self._write_again)
         return False
 
     def _write_again(self) -> None:
@@ -291,13 +289,13 @@ class Entrance:
             try:
                 taken = self._router.send((connection.routing, packet))
             except zmq.ZMQError:  # EHOSTUNREACH: it is gone
-                self._station.counters.dropped["connection lost"] += 1
+                self._hub.counters.dropped["connection lost"] += 1
                 self._forget(connection)
                 return True
             connection.packet = None if taken else packet
             if not taken:
                 return False
-            self._station.counters.bytes_out += len(packet)
+            self._hub.counters.bytes_out += len(packet)
 
     def _send(self, routing: bytes, packet: bytes) -> None:
         """A proof or a refusal. Who is gone, or does not read, has no use for it."""
@@ -305,7 +303,7 @@ class Entrance:
         try:
             self._router.send((routing, packet))
         except zmq.ZMQError:
-            self._station.counters.dropped["connection lost"] += 1
+            self._hub.counters.dropped["connection lost"] += 1
 
     def stands(self, node: NodeId) -> bool:
         """Whether a connection that the node has opened is there, be it by another process with its key. libzmq tells it only
@@ -328,9 +326,9 @@ class Entrance:
         connection = self.proven.get(node)
         if connection is None:
             return None
-        answer: Future[Proof] = self._station.loop.create_future()
+        answer: Future[Proof] = self._hub.loop.create_future()
         connection.asked = answer
-        self._send(connection.routing, self._station.proof(handshake.CHALLENGE))
+        self._send(connection.routing, self._hub.proof(handshake.CHALLENGE))
         while not answer.done():
             if self.proven.get(node) is not connection or not self.stands(node):
                 return None
@@ -342,7 +340,7 @@ class Entrance:
         answer = connection.asked
         if answer is None:
             raise PeerError("it speaks out of turn")
-        self._station.gate.check(proof, connection.key, self._station.wall_s())
+        self._hub.gate.check(proof, connection.key, self._hub.wall_s())
         connection.heard_s = monotonic()
         if not answer.done():
             answer.set_result(proof)
@@ -355,16 +353,16 @@ class Entrance:
             patience = HANDSHAKE_S if connection.node is None else SILENCE_S
             if now_s - connection.heard_s > patience:
                 if connection.node is None:
-                    self._station.counters.refused["no proof in time"] += 1
+                    self._hub.counters.refused["no proof in time"] += 1
                 self._forget(connection)
 
     def recheck(self) -> None:
         """Certificates may have expired or been revoked since they were shown."""
-        station = self._station
+        hub = self._hub
         for number, connection in list(self._connections.items()):
             if connection.proof is not None:
                 try:
-                    station.gate.vouched(connection.proof, station.wall_s())
+                    hub.gate.vouched(connection.proof, hub.wall_s())
                 except PeerError as error:
                     self._refuse("proof", number, connection, connection.routing, error)
 

@@ -28,10 +28,10 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.transport.address_book import address_for
 from elf.srt.transport.admission import Admission
 from elf.srt.transport.challenges import Challenges
-from elf.srt.transport.dialer import Outward, State
+from elf.srt.transport.dialer import Dialer, State
 from elf.srt.transport.handshake import Gate, Keys, Proof, Trust
-from elf.srt.transport.hub import HANDSHAKE_S, TWIN_S, Counters, Station
-from elf.srt.transport.listener import Entrance
+from elf.srt.transport.hub import HANDSHAKE_S, TWIN_S, Counters, Hub
+from elf.srt.transport.listener import Listener
 from elf.srt.transport.process_gone import is_gone
 
 NEIGHBOURS_MAX = 512
@@ -85,7 +85,7 @@ class Transport:
         if me != node_id(key) or (keys is not None and keys.curve_public != key):
             raise ConfigError("key: the node's id is not that of its key")
         self.id, self._key, self._advertise = me, key, advertise
-        self._station = Station(
+        self._hub = Hub(
             Gate(key, life, instance, trust),
             keys,
             key,
@@ -100,13 +100,13 @@ class Transport:
         self._unsendable = unsendable  # told of a job's message that could not become bytes, by a bug
         self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
         self._congested_bytes = parameters.link_bytes_max // 2
-        self._entrance = Entrance(self._station, self._queue_bytes_max)
-        self._challenges = Challenges(self._station, self._station.admission, self._entrance.ask)
-        self._station.admit = self._challenges.admit
-        self._peers: dict[NodeId, Outward] = {}  # least lately used first, roughly
-        self._strangers: dict[str, Outward] = {}  # asked by host:port, not known yet
+        self._listener = Listener(self._hub, self._queue_bytes_max)
+        self._challenges = Challenges(self._hub, self._hub.admission, self._listener.ask)
+        self._hub.admit = self._challenges.admit
+        self._peers: dict[NodeId, Dialer] = {}  # least lately used first, roughly
+        self._strangers: dict[str, Dialer] = {}  # asked by host:port, not known yet
         self._looks: dict[NodeId, Task[bool]] = {}  # for those whose connection was lost
-        self._due: dict[Outward, None] = {}  # have something to send at the end of this turn
+        self._due: dict[Dialer, None] = {}  # have something to send at the end of this turn
         self._is_due = self._is_closed = False
         self._ticks = 0
         self._timer: TimerHandle | None = None
@@ -117,9 +117,9 @@ class Transport:
 
     def start(self) -> None:
         """Listen. Needs a running loop. Raises ConfigError."""
-        self._loop = self._station.loop = asyncio.get_running_loop()
-        self.port = self._entrance.open(self._listen)
-        self._station.advertised = self.address
+        self._loop = self._hub.loop = asyncio.get_running_loop()
+        self.port = self._listener.open(self._listen)
+        self._hub.advertised = self.address
         self._timer = self._loop.call_later(TICK_S, self._tick)
 
     @property
@@ -130,13 +130,13 @@ class Transport:
 
     def send(self, to: NodeId, message: Message) -> None:
         """Never blocks; what cannot be sent now is dropped and counted. O(bytes)."""
-        counters = self._station.counters
+        counters = self._hub.counters
         if self._is_closed:
             return
         try:
-            encoded = encode_parts(message, self._station.log)
+            encoded = encode_parts(message, self._hub.log)
         except ValueError as error:
-            self._station.refuse("not encoded", f"a message to {short(to)} was not sent: {error}", to, to)
+            self._hub.refuse("not encoded", f"a message to {short(to)} was not sent: {error}", to, to)
             return
         except Exception as error:
             job = job_of(message)
@@ -146,13 +146,13 @@ class Transport:
             return
         counters.messages_out += 1
         is_urgent = type(message) not in _BULK
-        outward = self._outward(to)
-        reason = "no address" if outward is None else outward.send(encoded, is_urgent=is_urgent)
+        dialer = self._dialer(to)
+        reason = "no address" if dialer is None else dialer.send(encoded, is_urgent=is_urgent)
         if not reason:
-            assert outward is not None
-            self._due[outward] = None
+            assert dialer is not None
+            self._due[dialer] = None
         elif reason in ("no address", "unreachable"):
-            back = self._entrance.send(to, encoded, is_urgent=is_urgent)
+            back = self._listener.send(to, encoded, is_urgent=is_urgent)
             reason = reason if back == "no address" else back
         if reason:
             counters.dropped[reason] += 1
@@ -162,27 +162,27 @@ class Transport:
 
     def has_room(self, to: NodeId) -> bool:
         """Whether what is posted now travels soon: less than half a link's window waits here."""
-        outward = self._peers.get(to)
-        return outward is None or outward.waiting_bytes < self._congested_bytes
+        dialer = self._peers.get(to)
+        return dialer is None or dialer.waiting_bytes < self._congested_bytes
 
     async def ask(self, address: str) -> Contact:
         """Who is at that address? Its connection stays open. Raises PeerError: nobody, or somebody else."""
         wanted = parse_address(address)
         self._check_reach(wanted)
         if wanted.id is not None:
-            outward = self._peers.get(wanted.id)
-            if outward is None or outward.address != wanted:
-                outward = self._open(wanted.id, wanted)
+            dialer = self._peers.get(wanted.id)
+            if dialer is None or dialer.address != wanted:
+                dialer = self._open(wanted.id, wanted)
         else:
-            outward = self._strangers.get(wanted.endpoint)
-            if outward is None:
-                outward = self._strangers[wanted.endpoint] = self._outward_to(None, wanted)
-        proof = outward.proof if outward.state is State.OPEN else None
+            dialer = self._strangers.get(wanted.endpoint)
+            if dialer is None:
+                dialer = self._strangers[wanted.endpoint] = self._new_dialer(None, wanted)
+        proof = dialer.proof if dialer.state is State.OPEN else None
         if proof is None:
-            if outward.state is State.CLOSED and not outward.open():
+            if dialer.state is State.CLOSED and not dialer.open():
                 raise PeerError(f"{wanted.endpoint}: it could not be reached a moment ago")
             future = self._loop.create_future()
-            outward.asked.append(future)
+            dialer.asked.append(future)
             proof = await asyncio.wait_for(future, HANDSHAKE_S + 2 * TICK_S)
         assert proof is not None
         where = str(Address(wanted.endpoint, proof.key))
@@ -190,19 +190,19 @@ class Transport:
 
     def recheck(self) -> None:
         """Certificates have been revoked: let go of whom they were for."""
-        self._entrance.recheck()
-        station = self._station
-        for outward in list(self._peers.values()):
-            if outward.state is State.OPEN and outward.proof is not None:
+        self._listener.recheck()
+        hub = self._hub
+        for dialer in list(self._peers.values()):
+            if dialer.state is State.OPEN and dialer.proof is not None:
                 try:
-                    station.gate.vouched(outward.proof, station.wall_s())
+                    hub.gate.vouched(dialer.proof, hub.wall_s())
                 except PeerError as error:
-                    outward.fail("proof", str(error))
+                    dialer.fail("proof", str(error))
 
     def dial_afresh(self) -> None:
         """Whoever refused this process may take it now: nobody is left alone for a while any more."""
-        for outward in (*self._peers.values(), *self._strangers.values()):
-            outward.dial_afresh()
+        for dialer in (*self._peers.values(), *self._strangers.values()):
+            dialer.dial_afresh()
 
     async def who(self, address: str) -> int:
         """The instance of the process that runs at an address of this node's; 0 where none answers. It is told that this one
@@ -214,12 +214,12 @@ class Transport:
     def twins(self) -> dict[NodeId, str]:
         """Nodes of which a second process was refused within the last minute, and what is said of that."""
         since_s = monotonic() - TWIN_S
-        return {node: text for node, (text, at_s, _) in self._station.twins.items() if at_s >= since_s}
+        return {node: text for node, (text, at_s, _) in self._hub.twins.items() if at_s >= since_s}
 
     @property
     def counters(self) -> Counters:
         """As they stand."""
-        counters = self._station.counters
+        counters = self._hub.counters
         counters.connections_out = sum(peer.state is State.OPEN for peer in self._peers.values())
         return counters
 
@@ -239,85 +239,85 @@ class Transport:
         for look in self._looks.values():
             look.cancel()
         self._challenges.close()
-        for outward in (*self._peers.values(), *self._strangers.values()):
-            outward.close(linger_ms)
-        self._entrance.close()
-        self._station.context.term()
+        for dialer in (*self._peers.values(), *self._strangers.values()):
+            dialer.close(linger_ms)
+        self._listener.close()
+        self._hub.context.term()
 
     # Neighbours.
 
-    def _outward(self, to: NodeId) -> Outward | None:
+    def _dialer(self, to: NodeId) -> Dialer | None:
         """The connection to that node, at the address that it has now."""
-        station = self._station
-        text = self._address_of(to) or station.whereabouts.of(to)
+        hub = self._hub
+        text = self._address_of(to) or hub.address_book.of(to)
         known = self._peers.get(to)
         if known is not None and (text is None or str(known.address) == text):
             return known
-        address = address_for(to, text, needs_key=station.keys is not None)
-        if address is None or (station.keys is None and not address.is_loopback):
+        address = address_for(to, text, needs_key=hub.keys is not None)
+        if address is None or (hub.keys is None and not address.is_loopback):
             return known
         return self._open(to, address)
 
-    def _open(self, to: NodeId, address: Address) -> Outward:
+    def _open(self, to: NodeId, address: Address) -> Dialer:
         former = self._peers.pop(to, None)
         if former is not None:
             former.close()
         if len(self._peers) >= NEIGHBOURS_MAX:
             self._let_go()
-        outward = self._peers[to] = self._outward_to(to, address)
-        return outward
+        dialer = self._peers[to] = self._new_dialer(to, address)
+        return dialer
 
-    def _outward_to(self, node: NodeId | None, address: Address) -> Outward:
-        return Outward(self._station, node, address, self._queue_bytes_max, self._found, self._lost)
+    def _new_dialer(self, node: NodeId | None, address: Address) -> Dialer:
+        return Dialer(self._hub, node, address, self._queue_bytes_max, self._found, self._lost)
 
     def _let_go(self) -> None:
         """Of the neighbour that was spoken to least lately."""
         node = min(self._peers, key=lambda node: self._peers[node].used_s)
         self._peers.pop(node).close()
 
-    def _found(self, outward: Outward, proof: Proof, *, is_later: bool) -> None:
+    def _found(self, dialer: Dialer, proof: Proof, *, is_later: bool) -> None:
         """A neighbour has proven who it is."""
-        assert outward.node is not None
-        self._station.let_in(outward.node, proof)
+        assert dialer.node is not None
+        self._hub.let_in(dialer.node, proof)
         if is_later:
-            self._restarted(Contact(outward.node, proof.life, str(outward.address), 0, proof.instance))
-        endpoint = outward.address.endpoint
-        if self._strangers.get(endpoint) is not outward:
+            self._restarted(Contact(dialer.node, proof.life, str(dialer.address), 0, proof.instance))
+        endpoint = dialer.address.endpoint
+        if self._strangers.get(endpoint) is not dialer:
             return
         del self._strangers[endpoint]
-        outward.address = Address(endpoint, proof.key)
-        former = self._peers.pop(outward.node, None)
+        dialer.address = Address(endpoint, proof.key)
+        former = self._peers.pop(dialer.node, None)
         if former is not None:
             former.close()
-        self._peers[outward.node] = outward
+        self._peers[dialer.node] = dialer
 
-    def _lost(self, outward: Outward, proof: Proof) -> None:
+    def _lost(self, dialer: Dialer, proof: Proof) -> None:
         """A connection to a neighbour that had proven who it is was lost. At most one look at each: `NEIGHBOURS_MAX` in all."""
-        node, life = outward.node, proof.life
+        node, life = dialer.node, proof.life
         assert node is not None
         former = self._looks.get(node)
         if former is not None:
             former.cancel()
         look = self._looks[node] = self._loop.create_task(
-            is_gone(outward.address, lambda: self._entrance.stands(node), outward.dial_again)
+            is_gone(dialer.address, lambda: self._listener.stands(node), dialer.dial_again)
         )
-        outward.is_looked_after = True
-        look.add_done_callback(lambda done: self._looked(outward, node, life, done))
+        dialer.is_looked_after = True
+        look.add_done_callback(lambda done: self._looked(dialer, node, life, done))
 
-    def _looked(self, outward: Outward, node: NodeId, life: Life, done: Task[bool]) -> None:
+    def _looked(self, dialer: Dialer, node: NodeId, life: Life, done: Task[bool]) -> None:
         if self._looks.get(node) is done:
             del self._looks[node]
-            outward.is_looked_after = False
+            dialer.is_looked_after = False
         if not done.cancelled() and not self._is_closed and done.result():
-            self._station.tell("process gone", f"{outward.name}: its process has ended", node, node)
+            self._hub.tell("process gone", f"{dialer.name}: its process has ended", node, node)
             self._refused(node, life)
 
     def _check_reach(self, address: Address) -> None:
-        if self._station.keys is None and not address.is_loopback:
+        if self._hub.keys is None and not address.is_loopback:
             raise PeerError(
                 f"{address.endpoint}: without keys only loopback addresses are spoken to; issue keys"
             )
-        if self._station.keys is not None and address.key is None:
+        if self._hub.keys is not None and address.key is None:
             raise PeerError(
                 f"{address.endpoint}: the key is missing; a seed is host:port/KEY, as `elf keys show` prints it"
             )
@@ -327,19 +327,19 @@ class Transport:
     def _flush(self) -> None:
         self._is_due = False
         due, self._due = self._due, {}
-        for outward in due:
-            outward.flush()
-        self._entrance.flush()
+        for dialer in due:
+            dialer.flush()
+        self._listener.flush()
 
     def _tick(self) -> None:
         now = monotonic()
-        for outward in list(self._peers.values()):
-            outward.tick(now)
-        for endpoint, outward in list(self._strangers.items()):
-            outward.tick(now)
-            if outward.state is State.CLOSED:
+        for dialer in list(self._peers.values()):
+            dialer.tick(now)
+        for endpoint, dialer in list(self._strangers.items()):
+            dialer.tick(now)
+            if dialer.state is State.CLOSED:
                 del self._strangers[endpoint]
-        self._entrance.tick(now)
+        self._listener.tick(now)
         self._ticks += 1
         if self._ticks % RECHECK_TICKS == 0:
             self.recheck()

@@ -137,8 +137,8 @@ class Real:
             if self._rng.random() >= self._loss:
                 take(source, message)
 
-        end.transport._station._deliver = deliver
-        end.transport._station.log = LOG
+        end.transport._hub._deliver = deliver
+        end.transport._hub.log = LOG
 
     def stop(self, node: int) -> None:
         self._ends[node].transport.close()

@@ -32,7 +32,7 @@ from elf.srt.messages.messages import (
 )
 from elf.srt.security.certificates import Keys
 from elf.srt.transport import admission, challenges, handshake, hub, listener
-from elf.srt.transport.address_book import KNOWN_MAX, Whereabouts, address_for
+from elf.srt.transport.address_book import KNOWN_MAX, AddressBook, address_for
 from elf.srt.transport.handshake import Proof
 from tests.rigs.transport_rig import NOW_S, Client, End, Rig, run, until
 
@@ -66,13 +66,13 @@ async def proven(rig: Rig, end: End) -> Client:
 
 def test_nothing_is_read_before_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[NodeId] = []
-    take = hub.Station.take
+    take = hub.Hub.take
 
-    def noting(self: hub.Station, source: NodeId, stream: Stream, packet: memoryview) -> None:
+    def noting(self: hub.Hub, source: NodeId, stream: Stream, packet: memoryview) -> None:
         read.append(source)
         take(self, source, stream, packet)
 
-    monkeypatch.setattr(hub.Station, "take", noting)
+    monkeypatch.setattr(hub.Hub, "take", noting)
 
     async def test(rig: Rig) -> None:
         b = rig.end()
@@ -439,7 +439,7 @@ def test_who_says_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         b = rig.end()
         rig.client(b)
         await until(lambda: b.refused.get("no proof in time"))
-        assert not b.transport._entrance._connections
+        assert not b.transport._listener._connections
 
     run(test)
 
@@ -568,7 +568,7 @@ def test_only_its_own_name_and_what_is_sent_by_itself() -> None:
 
 
 def test_addresses_heard_in_passing() -> None:
-    where = Whereabouts()
+    where = AddressBook()
     where.hear(Ping(Contact(A, 2, "a:2"), 1))
     where.hear(JoinMesh(Contact(B, 1, "b:1"), (Contact(A, 1, "a:1"),)))
     assert (where.of(A), where.of(B), where.of(b"C" * 16)) == ("a:2", "b:1", None)

@@ -14,7 +14,7 @@ from elf.srt.messages.addresses import key_of, key_text, parse_address
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Frame, GossipItems, Item, Message, Piece, Ping
 from elf.srt.transport import dialer, handshake, listener, sockets
-from elf.srt.transport.hub import Station
+from elf.srt.transport.hub import Hub
 from tests.rigs.transport_rig import PARAMETERS, Client, End, Rig, run, until
 
 pytestmark = pytest.mark.process
@@ -37,13 +37,13 @@ def test_a_message_arrives_from_whom_it_was_sent(secure: bool) -> None:
 
 def test_messages_of_one_turn_share_a_packet(monkeypatch: pytest.MonkeyPatch) -> None:
     packets: list[int] = []
-    take = Station.take
+    take = Hub.take
 
-    def counting(self: Station, source: NodeId, stream: Stream, packet: memoryview) -> None:
+    def counting(self: Hub, source: NodeId, stream: Stream, packet: memoryview) -> None:
         packets.append(len(packet))
         take(self, source, stream, packet)
 
-    monkeypatch.setattr(Station, "take", counting)
+    monkeypatch.setattr(Hub, "take", counting)
 
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()
@@ -143,10 +143,10 @@ def test_who_raises_while_taking_a_message_stops_nobody() -> None:
         def fail(source: NodeId, message: Message) -> None:
             raise RuntimeError("a core failed")
 
-        b.transport._station._deliver = fail
+        b.transport._hub._deliver = fail
         a.ping(b)
         await until(lambda: failures)
-        b.transport._station._deliver = lambda source, message: b.got.append((source, message))
+        b.transport._hub._deliver = lambda source, message: b.got.append((source, message))
         a.ping(b, 2)
         await until(lambda: b.numbers == [2])
 
@@ -158,7 +158,7 @@ def test_who_raises_while_taking_a_message_stops_nobody() -> None:
 
 def stopped(end: End) -> None:
     """As if its process stood still: it reads no more."""
-    router = end.transport._entrance._router
+    router = end.transport._listener._router
     assert router is not None
     asyncio.get_running_loop().remove_reader(router._fd)
     router.turn = lambda: None  # type: ignore[method-assign]
@@ -237,7 +237,7 @@ def test_nobody_knows_the_address() -> None:
 def test_a_neighbour_without_an_address_is_answered_over_its_own_connection() -> None:
     async def test(rig: Rig) -> None:
         a, b = rig.end(is_listed=False), rig.end()
-        a.transport._station.advertised = ""
+        a.transport._hub.advertised = ""
         a.contact = a.contact.__class__(a.id, 1)
         a.ping(b)
         await until(lambda: b.got)
@@ -387,7 +387,7 @@ def test_what_is_no_address(text: str) -> None:
 def test_high_water_marks_and_sizes_are_set() -> None:
     async def test(rig: Rig) -> None:
         a = rig.end()
-        router = a.transport._entrance._router
+        router = a.transport._listener._router
         assert router is not None
         for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.MAXMSGSIZE, zmq.TCP_MAXRT, zmq.HANDSHAKE_IVL):
             assert int(router.socket.get(option)) > 0
