@@ -43,7 +43,7 @@ from elf.agent.control.gathering import InMemory, Shelf
 from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import fragment_of, put_bytes
 from elf.srt.codec.wire import encode
-from elf.srt.messages.compression import squeeze
+from elf.srt.messages.compression import compress
 from elf.srt.messages.effects import Effect, Route
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Message, Micros, Revision
@@ -284,7 +284,7 @@ class Watcher:
         was_final = known is not None and known.was_final
         if was_final and put.status == "final":  # by a master that does not know it
             told = replace(put, status="revised")
-            parts = parts.headed(squeeze(encode(told))) if parts else parts
+            parts = parts.headed(compress(encode(told))) if parts else parts
         content = content_of(put)
         is_new = (
             known is None or known.status not in FINAL or put.status not in FINAL or known.content != content

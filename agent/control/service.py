@@ -32,7 +32,7 @@ from elf.jobmaster.delivery.chunks import PAYLOAD_BYTES_MAX
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
 from elf.srt.codec.wire import encode
-from elf.srt.messages.compression import unsqueeze
+from elf.srt.messages.compression import decompress
 from elf.srt.messages.effects import Effect, Route
 from elf.srt.messages.ids import JobId, NodeId, job_id
 from elf.srt.messages.messages import (
@@ -257,7 +257,7 @@ class Desk:
                         yield w.Versions(plans)
                     if put.version in told:
                         for at, part in enumerate(parts, 1):
-                            yield w.Told(unsqueeze(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
+                            yield w.Told(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
                             yield w.Told(encode(put))
         yield w.Done(f"job {name} was stopped")

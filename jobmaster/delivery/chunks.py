@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from elf.errors import PeerError
 from elf.jobmaster.values.columns import ColumnRows
 from elf.srt.codec.wire import MIB, decode, encode
-from elf.srt.messages.compression import squeeze, unsqueeze
+from elf.srt.messages.compression import compress, decompress
 from elf.srt.messages.results import PaneParts, Put
 
 ROW_BYTES = 500
@@ -86,7 +86,7 @@ class Parcel:
     def payload(self, at: int) -> bytes:
         """Of a part that was asked for before and not freed, or of the next. O(bytes)."""
         if at == self._next:
-            self._made[at] = squeeze(encode(self._fragment(at)))
+            self._made[at] = compress(encode(self._fragment(at)))
             self._next += 1
         return self._made[at]
 
@@ -129,7 +129,7 @@ def _pane_cuts(panes: Sequence[PaneParts], part_bytes: int) -> Iterator[list[Str
 
 def fragment_of(payload: bytes) -> Put:
     """Raises PeerError. O(bytes)."""
-    put = decode(unsqueeze(payload, PAYLOAD_BYTES_MAX))
+    put = decode(decompress(payload, PAYLOAD_BYTES_MAX))
     if type(put) is not Put:
         raise PeerError("a part of a window with something else in it")
     return put

@@ -24,7 +24,7 @@ from elf.jobmaster.log.schedule import plan_of
 from elf.srt.codec.parts import WireParts, pack_parts, unpack_parts
 from elf.srt.codec.rosters import RosterDecoder, RosterEncoder
 from elf.srt.codec.wire import LogForm, check_ids, check_schedule
-from elf.srt.messages.compression import squeeze, unsqueeze
+from elf.srt.messages.compression import compress, decompress
 from elf.srt.messages.messages import Schedule
 from elf.srt.messages.typed import parse
 
@@ -81,11 +81,11 @@ class LogCodec:
 
     def pack_state(self, state: StateSnapshot) -> bytes:
         """O(bytes)."""
-        return squeeze(_encoder.encode(state))
+        return compress(_encoder.encode(state))
 
     def unpack_state(self, data: bytes) -> StateSnapshot:
         """Raises PeerError; also for rows that `JobState.restore` would refuse. O(bytes unpacked)."""
-        state = parse(unsqueeze(data, STATE_BYTES_MAX), StateSnapshot)
+        state = parse(decompress(data, STATE_BYTES_MAX), StateSnapshot)
         check_ids(state)
         check_schedule(state.positions.schedule)
         check_plans(state.positions.schedule)

@@ -49,7 +49,7 @@ from elf.srt.messages.columns import (
     unzigzag,
     zigzag,
 )
-from elf.srt.messages.compression import squeeze, unsqueeze
+from elf.srt.messages.compression import compress, decompress
 from elf.srt.messages.ids import ID_BYTES, NodeId
 from elf.srt.messages.messages import Micros, Slot, Span
 from elf.srt.messages.roster import ROSTERS_MAX, SLOTS_MAX, Listed, Places, Presence, Roster, Section
@@ -90,7 +90,7 @@ class RosterEncoder:
                 if not (0 <= start <= end <= END_MAX and 0 <= flags <= FLAGS_MAX):
                     raise ValueError("a span that ends before it starts, or with unknown flags")
             return LISTED + _encoder.encode(Listed(contributions, lagging))
-        return squeeze(_encoder.encode(self.encode(contributions, lagging, again)))
+        return compress(_encoder.encode(self.encode(contributions, lagging, again)))
 
     def encode(
         self, contributions: dict[Slot, Span], lagging: dict[NodeId, Micros] = NOBODY, again: bool = False
@@ -289,7 +289,7 @@ class RosterDecoder:
     ) -> tuple[dict[Slot, Span], dict[NodeId, Micros]]:
         """`decode`, from bytes. Raises PeerError."""
         if data[:1] != LISTED:
-            section = parse(unsqueeze(data, SECTION_BYTES_MAX), Section)
+            section = parse(decompress(data, SECTION_BYTES_MAX), Section)
             return self.decode(section, again, slots_max)
         listed = parse(memoryview(data)[1:], Listed)
         if any(start > end for start, end, _ in listed.contributions.values()):

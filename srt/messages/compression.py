@@ -23,7 +23,7 @@ class _Contexts(local):
 _contexts = _Contexts()
 
 
-def squeeze(data: bytes) -> bytes:
+def compress(data: bytes) -> bytes:
     """O(bytes)."""
     if len(data) > SMALL:
         packed = _contexts.compressor.compress(data)
@@ -32,7 +32,7 @@ def squeeze(data: bytes) -> bytes:
     return b"\0" + data
 
 
-def unsqueeze(data: bytes, bytes_max: int) -> bytes:
+def decompress(data: bytes, bytes_max: int) -> bytes:
     """Raises PeerError: no such bytes, or more than `bytes_max` of them. O(bytes)."""
     if data[:1] == b"\0" and len(data) <= bytes_max:
         return data[1:]

@@ -28,7 +28,7 @@ from elf.jobmaster.delivery.watchers import Watchers
 from elf.jobmaster.plan.codec import encode as encode_plan
 from elf.jobmaster.windows.result import Window
 from elf.srt.codec.wire import encode
-from elf.srt.messages.compression import unsqueeze
+from elf.srt.messages.compression import decompress
 from elf.srt.messages.effects import Effect, Route, Send
 from elf.srt.messages.messages import Ballot, Message, Revision
 from elf.srt.messages.parameters import Parameters
@@ -353,7 +353,7 @@ def test_a_large_window_is_told_to_people_as_its_first_part_says() -> None:
     def answers() -> Iterator[protocol.Answer]:
         yield protocol.Versions({"v1": encode_plan(plan_of())})
         for put, parts in taken:
-            told = [unsqueeze(part, PAYLOAD_BYTES_MAX) for part in parts] or [encode(put)]
+            told = [decompress(part, PAYLOAD_BYTES_MAX) for part in parts] or [encode(put)]
             for number, each in enumerate(told, 1):
                 yield protocol.Told(each, more=number < len(told))
 
