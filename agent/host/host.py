@@ -232,7 +232,7 @@ class Host:
     async def _wait(self, records: Stored) -> None:
         """Another process with this key lives: only commands are served until it does not."""
         await self.door.wait()
-        self.transport.dial_afresh()
+        self.transport.reset_backoff()
         self._start(records)
 
     def _waited(self, done: asyncio.Task[None]) -> None:

@@ -354,7 +354,7 @@ class DeltaWorker:
             ballot=self._ballot,
             since_us=self._left_out_us,
             untimed={self._me: cut.untimed} if cut.untimed else {},
-            elsewhere=() if self._proven == self._ballot else self._promises.but_to(self._ballot),
+            elsewhere=() if self._proven == self._ballot else self._promises.to_others(self._ballot),
         )
         if not self._kept:
             self._heard_at = now

@@ -71,7 +71,7 @@ LISTED = b"\2"
 """First byte of contributions as they are; sections begin as `elf.srt.messages.compression` says."""
 _encoder = msgspec.msgpack.Encoder()
 
-NOBODY: dict[NodeId, Micros] = {}
+NONE_LAGGING: dict[NodeId, Micros] = {}
 
 
 class RosterEncoder:
@@ -82,7 +82,10 @@ class RosterEncoder:
         self._count = 0
 
     def pack(
-        self, contributions: dict[Slot, Span], lagging: dict[NodeId, Micros] = NOBODY, again: bool = False
+        self,
+        contributions: dict[Slot, Span],
+        lagging: dict[NodeId, Micros] = NONE_LAGGING,
+        again: bool = False,
     ) -> bytes:
         """`encode`, as bytes. Raises ValueError where a span is none."""
         if len(contributions) <= LISTED_MAX:
@@ -93,7 +96,10 @@ class RosterEncoder:
         return compress(_encoder.encode(self.encode(contributions, lagging, again)))
 
     def encode(
-        self, contributions: dict[Slot, Span], lagging: dict[NodeId, Micros] = NOBODY, again: bool = False
+        self,
+        contributions: dict[Slot, Span],
+        lagging: dict[NodeId, Micros] = NONE_LAGGING,
+        again: bool = False,
     ) -> Section:
         """Raises ValueError where a span is none; then this is of no further use. O(contributions + roster)."""
         self._count += 1
@@ -152,7 +158,7 @@ class RosterEncoder:
             b"".join(slot[0] for slot in added),
             pack_column(np.array([slot[1] for slot in added], dtype=np.uint64)),
             pack_column(np.array([slot[2] for slot in added], dtype=np.uint64)),
-            *_told_apart(lagging, roster, at),
+            *_lagging_fields(lagging, roster, at),
         )
         roster.move(at, starts, ends, again)
         roster.seen[at] = self._count
@@ -215,7 +221,7 @@ def _in_order(at: Places, contributions: dict[Slot, Span]) -> tuple[Places, Word
     return at, np.ascontiguousarray(spans.T).view(np.uint64)
 
 
-def _told_apart(
+def _lagging_fields(
     lagging: dict[NodeId, Micros], roster: Roster, at: Places
 ) -> tuple[int, bytes, Micros, bytes, tuple[tuple[NodeId, Micros], ...]]:
     """The last fields of a section. O(contributions) if there is any."""

@@ -207,9 +207,9 @@ class Encoder:
         try:
             data = self._bytes(message)
         except Exception:
-            self._take_back()
+            self._reset_rosters()
             raise
-        self._told()
+        self._settle_rosters()
         return data
 
     def _bytes(self, message: Message) -> bytes:
@@ -230,7 +230,7 @@ class Encoder:
         self._used = key, found
         return found
 
-    def _told(self) -> None:
+    def _settle_rosters(self) -> None:
         """The receiver will know what was said; at both ends, rosters not used for longest give way."""
         if self._used is None:
             return
@@ -240,7 +240,7 @@ class Encoder:
             del self._rosters[next(iter(self._rosters))]
         self._rosters[key] = rosters
 
-    def _take_back(self) -> None:
+    def _reset_rosters(self) -> None:
         """The receiver will never hear it: rosters that may know of it begin anew, in the place that they have at both ends."""
         if self._used is not None and self._used[0] in self._rosters:
             self._rosters[self._used[0]] = RosterEncoder()
@@ -474,7 +474,7 @@ def check_schedule(schedule: Schedule) -> None:
             raise PeerError("message: a schedule out of order")
 
 
-def _check_told(entries: Sequence[tuple[Any, tuple[int, bytes, int], int]]) -> None:
+def _check_revisions(entries: Sequence[tuple[Any, tuple[int, bytes, int], int]]) -> None:
     for _, revision, _ in entries:
         _check_second(revision[:2])
 
@@ -486,7 +486,7 @@ _CHECKS: tuple[tuple[Any, Callable[[Any], None]], ...] = (
     (Schedule, check_schedule),
 )
 _checks: dict[type, tuple[tuple[str, Callable[[Any], None]], ...]] = {
-    r.LedgerReport: (("fence", _check_second), ("entries", _check_told)),
+    r.LedgerReport: (("fence", _check_second), ("entries", _check_revisions)),
 }
 
 

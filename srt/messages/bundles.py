@@ -207,7 +207,7 @@ class Promises:
         if len(marks) > MASTERS_MAX:
             del marks[min(marks)]
 
-    def but_to(self, ballot: Ballot) -> Elsewhere:
+    def to_others(self, ballot: Ballot) -> Elsewhere:
         """To others."""
         return promised(told for told in self._marks.items() if told[0] != ballot)
 

@@ -116,7 +116,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # A sign of life and the path, from parent to child.
     path_us: int = 1 * SECOND
     # Three missed paths and a bit (two at least): look for another parent.
-    parent_silence_us: int = 3_500 * MS
+    parent_timeout_us: int = 3_500 * MS
     # A join that was lost, or whose answer was: eight hops there, and as long as a link waits to repeat the answer; plus up to
     # half as much again at random, so that a loop's nodes do not ask in step.
     tree_retry_us: int = 400 * MS
@@ -214,7 +214,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
                 self.news_repeats * self.probe_us < self.dead_us,
                 "dead_us must outlast news_repeats probes, each probe_us",
             ),
-            (2 * self.path_us < self.parent_silence_us, "parent_silence_us must allow for two lost paths"),
+            (2 * self.path_us < self.parent_timeout_us, "parent_timeout_us must allow for two lost paths"),
             (self.size_us <= self.path_us, "size_us must not exceed path_us"),
             (self.rumor_us <= self.gossip_us, "rumor_us must not exceed gossip_us"),
             (self.seat_retry_us <= self.seat_retry_us_max, "seat_retry_us is above seat_retry_us_max"),

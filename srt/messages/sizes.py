@@ -54,7 +54,7 @@ def entry_bytes(entry: Any) -> int:
     return ENTRY_BYTES + places + rows
 
 
-def _told(contributions: Sized, lagging: Sized, parts: Mapping[str, Part]) -> int:
+def _payload_bytes(contributions: Sized, lagging: Sized, parts: Mapping[str, Part]) -> int:
     """A section and frames of rows, which compress to a sixth."""
     total = _SECTION_BYTES + 3 * len(contributions) // 2 + 6 * len(lagging)
     for part in parts.values():
@@ -67,7 +67,7 @@ def _entries(entries: Iterable[Any]) -> int:
     for entry in entries:
         total += ENTRY_BYTES
         if hasattr(entry, "contributions"):
-            total += _told(entry.contributions, entry.lagging, entry.parts)
+            total += _payload_bytes(entry.contributions, entry.lagging, entry.parts)
     return total
 
 
@@ -84,7 +84,7 @@ def _news(message: Any) -> int:
 
 
 _EXTRA: dict[type[Message], Callable[[Any], int]] = {
-    Bundle: lambda b: _told(b.contributions, b.lagging, b.parts),
+    Bundle: lambda b: _payload_bytes(b.contributions, b.lagging, b.parts),
     m.Append: lambda a: _entries(a.entries),
     m.Install: lambda i: int(getattr(i.state, "nbytes", ENTRY_BYTES)) + _entries(i.tail),
     m.StatePiece: lambda p: len(p.frame),

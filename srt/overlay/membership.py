@@ -191,7 +191,7 @@ class Membership:
         self.spread(News(contact, "suspect"))
         return True
 
-    def bury(self, contact: Contact, status: str, told: str) -> bool:
+    def bury(self, contact: Contact, status: str, announced: str) -> bool:
         """Believe a member "dead" or "left", unless the claim is older than what is known of it. Whether that is new. told: the
         claim that others hear."""
         old = self.members.get(contact.id)
@@ -202,7 +202,7 @@ class Membership:
             del self.graves[next(iter(self.graves))]
         self.graves[contact.id] = Grave(contact, status, self.lived + self._parameters.dead_us)
         self.changes.append((status, contact))
-        self.spread(News(contact, told))
+        self.spread(News(contact, announced))
         return True
 
     def forget(self, node: NodeId) -> None:

@@ -245,7 +245,7 @@ class Overlay:
         if contact is not None and contact.incarnation <= life:
             if contact.incarnation < life:
                 contact = Contact(node, life, contact.address)
-            self._bury(contact, "dead", out, told="suspect")
+            self._bury(contact, "dead", out, announced="suspect")
             self._rearm()
         return out
 
@@ -253,7 +253,7 @@ class Overlay:
         """A later life of a neighbour has proven to me who it is."""
         self._live(now)
         out: list[Effect] = []
-        self._meet(contact, out)
+        self._heard_from(contact, out)
         return out
 
     def left(self, now: int) -> list[Effect]:
@@ -281,7 +281,7 @@ class Overlay:
             isinstance(message, ProbeFor | LeavesRequest | LeavesReport | JoinReply)
             and message.sender.id == source
         ):
-            self._meet(message.sender, out)
+            self._heard_from(message.sender, out)
             self._on_rare(message, out)
         return out
 
@@ -293,13 +293,13 @@ class Overlay:
             if message.target.id != self.me.id:
                 out.append(self._members.probe_for(message, self._near.leaves.digest))
         elif isinstance(message, LeavesRequest):
-            out.append(self._tell_leaves(message))
+            out.append(self._report_leaves(message))
         elif isinstance(message, LeavesReport):
             self._rounds.holes = False
-            self._hear_of_all((*message.leaves, *message.row), out)
+            self._heard_about_all((*message.leaves, *message.row), out)
             self._note_seen(message)
         else:
-            self._hear_of_all(message.known, out)
+            self._heard_about_all(message.known, out)
             if self._join_at is not None:
                 self._join_at = None
                 self._settled_at = (
@@ -354,9 +354,9 @@ class Overlay:
             return
         members = self._members
         if members.members.get(source) is not sender or source in self._rounds.soon:
-            self._meet(sender, out)
+            self._heard_from(sender, out)
         if ping.news:
-            self._hear_news(source, ping.news, out)
+            self._take_news(source, ping.news, out)
         leaves = self._near.leaves
         if source in (leaves.left, leaves.right) and ping.leaves_digest != self._rounds.seen.get(source):
             self._compare(source, out)
@@ -374,11 +374,11 @@ class Overlay:
         if probe is not None and direct:
             self._near.measured(source, members.lived - probe.sent)
         if members.members.get(source) is not sender or source in self._rounds.soon:
-            self._meet(sender, out)
+            self._heard_from(sender, out)
         if direct:
             self._near.compete(source)
         if pong.news:
-            self._hear_news(source, pong.news, out)
+            self._take_news(source, pong.news, out)
         leaves = self._near.leaves
         if source in (leaves.left, leaves.right) and pong.leaves_digest != self._rounds.seen.get(source):
             self._compare(source, out)
@@ -396,7 +396,7 @@ class Overlay:
         )
         out.append(Send(probe.asker, about))
 
-    def _hear_news(self, source: NodeId, claims: tuple[News, ...], out: list[Effect]) -> None:
+    def _take_news(self, source: NodeId, claims: tuple[News, ...], out: list[Effect]) -> None:
         members = self._members
         for news in claims:
             contact = news.contact
@@ -404,7 +404,7 @@ class Overlay:
                 self._refute(source, contact, news.status, out)
             elif news.status == "alive":
                 leaves = self._near.leaves
-                self._hear_of(contact, contact.id not in leaves and leaves.fits(contact.id), out)
+                self._heard_about(contact, contact.id not in leaves and leaves.fits(contact.id), out)
             elif news.status == "suspect":
                 if members.suspect(contact):
                     self._on_suspect(contact, out)
@@ -443,7 +443,7 @@ class Overlay:
 
     # Who is known.
 
-    def _meet(self, contact: Contact, out: list[Effect]) -> None:
+    def _heard_from(self, contact: Contact, out: list[Effect]) -> None:
         """A node lives, by its own word."""
         node = contact.id
         members = self._members
@@ -461,7 +461,7 @@ class Overlay:
         if node not in members.members:
             self._remember(contact)
 
-    def _hear_of(self, contact: Contact, fits: bool, out: list[Effect]) -> None:
+    def _heard_about(self, contact: Contact, fits: bool, out: list[Effect]) -> None:
         """Rule: into the leaf set comes only who was heard, so that the dead do not come back by hearsay."""
         members = self._members
         if contact.id == self.me.id:
@@ -479,7 +479,7 @@ class Overlay:
         elif strange:
             self._near.take_in(contact, heard=False)
 
-    def _hear_of_all(self, contacts: Iterable[Contact], out: list[Effect]) -> None:
+    def _heard_about_all(self, contacts: Iterable[Contact], out: list[Effect]) -> None:
         """The same of many, of whom only those are asked that all together leave a place for. O(n log n)."""
         members = self._members
         running = [
@@ -489,7 +489,7 @@ class Overlay:
         ]
         fitting = set(self._near.leaves.lacks(running))
         for contact in contacts:
-            self._hear_of(contact, contact.id in fitting, out)
+            self._heard_about(contact, contact.id in fitting, out)
 
     def _remember(self, contact: Contact) -> None:
         strangers = self._strangers
@@ -510,10 +510,10 @@ class Overlay:
             or next((seed for seed in self._seeds if seed.id == node), None)
         )
 
-    def _bury(self, contact: Contact, status: str, out: list[Effect], told: str = "") -> None:
+    def _bury(self, contact: Contact, status: str, out: list[Effect], announced: str = "") -> None:
         """A member is gone: out of the tables, and look for others in its place. told: what others hear, if it is not that."""
         node = contact.id
-        if not self._members.bury(contact, status, told or status):
+        if not self._members.bury(contact, status, announced or status):
             return
         self._rounds.seen.pop(node, None)
         was_leaf, row = self._near.drop(node)
@@ -543,7 +543,7 @@ class Overlay:
         if tell.sender.id in nearest:
             self._rounds.seen[tell.sender.id] = leaves_digest([contact.id for contact in tell.leaves])
 
-    def _tell_leaves(self, ask: LeavesRequest) -> Send:
+    def _report_leaves(self, ask: LeavesRequest) -> Send:
         members = self._members.members
         row = tuple(members[node] for node in self._near.table.row(ask.row))
         leaves = tuple([members[node] for node in self._near.leaves.clockwise()])
@@ -572,7 +572,7 @@ class Overlay:
         members = self._members.members
         leaves = [members[node] for node in self._near.leaves.clockwise() if node != joiner.id]
         self._remember(joiner)
-        self._meet(joiner, out)
+        self._heard_from(joiner, out)
         out.append(Send(joiner.id, JoinReply(self.me, tuple(dict.fromkeys((*known, *leaves))))))
 
     def _what_serves(self, joiner: NodeId) -> list[Contact]:

@@ -55,7 +55,7 @@ BALLOT_PARTS = {"ballot": 4, "schedule": 5}
 def sign_item(keys: Keys, item: Item, signed_s: int | None = None) -> Item:
     """The item with the holder's signature, made now unless told. Raises TrustError for a reader. 30 µs."""
     when = int(time()) if signed_s is None else signed_s
-    signature = keys.sign(_told(item, when, keys.certificate.serial), CONTEXT)
+    signature = keys.sign(_digest(item, when, keys.certificate.serial), CONTEXT)
     return _with(item, _head(when, signature) + keys.proof)
 
 
@@ -64,7 +64,7 @@ def revocation(authority: Authority, certificate: Certificate, now_s: int) -> It
     agent = certificate.id if certificate.role == "agent" else b""
     body = msgspec.msgpack.encode(Revocation(certificate.name, now_s, agent))
     item = Item("revoked", certificate.serial, (now_s,), body)
-    return _with(item, _head(now_s, authority.sign(_told(item, now_s, b""), CONTEXT)))
+    return _with(item, _head(now_s, authority.sign(_digest(item, now_s, b""), CONTEXT)))
 
 
 def _with(item: Item, signature: bytes) -> Item:
@@ -75,7 +75,7 @@ def _head(signed_s: int, signature: bytes) -> bytes:
     return bytes((VERSION,)) + signed_s.to_bytes(8) + signature
 
 
-def _told(item: Item, signed_s: int, serial: bytes) -> bytes:
+def _digest(item: Item, signed_s: int, serial: bytes) -> bytes:
     """What a signature covers: everything but itself. 32 bytes."""
     whole = msgspec.msgpack.encode((item.kind, item.name, item.stamp, item.body, signed_s, serial))
     return blake2b(whole, digest_size=32).digest()
@@ -154,7 +154,7 @@ def _ballot_node(item: Item) -> bytes:
 def _check_seal(
     trust: Trust, public: bytes, item: Item, signed_s: int, signature: bytes, serial: bytes, name: str
 ) -> None:
-    if not trust.is_sealed(public, CONTEXT, _told(item, signed_s, serial), signature):
+    if not trust.is_sealed(public, CONTEXT, _digest(item, signed_s, serial), signature):
         raise TrustError(
             "forged", f"a {item.kind} item was not signed by {name!r}, whose name it bears; it is ignored"
         )

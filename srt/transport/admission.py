@@ -56,8 +56,8 @@ class Known(msgspec.Struct):
 class Admission:
     """`told`: what the node itself has heard of another one. Seconds are of a clock that never steps."""
 
-    def __init__(self, told: Callable[[NodeId], Contact | None]) -> None:
-        self._told = told
+    def __init__(self, contact_of: Callable[[NodeId], Contact | None]) -> None:
+        self._contact_of = contact_of
         self._known: dict[NodeId, Known] = {}  # least lately admitted first
 
     def ask(self, node: NodeId, proof: Proof, dialed: str, now_s: float) -> list[str]:
@@ -84,7 +84,7 @@ class Admission:
                 raise twin(proof, alive)
         self._admit(node, proof)
 
-    def speaks(self, node: NodeId, proof: Proof) -> Known | None:
+    def other_process(self, node: NodeId, proof: Proof) -> Known | None:
         """None if that process still speaks for the node; else who does. O(1)."""
         known = self._known.get(node)
         return known if known is not None and known.instance != proof.instance else None
@@ -95,9 +95,9 @@ class Admission:
         if known is not None and known.instance == proof.instance:
             return []
         others = [] if known is None else [known]
-        told = self._told(node)
-        if told is not None and told.instance and all(told.instance != other.instance for other in others):
-            others.append(Known(told.incarnation, told.instance, told.address))
+        heard = self._contact_of(node)
+        if heard is not None and heard.instance and all(heard.instance != other.instance for other in others):
+            others.append(Known(heard.incarnation, heard.instance, heard.address))
         return [other for other in others if other.instance != proof.instance]
 
     def _admit(self, node: NodeId, proof: Proof) -> None:

@@ -104,7 +104,7 @@ class Challenges:
             return None
         if hub.keys is None and not where.is_loopback:
             return None
-        dialer = Dialer(hub, None, where, PACKET_BYTES_MAX, _nothing, _nothing, only_asks=True)
+        dialer = Dialer(hub, None, where, PACKET_BYTES_MAX, _nothing, _nothing, for_challenge=True)
         future = hub.loop.create_future()
         dialer.asked.append(future)
         try:

@@ -78,7 +78,7 @@ class Dialer:
         found: Found,
         lost: Callable[[Dialer, Proof], None],
         *,
-        only_asks: bool = False,
+        for_challenge: bool = False,
     ) -> None:
         self.node, self.address = node, address
         self.state = State.CLOSED
@@ -86,12 +86,12 @@ class Dialer:
         """As it came last, on whichever connection."""
         self.outbox = Outbox(queue_bytes_max)
         self.used_s = monotonic()
-        self.is_looked_after = False
+        self.is_being_checked = False
         """Whether it will be told what has become of the neighbour: then a failure to connect is only counted."""
         self.asked: list[Future[Proof]] = []
         """Who waits for the neighbour's proof."""
         self._hub, self._found, self._lost = hub, found, lost
-        self._only_asks, self._attempt = only_asks, 0
+        self._for_challenge, self._attempt = for_challenge, 0
         self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
         self._opened_s = 0.0
         self._dealer: Driven | None = None
@@ -130,7 +130,7 @@ class Dialer:
             assert self.address.key is not None
             socket.set(zmq.CURVE_SERVERKEY, self.address.key)
         monitor = socket.get_monitor_socket(_LOST_EVENTS)
-        self._packet = hub.proof(handshake.CHALLENGE if self._only_asks else handshake.PROOF)
+        self._packet = hub.proof(handshake.CHALLENGE if self._for_challenge else handshake.PROOF)
         self._attempt += 1
         self._stream, self._is_challenged = Stream(), False
         self._dealer = Driven(socket, hub.loop, self._receive, self._write)
@@ -199,8 +199,8 @@ class Dialer:
         if self.address.key is not None and proof.key != self.address.key:
             raise PeerError("it has another key than its address says; correct the address")
         node = hub.gate.check(proof, self.address.key if hub.keys else None, hub.wall_s())
-        if self._only_asks:
-            self._tell(proof)
+        if self._for_challenge:
+            self._resolve(proof)
             return
         attempt = self._attempt
 
@@ -220,10 +220,10 @@ class Dialer:
         former, self.node, self.proof, self.state = self.proof, node, proof, State.OPEN
         self._pause_s = PAUSE_S_MIN
         self._found(self, proof, is_later=former is not None and proof.instance != former.instance)
-        self._tell(proof)
+        self._resolve(proof)
         self._write()
 
-    def _tell(self, proof: Proof) -> None:
+    def _resolve(self, proof: Proof) -> None:
         for future in self._waiting():
             future.set_result(proof)
 
@@ -260,7 +260,7 @@ class Dialer:
             self.open()
         return self.state is State.OPEN
 
-    def dial_afresh(self) -> None:
+    def reset_backoff(self) -> None:
         """Without a pause."""
         self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
 
@@ -270,9 +270,9 @@ class Dialer:
             return
         error = error or PeerError(f"{self.name}: {text}")
         node = node or self.node or b""
-        if self.is_looked_after and reason == "no connection":
+        if self.is_being_checked and reason == "no connection":
             self._hub.counters.refused[reason] += 1
-        elif not self._only_asks:
+        elif not self._for_challenge:
             self._hub.refuse(reason, str(error), node or self.name.encode(), node)
         self.close()
         self._retry_s = monotonic() + self._pause_s

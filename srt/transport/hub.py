@@ -95,7 +95,7 @@ class Hub:
         self.context.set(zmq.MAX_SOCKETS, 4_096)
         self.loop: AbstractEventLoop
         self._deliver, self._notice = deliver, notice
-        self._told: dict[tuple[str, bytes], float] = {}  # (reason, about whom) -> when; oldest first
+        self._notified: dict[tuple[str, bytes], float] = {}  # (reason, about whom) -> when; oldest first
 
     def proof(self, kind: int = handshake.PROOF) -> bytes:
         """This node's first packet."""
@@ -130,9 +130,9 @@ class Hub:
         """Of a process that has proven to have this node's key."""
         return TwinError(both(self.advertised, proof.address), self.advertised, self.gate.instance)
 
-    def check_speaker(self, node: NodeId, proof: Proof) -> None:
+    def check_process(self, node: NodeId, proof: Proof) -> None:
         """Raises TwinError where another process speaks for the node by now. O(1)."""
-        known = self.admission.speaks(node, proof)
+        known = self.admission.other_process(node, proof)
         if known is not None:
             raise twin(proof, known)
 
@@ -152,18 +152,18 @@ class Hub:
     def refuse(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
         """Count it, and say so. `about`: node or host."""
         self.counters.refused[reason] += 1
-        self.tell(reason, text, about, node)
+        self.notify(reason, text, about, node)
 
-    def tell(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
+    def notify(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
         """Say so once per reason, peer and interval."""
         key, now = (reason, about), monotonic()
-        last = self._told.get(key)
+        last = self._notified.get(key)
         if last is not None and now - last < NOTICE_S:
             return
-        self._told.pop(key, None)
-        if len(self._told) >= NOTICES_MAX:
-            del self._told[next(iter(self._told))]
-        self._told[key] = now
+        self._notified.pop(key, None)
+        if len(self._notified) >= NOTICES_MAX:
+            del self._notified[next(iter(self._notified))]
+        self._notified[key] = now
         self._notice(Notice(reason, text, node))
 
     @staticmethod

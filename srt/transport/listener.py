@@ -74,7 +74,7 @@ class Listener:
         self._hosts: dict[
             str, tuple[float, float]
         ] = {}  # -> connections that it may open, and when that was true
-        self._full: dict[Connection, None] = {}  # have something to send
+        self._pending: dict[Connection, None] = {}  # have something to send
         self._retry: TimerHandle | None = None
         self._router: Driven | None = None
         self._zap: Driven | None = None
@@ -97,13 +97,13 @@ class Listener:
             router.close()
             raise ConfigError(f"listen: {listen.endpoint}: {error}; free the port or name another") from error
         port = int(bytes(router.get(zmq.LAST_ENDPOINT)).decode().rpartition(":")[2].rstrip("\0"))
-        self._zap = Driven(zap, hub.loop, self._asked)
+        self._zap = Driven(zap, hub.loop, self._authenticate)
         self._router = Driven(router, hub.loop, self._receive, self._write)
         return port
 
     # Who may speak.
 
-    def _asked(self, frames: Sequence[zmq.Frame]) -> None:
+    def _authenticate(self, frames: Sequence[zmq.Frame]) -> None:
         """libzmq has a new connection."""
         parts = [frame.bytes for frame in frames]
         _, _, _, request, _, host_bytes, _, mechanism, *credentials = parts
@@ -166,7 +166,7 @@ class Listener:
             elif kind == handshake.PROOF and routing == connection.routing:
                 self._take_answer(connection, handshake.proof_of(packet))
             elif kind == handshake.STRETCH and routing == connection.routing:
-                self._hear(connection)
+                self._check_process(connection)
                 self._hub.take(connection.node, connection.stream, packet)
             else:
                 raise PeerError("it speaks out of turn")
@@ -178,19 +178,19 @@ class Listener:
             )
             self._refuse(reason, number, connection, routing, error)
 
-    def _hear(self, connection: Connection) -> None:
+    def _check_process(self, connection: Connection) -> None:
         """Raises TwinError where another process speaks for the node by now."""
         assert connection.node is not None
         assert connection.proof is not None
         connection.heard_s = monotonic()
-        self._hub.check_speaker(connection.node, connection.proof)
+        self._hub.check_process(connection.node, connection.proof)
 
     def _answer(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
         """Somebody asks who runs here: another node, of one that bears this agent's name; or one that does."""
         hub = self._hub
         node = hub.gate.check(proof, connection.key, hub.wall_s())
         if node == hub.gate.me and proof.instance != hub.gate.instance:
-            self._tell_twin(connection, proof)
+            self._report_twin(connection, proof)
         self._connections.pop(number, None)
         self._send(routing, hub.proof())
 
@@ -218,7 +218,7 @@ class Listener:
         self._hub.let_in(node, proof)
         self._send(connection.routing, self._hub.proof())
 
-    def _tell_twin(self, connection: Connection, proof: Proof) -> None:
+    def _report_twin(self, connection: Connection, proof: Proof) -> None:
         node, error = self._hub.gate.me, self._hub.own_twin(proof)
         self._hub.note_twin(node, error, proof)
         self._hub.refuse(handshake.TWIN, f"{connection.host}: {error}", node, node)
@@ -246,7 +246,7 @@ class Listener:
                 del self._connections[number]
         if connection.node is not None and self.proven.get(connection.node) is connection:
             del self.proven[connection.node]
-        self._full.pop(connection, None)
+        self._pending.pop(connection, None)
 
     # What goes back.
 
@@ -257,20 +257,20 @@ class Listener:
             return "no address"
         if connection.outbox is None:
             connection.outbox = Outbox(self._bytes_max)
-        self._full[connection] = None
+        self._pending[connection] = None
         return "" if connection.outbox.put(message, is_urgent=is_urgent) else "queue full"
 
     def flush(self) -> None:
-        if self._full and self._router is not None and self._retry is None:
+        if self._pending and self._router is not None and self._retry is None:
             self._write()
             self._router.sent()
 
     def _write(self) -> bool:
         """A pipe that is full is tried again soon, others go on; the socket's own events say nothing of a single one."""
-        for connection in list(self._full):
+        for connection in list(self._pending):
             if self._empty(connection):
-                self._full.pop(connection, None)
-        if self._full and self._retry is None:
+                self._pending.pop(connection, None)
+        if self._pending and self._retry is None:
             self._retry = self._hub.loop.call_later(RETRY_S, self._write_again)
         return False
 
@@ -305,7 +305,7 @@ class Listener:
         except zmq.ZMQError:
             self._hub.counters.dropped["connection lost"] += 1
 
-    def stands(self, node: NodeId) -> bool:
+    def is_connected(self, node: NodeId) -> bool:
         """Whether a connection that the node has opened is there, be it by another process with its key. libzmq tells it only
         to who sends: a stretch of nothing."""
         connection = self.proven.get(node)
@@ -330,7 +330,7 @@ class Listener:
         connection.asked = answer
         self._send(connection.routing, self._hub.proof(handshake.CHALLENGE))
         while not answer.done():
-            if self.proven.get(node) is not connection or not self.stands(node):
+            if self.proven.get(node) is not connection or not self.is_connected(node):
                 return None
             await asyncio.wait([answer], timeout=LOOK_S)
         return answer.result()

@@ -51,7 +51,7 @@ async def is_refused(address: Address) -> bool | None:
     return bool(found)
 
 
-async def is_gone(address: Address, stands: Callable[[], bool], dial: Callable[[], bool]) -> bool:
+async def is_gone(address: Address, is_connected: Callable[[], bool], dial: Callable[[], bool]) -> bool:
     """Whether nobody listens there, and nothing `stands` that the process had opened to here. `dial` connects again, unless that
     is under way, and tells whether somebody has proven who it is: then this is over."""
     wait_s, waited_s = AGAIN_S_MIN, 0.0
@@ -59,7 +59,7 @@ async def is_gone(address: Address, stands: Callable[[], bool], dial: Callable[[
         refused = await is_refused(address)
         if refused is None or (not refused and dial()):
             return False
-        if refused and not stands():
+        if refused and not is_connected():
             return True
         await asyncio.sleep(wait_s)
         waited_s += wait_s

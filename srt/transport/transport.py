@@ -105,7 +105,7 @@ class Transport:
         self._hub.admit = self._challenges.admit
         self._peers: dict[NodeId, Dialer] = {}  # least lately used first, roughly
         self._strangers: dict[str, Dialer] = {}  # asked by host:port, not known yet
-        self._looks: dict[NodeId, Task[bool]] = {}  # for those whose connection was lost
+        self._checks: dict[NodeId, Task[bool]] = {}  # for those whose connection was lost
         self._due: dict[Dialer, None] = {}  # have something to send at the end of this turn
         self._is_due = self._is_closed = False
         self._ticks = 0
@@ -199,10 +199,10 @@ class Transport:
                 except PeerError as error:
                     dialer.fail("proof", str(error))
 
-    def dial_afresh(self) -> None:
+    def reset_backoff(self) -> None:
         """Whoever refused this process may take it now: nobody is left alone for a while any more."""
         for dialer in (*self._peers.values(), *self._strangers.values()):
-            dialer.dial_afresh()
+            dialer.reset_backoff()
 
     async def who(self, address: str) -> int:
         """The instance of the process that runs at an address of this node's; 0 where none answers. It is told that this one
@@ -236,7 +236,7 @@ class Transport:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for look in self._looks.values():
+        for look in self._checks.values():
             look.cancel()
         self._challenges.close()
         for dialer in (*self._peers.values(), *self._strangers.values()):
@@ -263,14 +263,14 @@ class Transport:
         if former is not None:
             former.close()
         if len(self._peers) >= NEIGHBOURS_MAX:
-            self._let_go()
+            self._drop_least_used()
         dialer = self._peers[to] = self._new_dialer(to, address)
         return dialer
 
     def _new_dialer(self, node: NodeId | None, address: Address) -> Dialer:
         return Dialer(self._hub, node, address, self._queue_bytes_max, self._found, self._lost)
 
-    def _let_go(self) -> None:
+    def _drop_least_used(self) -> None:
         """Of the neighbour that was spoken to least lately."""
         node = min(self._peers, key=lambda node: self._peers[node].used_s)
         self._peers.pop(node).close()
@@ -295,21 +295,21 @@ class Transport:
         """A connection to a neighbour that had proven who it is was lost. At most one look at each: `NEIGHBOURS_MAX` in all."""
         node, life = dialer.node, proof.life
         assert node is not None
-        former = self._looks.get(node)
+        former = self._checks.get(node)
         if former is not None:
             former.cancel()
-        look = self._looks[node] = self._loop.create_task(
-            is_gone(dialer.address, lambda: self._listener.stands(node), dialer.dial_again)
+        look = self._checks[node] = self._loop.create_task(
+            is_gone(dialer.address, lambda: self._listener.is_connected(node), dialer.dial_again)
         )
-        dialer.is_looked_after = True
-        look.add_done_callback(lambda done: self._looked(dialer, node, life, done))
+        dialer.is_being_checked = True
+        look.add_done_callback(lambda done: self._checked(dialer, node, life, done))
 
-    def _looked(self, dialer: Dialer, node: NodeId, life: Life, done: Task[bool]) -> None:
-        if self._looks.get(node) is done:
-            del self._looks[node]
-            dialer.is_looked_after = False
+    def _checked(self, dialer: Dialer, node: NodeId, life: Life, done: Task[bool]) -> None:
+        if self._checks.get(node) is done:
+            del self._checks[node]
+            dialer.is_being_checked = False
         if not done.cancelled() and not self._is_closed and done.result():
-            self._hub.tell("process gone", f"{dialer.name}: its process has ended", node, node)
+            self._hub.notify("process gone", f"{dialer.name}: its process has ended", node, node)
             self._refused(node, life)
 
     def _check_reach(self, address: Address) -> None:

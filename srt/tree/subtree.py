@@ -12,19 +12,19 @@ OVERWEIGHT = 2  # times its fair share: then a subtree is too large for its plac
 
 
 class Child:
-    """What a parent knows of a child. promised: nodes sent there of which the child has not told yet."""
+    """What a parent knows of a child. redirected: nodes sent there of which the child has not told yet."""
 
-    __slots__ = ("height", "incarnation", "promised", "size")
+    __slots__ = ("height", "incarnation", "redirected", "size")
 
     def __init__(self, incarnation: int, size: int, height: int) -> None:
         self.incarnation = incarnation
-        self.tell(size, height)
+        self.resize(size, height)
 
-    def tell(self, size: int, height: int) -> None:
+    def resize(self, size: int, height: int) -> None:
         """What the child says of its subtree; a peer's numbers, so within bounds."""
         self.size = min(max(1, size), SIZE_MAX)
         self.height = min(max(1, height), HEIGHT_MAX)
-        self.promised = 0
+        self.redirected = 0
 
 
 Children = Mapping[NodeId, Child]
@@ -32,7 +32,7 @@ Children = Mapping[NodeId, Child]
 
 def least(children: Children) -> NodeId:
     """The child with the smallest subtree, those that were sent there included. O(children)."""
-    return min(children, key=lambda node: (children[node].size + children[node].promised, node))
+    return min(children, key=lambda node: (children[node].size + children[node].redirected, node))
 
 
 def lowest(children: Children) -> NodeId:

@@ -69,7 +69,6 @@ class TreeSeat:
     """
 
     __slots__ = (
-        "_asking",
         "_attempt",
         "_deep_due",
         "_down",
@@ -81,10 +80,11 @@ class TreeSeat:
         "_parent_changed",
         "_passed",
         "_path_due",
+        "_reported",
         "_rng",
-        "_silence_due",
+        "_searching",
         "_size_due",
-        "_told",
+        "_timeout_due",
         "ballot",
         "children",
         "height",
@@ -110,11 +110,11 @@ class TreeSeat:
         self.ballot: Ballot = NO_BALLOT
         self.size = self.height = 1
         self.total = 0
-        self._told = (0, 0)
+        self._reported = (0, 0)
         self._attempt = self._passed = self._now = 0
-        self._asking = False
+        self._searching = False
         self._down: Path | None = None
-        self._join_due = self._silence_due = self._size_due = self._path_due = self._deep_due = NEVER
+        self._join_due = self._timeout_due = self._size_due = self._path_due = self._deep_due = NEVER
         self._parent_changed = False
         self._joined: list[NodeId] = []
         self._gone: list[NodeId] = []
@@ -132,7 +132,7 @@ class TreeSeat:
     @property
     def deadline(self) -> int | None:
         """When `tick` has work next."""
-        due = min(self._join_due, self._silence_due, self._size_due, self._path_due, self._deep_due)
+        due = min(self._join_due, self._timeout_due, self._size_due, self._path_due, self._deep_due)
         return None if due == NEVER else due
 
     def take_changes(self) -> Changes | None:
@@ -151,7 +151,7 @@ class TreeSeat:
         if self.wanted:
             return []
         self.wanted = True
-        return [] if self.is_root or self.parent is not None or self._asking else self._ask(now)
+        return [] if self.is_root or self.parent is not None or self._searching else self._search(now)
 
     def go_on(self, former: TreeSeat) -> None:
         """This life had a seat in the job's tree before: what answers that one is not for this one."""
@@ -168,12 +168,12 @@ class TreeSeat:
         for child in list(self.children):
             effects.append(Post(child, Refuse(self.job, 0, instead)))
             self._forget_child(child, now)
-        return effects + self._go_out()
+        return effects + self._leave_tree()
 
-    def _go_out(self) -> list[Effect]:
+    def _leave_tree(self) -> list[Effect]:
         effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
         self._set_parent(None)
-        self._asking, self._passed = False, 0
+        self._searching, self._passed = False, 0
         self._join_due = self._path_due = NEVER
         return effects
 
@@ -183,7 +183,7 @@ class TreeSeat:
         effects: list[Effect] = []
         if node in self.children:
             self._forget_child(node, now)
-            effects += self._go_out_if_idle()
+            effects += self._leave_tree_if_idle()
         if node == self.parent:
             effects += self._orphaned(now)
         return effects
@@ -197,8 +197,8 @@ class TreeSeat:
             effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
             self._set_parent(None)
             self.is_root = self.rooted = True
-            self.total, self._asking, self._join_due = self.size, False, NEVER
-            return effects + self._tell(now)
+            self.total, self._searching, self._join_due = self.size, False, NEVER
+            return effects + self._announce(now)
         self.is_root = False
         if not self.present:
             self.rooted = False
@@ -211,12 +211,12 @@ class TreeSeat:
         if ballot <= self.ballot:
             return []
         self.ballot = ballot
-        return self._tell(now)
+        return self._announce(now)
 
     def heard(self, source: NodeId, now: int) -> None:
         """Anything else of this job that came from there is a sign of life as well."""
         if source == self.parent:
-            self._silence_due = now + self._parameters.parent_silence_us
+            self._timeout_due = now + self._parameters.parent_timeout_us
 
     def multicast(self, message: Message) -> list[Effect]:
         """The message for each child."""
@@ -242,7 +242,7 @@ class TreeSeat:
             self._passed += 1
             if not handed and self._passed < PASSING_MAX:
                 return False, effects
-            effects += self._ask(now)
+            effects += self._search(now)
         if self._is_ancestor(join.child):
             return handed, [Post(join.child, Refuse(self.job, join.attempt))] if handed else []
         if not (handed or self._may_adopt_on_the_way(join)):
@@ -265,18 +265,18 @@ class TreeSeat:
         children = self.children
         if join.child in children or len(children) < self._parameters.children_max:
             return self._adopt(join, now)
-        yields = self._who_yields(join)
-        if yields is None:
+        replaced = self._child_to_replace(join)
+        if replaced is None:
             smallest = least(children)
-            children[smallest].promised += join.size
+            children[smallest].redirected += join.size
             return [Send(smallest, join)]
-        size = children[yields].size
-        self._forget_child(yields, now)
+        size = children[replaced].size
+        self._forget_child(replaced, now)
         other = least(children)
-        children[other].promised += size
-        return [Post(yields, Refuse(self.job, 0, other)), *self._adopt(join, now)]
+        children[other].redirected += size
+        return [Post(replaced, Refuse(self.job, 0, other)), *self._adopt(join, now)]
 
-    def _who_yields(self, join: TreeJoin) -> NodeId | None:
+    def _child_to_replace(self, join: TreeJoin) -> NodeId | None:
         """The child that gives its place to a joiner and goes further down itself: the lowest, where the joiner's subtree would
         hang too deep there; or the smallest, where the joiner's is much larger."""
         children = self.children
@@ -292,7 +292,7 @@ class TreeSeat:
             self._joined.append(join.child)
             self.children[join.child] = Child(join.incarnation, join.size, join.height)
         else:
-            known.tell(join.size, join.height)
+            known.resize(join.size, join.height)
         if self._path_due == NEVER:
             self._path_due = now + self._parameters.path_us
         self._resized(now)
@@ -307,8 +307,8 @@ class TreeSeat:
             self._path_due = NEVER
         self._resized(now)
 
-    def _go_out_if_idle(self) -> list[Effect]:
-        return [] if self.present else self._go_out()
+    def _leave_tree_if_idle(self) -> list[Effect]:
+        return [] if self.present else self._leave_tree()
 
     # Messages.
 
@@ -335,20 +335,20 @@ class TreeSeat:
             if self.parent is not None:
                 effects.append(Post(self.parent, Leave(self.job)))
             self._set_parent(source)
-        self._stop_asking()
-        self._told = (0, 0)  # the join may have been an old one, come late
-        return effects + self._tell_size() + self._follow(message, now)
+        self._stop_searching()
+        self._reported = (0, 0)  # the join may have been an old one, come late
+        return effects + self._report_size() + self._follow(message, now)
 
     def _welcomes(self, source: NodeId, message: Adopt) -> bool:
         """An adoption that was asked for, makes no loop, and is better than what I have."""
-        if not self._asking or source in self.children or not self._is_sound(source, message):
+        if not self._searching or source in self.children or not self._is_sound(source, message):
             return False
         if self.parent is None:
             return True
         return message.attempt == self._attempt and message.rooted and len(message.path) < self.depth
 
-    def _stop_asking(self) -> None:
-        self._asking, self._join_due = False, NEVER
+    def _stop_searching(self) -> None:
+        self._searching, self._join_due = False, NEVER
 
     def _is_sound(self, source: NodeId, message: Adopt | Path) -> bool:
         path = message.path
@@ -363,8 +363,8 @@ class TreeSeat:
         """Take over what the parent says of the way to the root; tell the children if that is news."""
         assert self.parent is not None
         if not self._is_sound(self.parent, message):
-            return self._dissolve(now)
-        self._silence_due = now + self._parameters.parent_silence_us
+            return self._break_loop(now)
+        self._timeout_due = now + self._parameters.parent_timeout_us
         news = message.path != self.path or message.rooted != self.rooted or message.ballot > self.ballot
         if message.total != self.total:
             before = self._depth_max()
@@ -375,9 +375,9 @@ class TreeSeat:
         self.path, self.rooted = message.path, message.rooted
         self.ballot = max(self.ballot, message.ballot)
         self._watch_depth(now)
-        return self._tell(now)
+        return self._announce(now)
 
-    def _dissolve(self, now: int) -> list[Effect]:
+    def _break_loop(self, now: int) -> list[Effect]:
         """My parent's path leads through me: leave it, and ask again at a random moment, since others of the loop do so too."""
         parent = self.parent
         assert parent is not None
@@ -388,7 +388,7 @@ class TreeSeat:
         child = self.children.get(source)
         if child is None:
             return [Post(source, Refuse(self.job, 0))]
-        child.tell(message.size, message.height)
+        child.resize(message.size, message.height)
         self._resized(now)
         return []
 
@@ -396,17 +396,17 @@ class TreeSeat:
         instead = b"" if message.instead == self.me else message.instead
         if source == self.parent:
             self._set_parent(None)
-            return self._ask(now, instead) + self._tell(now)
-        if not self._asking or message.attempt != self._attempt:
+            return self._search(now, instead) + self._announce(now)
+        if not self._searching or message.attempt != self._attempt:
             return []
         if self.parent is not None and not instead:
-            self._stop_asking()
-        return self._ask(now, instead) if instead else []
+            self._stop_searching()
+        return self._search(now, instead) if instead else []
 
     def _on_leave(self, source: NodeId, now: int) -> list[Effect]:
         if source in self.children:
             self._forget_child(source, now)
-            return self._go_out_if_idle()
+            return self._leave_tree_if_idle()
         return self._orphaned(now) if source == self.parent else []
 
     # Time.
@@ -414,28 +414,28 @@ class TreeSeat:
     def tick(self, now: int) -> list[Effect]:
         self._clock(now)
         effects: list[Effect] = []
-        if now >= self._silence_due:
-            effects += self._silent(now)
+        if now >= self._timeout_due:
+            effects += self._parent_timed_out(now)
         if now >= self._join_due:
             if self.parent is None:
-                effects += self._ask(now)
+                effects += self._search(now)
             else:
-                self._stop_asking()
+                self._stop_searching()
         if now >= self._size_due:
-            effects += self._tell_size()
+            effects += self._report_size()
         if now >= self._path_due:
             for child in self.children.values():
-                child.promised = 0
+                child.redirected = 0
             self._watch_depth(now)
-            effects += self._tell(now)
+            effects += self._announce(now)
         if now >= self._deep_due:
-            effects += self._mend_depth(now)
+            effects += self._repair_depth(now)
         return effects
 
-    def _silent(self, now: int) -> list[Effect]:
-        late = now - self._silence_due
+    def _parent_timed_out(self, now: int) -> list[Effect]:
+        late = now - self._timeout_due
         if late > self._parameters.path_us:  # it was me who slept, or my clock that jumped
-            self._silence_due = now + self._parameters.parent_silence_us
+            self._timeout_due = now + self._parameters.parent_timeout_us
             return []
         parent = self.parent
         assert parent is not None
@@ -446,7 +446,7 @@ class TreeSeat:
         back = self._now - now
         self._now = now
         if back > 0:
-            for name in ("_join_due", "_silence_due", "_size_due", "_path_due", "_deep_due"):
+            for name in ("_join_due", "_timeout_due", "_size_due", "_path_due", "_deep_due"):
                 due = getattr(self, name)
                 if due != NEVER:
                     setattr(self, name, due - back)
@@ -456,11 +456,11 @@ class TreeSeat:
 
     # Upwards and downwards.
 
-    def _ask(self, now: int, node: NodeId = b"") -> list[Effect]:
+    def _search(self, now: int, node: NodeId = b"") -> list[Effect]:
         """Look for a parent, at `node` or on the way to the job's id."""
         retry = self._parameters.tree_retry_us
         self._attempt += 1
-        self._asking = True
+        self._searching = True
         self._join_due = now + retry + self._jitter(retry // 2)
         join = TreeJoin(self.job, self.me, self.incarnation, self._attempt, self.size, self.height)
         return [Send(node, join) if node else Route(self.job, join)]
@@ -469,24 +469,24 @@ class TreeSeat:
         """No parent any more. The subtree stays together: it is I who asks."""
         self._set_parent(None)
         if not self.present:
-            return self._go_out()
+            return self._leave_tree()
         if not wait_us:
-            return self._ask(now) + self._tell(now)
-        self._asking, self._join_due = False, now + wait_us
-        return self._tell(now)
+            return self._search(now) + self._announce(now)
+        self._searching, self._join_due = False, now + wait_us
+        return self._announce(now)
 
     def _set_parent(self, parent: NodeId | None) -> None:
         self._parent_changed = self._parent_changed or parent is not None or self.parent is not None
         self.parent = parent
         self.path, self.rooted, self._down = (), False, None
-        self._silence_due = self._size_due = self._deep_due = NEVER
+        self._timeout_due = self._size_due = self._deep_due = NEVER
 
     def _downwards(self) -> Path:
         if self._down is None:
             self._down = Path(self.job, (self.me, *self.path), self.ballot, self.rooted, self.total)
         return self._down
 
-    def _tell(self, now: int) -> list[Effect]:
+    def _announce(self, now: int) -> list[Effect]:
         self._down = None
         if not self.children:
             return []
@@ -498,9 +498,9 @@ class TreeSeat:
         size, height = self.size, self.height = measure(self.children)
         if self.is_root:
             self._count(now)
-        elif self.parent is not None and (size, height) != self._told:
-            told, told_height = self._told
-            large = height != told_height or 4 * abs(size - told) > told
+        elif self.parent is not None and (size, height) != self._reported:
+            reported_size, reported_height = self._reported
+            large = height != reported_height or 4 * abs(size - reported_size) > reported_size
             wait = self._parameters.size_us if large else self._parameters.path_us
             self._size_due = min(self._size_due, now + wait)
 
@@ -510,11 +510,11 @@ class TreeSeat:
         if self.children and self._depth_max() != before:
             self._path_due = min(self._path_due, now + self._parameters.size_us)
 
-    def _tell_size(self) -> list[Effect]:
+    def _report_size(self) -> list[Effect]:
         self._size_due = NEVER
-        if self.parent is None or self._told == (self.size, self.height):
+        if self.parent is None or self._reported == (self.size, self.height):
             return []
-        self._told = (self.size, self.height)
+        self._reported = (self.size, self.height)
         return [Post(self.parent, Size(self.job, self.size, self.height))]
 
     # Depth.
@@ -544,16 +544,16 @@ class TreeSeat:
             return False
         return is_overweight(self.size, self.depth, self.total, self._parameters.children_max)
 
-    def _mend_depth(self, now: int) -> list[Effect]:
+    def _repair_depth(self, now: int) -> list[Effect]:
         self._deep_due = NEVER
         if self._is_overweight():
-            return self._relieve(now)
-        if not self._is_too_deep() or self._asking:
+            return self._shed_children(now)
+        if not self._is_too_deep() or self._searching:
             return []
         self._watch_depth(now)
-        return self._ask(now, self.path[-1])
+        return self._search(now, self.path[-1])
 
-    def _relieve(self, now: int) -> list[Effect]:
+    def _shed_children(self, now: int) -> list[Effect]:
         """Send the largest children to my parent until my subtree fits its place."""
         assert self.parent is not None
         effects: list[Effect] = []
@@ -561,7 +561,7 @@ class TreeSeat:
             child = largest(self.children)
             self._forget_child(child, now)
             effects.append(Post(child, Refuse(self.job, 0, self.parent)))
-        return effects + self._go_out_if_idle()
+        return effects + self._leave_tree_if_idle()
 
     def check(self) -> None:
         """Raise AssertionError unless all invariants hold. O(children + depth)."""
@@ -574,7 +574,7 @@ class TreeSeat:
         assert self.rooted or not self.is_root
         assert self.size == 1 + sum(child.size for child in self.children.values())
         assert (self._path_due != NEVER) == bool(self.children)
-        assert (self._silence_due != NEVER) == (self.parent is not None)
+        assert (self._timeout_due != NEVER) == (self.parent is not None)
         assert self.present or (self.parent is None and self.deadline is None), (
             "an outsider has nothing to do"
         )

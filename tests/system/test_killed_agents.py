@@ -9,7 +9,7 @@ import pytest
 
 from tests.rigs.agents.mesh_rig import FAST, Agent, Fleet, wait_until
 
-SLOW = {**FAST, "suspect": "60s", "dead": "10m", "parent_silence": "60s"}
+SLOW = {**FAST, "suspect": "60s", "dead": "10m", "parent_timeout": "60s"}
 """A suspicion outlasts every test, so what goes on does so because connections were reset and refused."""
 
 

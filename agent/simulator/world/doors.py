@@ -158,16 +158,16 @@ class Doors:
             if other.node is None or other.id == actor.id or network.separates(actor.place, other.place):
                 continue
             door, told = self.door(other.place), self._told(other, actor.id)
-            if door.speaks(actor.id, NOBODY) is None:
+            if door.other_process(actor.id, NOBODY) is None:
                 if told is not None and told.instance == proof.instance:
                     return True
-            elif door.speaks(actor.id, proof) is None:
+            elif door.other_process(actor.id, proof) is None:
                 return True
         return False
 
     def where(self, sink: NodeId, to: NodeId) -> bytes:
         """Which process with that key a sink answers."""
-        known = self.door(sink).speaks(to, NOBODY)
+        known = self.door(sink).other_process(to, NOBODY)
         twin = self._places.twins.get(to)
         return twin.place if known is not None and twin is not None and known.address == twin.address else to
 

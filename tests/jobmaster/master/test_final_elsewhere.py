@@ -50,7 +50,7 @@ def test_only_the_last_masters_are_remembered() -> None:
     for epoch in range(1, 2 * MASTERS_MAX + 1):
         promises.note((epoch, ME), epoch)
     promises.note((2 * MASTERS_MAX, ME), 5)  # less than before
-    told = promises.but_to((2 * MASTERS_MAX - 1, ME))
+    told = promises.to_others((2 * MASTERS_MAX - 1, ME))
     epochs = [*range(MASTERS_MAX + 1, 2 * MASTERS_MAX - 1), 2 * MASTERS_MAX]
     assert told == tuple(((epoch, ME), epoch) for epoch in epochs)
 

@@ -52,7 +52,7 @@ FAST = {
     "join_retry": "100ms",
     "repair": "400ms",
     "path": "250ms",
-    "parent_silence": "900ms",
+    "parent_timeout": "900ms",
     "tree_retry": "100ms",
     "size": "50ms",
     "gossip": "250ms",

@@ -33,7 +33,7 @@ def test_what_is_used_keeps_the_rules(parameters: Parameters) -> None:
         (Parameters(probe_timeout_us=250 * MS), "two probe timeouts must fit into probe_us"),
         (Parameters(suspect_us=999 * MS), "suspect_us must leave two periods to refute"),
         (Parameters(dead_us=6 * SECOND), "dead_us must outlast news_repeats probes, each probe_us"),
-        (Parameters(parent_silence_us=2 * SECOND), "parent_silence_us must allow for two lost paths"),
+        (Parameters(parent_timeout_us=2 * SECOND), "parent_timeout_us must allow for two lost paths"),
         (Parameters(size_us=1_001 * MS), "size_us must not exceed path_us"),
         (Parameters(rumor_us=1_001 * MS), "rumor_us must not exceed gossip_us"),
         (Parameters(ask_us=1 * SECOND), "ask_us_max must allow for a lost ask"),
@@ -92,7 +92,7 @@ def test_spans_are_so_many_of_others() -> None:
     assert P.suspect_us == 3 * P.probe_us
     assert P.dead_us == 10 * P.news_repeats * P.probe_us
     assert P.repair_us == 4 * P.probe_us
-    assert 3 * P.path_us < P.parent_silence_us < 4 * P.path_us
+    assert 3 * P.path_us < P.parent_timeout_us < 4 * P.path_us
     assert P.ask_us_max == 5 * P.ask_us
     assert P.disk_us_max == 2 * P.transfer_us_max
     assert P.tree_retry_us == P.retransmit_us_min

@@ -102,7 +102,7 @@ def test_with_hearsay_in_the_leaf_set_the_dead_come_back(monkeypatch: pytest.Mon
             overlay._near.take_in(contact, heard=True)
 
     honest = dead_after(6)
-    monkeypatch.setattr(Overlay, "_hear_of", believe)
+    monkeypatch.setattr(Overlay, "_heard_about", believe)
     assert dead_after(6) > honest + 5
 
 

@@ -36,13 +36,13 @@ def test_nobody_is_known() -> None:
 def test_who_is_known_comes_again() -> None:
     made = door(None, proof(1))
     assert made.ask(NODE, proof(1), "", 9.0) == []
-    assert made.speaks(NODE, proof(1)) is None
+    assert made.other_process(NODE, proof(1)) is None
 
 
 def test_a_newcomer_waits_while_who_is_known_is_challenged() -> None:
     made = door(None, proof(1))
     assert made.ask(NODE, proof(2, THERE), "", 9.0) == [HERE]
-    assert made.speaks(NODE, proof(1)) is None
+    assert made.other_process(NODE, proof(1)) is None
 
 
 def test_the_one_that_is_known_answers() -> None:
@@ -59,8 +59,8 @@ def test_the_one_that_is_known_answers() -> None:
 def test_nobody_else_answers(answers: list[tuple[str, Proof]]) -> None:
     made = door(None, proof(1, life=9))
     made.decide(NODE, proof(2), answers, 9.0)
-    assert made.speaks(NODE, proof(2)) is None
-    other = made.speaks(NODE, proof(1))
+    assert made.other_process(NODE, proof(2)) is None
+    other = made.other_process(NODE, proof(1))
     assert other is not None
     assert other.instance == 2
 
@@ -70,13 +70,13 @@ def test_a_third_one_has_taken_its_place() -> None:
     with pytest.raises(TwinError) as refused:
         made.decide(NODE, proof(2, THERE), [(HERE, proof(3))], 9.0)
     assert refused.value.instance == 3
-    assert made.speaks(NODE, proof(3)) is None
+    assert made.other_process(NODE, proof(3)) is None
 
 
 def test_who_answers_at_the_address_of_the_one_that_is_known_has_replaced_it() -> None:
     made = door(None, proof(1))
     assert made.ask(NODE, proof(2), HERE, 9.0) == []
-    assert made.speaks(NODE, proof(1)) is not None
+    assert made.other_process(NODE, proof(1)) is not None
 
 
 def test_what_the_node_has_heard_is_challenged_too() -> None:
@@ -84,7 +84,7 @@ def test_what_the_node_has_heard_is_challenged_too() -> None:
     assert door(told).ask(NODE, proof(2), "", 0.0) == [THERE]
     made = door()
     assert made.ask(NODE, proof(1), "", 0.0) == []
-    made._told = lambda node: told
+    made._contact_of = lambda node: told
     assert made.ask(NODE, proof(2), "", 0.0) == [HERE, THERE]
     assert made.ask(NODE, proof(1), "", 0.0) == []
     assert (

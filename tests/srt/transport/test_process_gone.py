@@ -94,7 +94,7 @@ def test_a_process_that_ends_is_gone_and_its_life_is_told_once() -> None:
         b.transport.close()
         await until(lambda: a.gone)
         assert a.gone == [(b.id, 5)]
-        assert not a.transport._looks
+        assert not a.transport._checks
         endpoint = b.transport.address.partition("/")[0]
         assert [notice.text for notice in a.notices] == [
             f"{endpoint}: the connection was lost",
@@ -171,7 +171,7 @@ def test_a_connection_that_is_reset_on_the_way_is_dialled_again(monkeypatch: pyt
         accepted = relay.accepted
         relay.reset()
         await until(lambda: a.refused.get("connection lost"))
-        await until(lambda: not a.transport._looks)
+        await until(lambda: not a.transport._checks)
         assert relay.accepted >= accepted + 2  # a plain connect, and a new connection
         assert a.transport.counters.connections_out == 1
         assert a.gone == []
@@ -196,7 +196,7 @@ def test_who_still_has_a_connection_to_here_is_not_gone(monkeypatch: pytest.Monk
         await met(b, a)
         relay.close()
         await until(lambda: a.refused.get("connection lost"))
-        await until(lambda: not a.transport._looks)
+        await until(lambda: not a.transport._checks)
         assert a.gone == []
         b.ping(a, 2)
         await until(lambda: 2 in a.numbers)
@@ -215,7 +215,7 @@ def test_another_program_at_its_port_is_not_taken_for_its_death(monkeypatch: pyt
         b.transport.close()
         other = rig.end(listen=f"127.0.0.1:{port}", is_listed=False)
         await until(lambda: a.refused.get("no connection"))
-        await until(lambda: not a.transport._looks)
+        await until(lambda: not a.transport._checks)
         assert a.gone == []
         assert a.restarted == []
         assert other.numbers == []
@@ -251,7 +251,7 @@ def test_whose_answer_never_proved_anything_cannot_be_gone() -> None:
         await until(lambda: a.refused.get("no connection"))
         other.transport.close()
         a.ping(b, 2)
-        assert not a.transport._looks
+        assert not a.transport._checks
         assert a.gone == []
 
     run(test)
@@ -264,7 +264,7 @@ def test_an_idle_connection_that_is_closed_here_asks_nothing(monkeypatch: pytest
         a, b = rig.end(), rig.end()
         await met(a, b)
         await until(lambda: a.transport.counters.connections_out == 0)
-        assert not a.transport._looks
+        assert not a.transport._checks
         assert a.gone == []
 
     run(test)

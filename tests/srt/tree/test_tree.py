@@ -220,7 +220,7 @@ def test_without_its_parent_a_node_keeps_its_children_and_joins_again(how: str) 
     elif how == "refuse":
         effects = made.step(MUM, Refuse(JOB, 0), now)
     else:
-        now = P.parent_silence_us
+        now = P.parent_timeout_us
         effects = made.tick(now)
     assert Route(JOB, TreeJoin(JOB, ME, 1, 2, 5, 3)) in effects
     assert Path(JOB, (ME,), rooted=False, total=1_000) in posts(effects, KID)
@@ -237,12 +237,12 @@ def test_a_refusal_names_where_to_ask() -> None:
 
 def test_any_word_of_the_parent_is_a_sign_of_life_and_a_sleeper_does_not_blame_it() -> None:
     made = seated()
-    made.heard(MUM, P.parent_silence_us - 1)
-    assert made.tick(P.parent_silence_us) == []
-    late = 10 * P.parent_silence_us
+    made.heard(MUM, P.parent_timeout_us - 1)
+    assert made.tick(P.parent_timeout_us) == []
+    late = 10 * P.parent_timeout_us
     assert made.tick(late) == []
     assert made.parent == MUM
-    assert made.tick(late + P.parent_silence_us) != []
+    assert made.tick(late + P.parent_timeout_us) != []
     assert made.parent is None
 
 
@@ -279,7 +279,7 @@ def test_a_node_that_is_too_deep_asks_at_the_root_and_keeps_its_parent_meanwhile
     made.step(OTHER, Adopt(JOB, 2, (OTHER, name(14)), total=100), due)
     assert made.parent == OTHER
     assert made.depth == 2
-    assert made.deadline == due + P.parent_silence_us
+    assert made.deadline == due + P.parent_timeout_us
     made.check()
 
 
