@@ -97,7 +97,7 @@ class DeltaWorker:
 
     __slots__ = (
         "_ask_at",
-        "_asks",
+        "_attempts",
         "_ballot",
         "_clock",
         "_count",
@@ -108,7 +108,7 @@ class DeltaWorker:
         "_incarnation",
         "_job",
         "_kept",
-        "_lanes_told",
+        "_lanes_known",
         "_lanes_wanted",
         "_learned",
         "_leaving",
@@ -150,7 +150,7 @@ class DeltaWorker:
         self._since_us: Micros = 0
         self._left_out_us: Micros = 0  # of what is being read
         self._places = ReadingPlaces(me)
-        self._lanes_told: tuple[Ballot, int] = (NO_BALLOT, 0)  # under which schedule a Welcome told them
+        self._lanes_known: tuple[Ballot, int] = (NO_BALLOT, 0)  # under which schedule a Welcome told them
         self._lanes_wanted = False
         self._kept = KeptBundles()
         self._count = -1
@@ -164,7 +164,7 @@ class DeltaWorker:
         self._clock = 0
         self._cut_at: int | None = None
         self._ask_at: int | None = None
-        self._asks = 0
+        self._attempts = 0
         self._forgot_at = 0
         self._gap_until: Micros = 0  # lines are lost of which none is later
         self._promised: Micros = 0  # watermark of the last live cut since anything was forgotten
@@ -185,7 +185,7 @@ class DeltaWorker:
             return []
         match message:
             case Commit():
-                self._hear(message.ballot)
+                self._note_ballot(message.ballot)
                 return self._committed(message.ids, now, message.ballot)
             case Split():
                 return self._split(message, now)
@@ -215,7 +215,9 @@ class DeltaWorker:
         self._places.move(cut.spans, now)
         if lane == 0:
             self._watermark = cut.watermark_us
-            if self._places.tell_lost(cut.watermark_us, now, self._p.lagging_us + self._p.idle_grace_us):
+            if self._places.update_withheld(
+                cut.watermark_us, now, self._p.lagging_us + self._p.idle_grace_us
+            ):
                 self._watermark = min(cut.watermark_us, self._promised)
         self._keep(cut, lane, now)
         if self._kept.nbytes > self._p.kept_bytes_max and len(self._kept) > 1:
@@ -239,7 +241,7 @@ class DeltaWorker:
         self._leaving = True
         return []
 
-    def go_on(self, former: DeltaWorker) -> None:
+    def continue_from(self, former: DeltaWorker) -> None:
         """This life had a worker of the job before: its numbers are not used again."""
         self._count, self._request = former._count, former._request
         self._promises = former._promises
@@ -268,7 +270,7 @@ class DeltaWorker:
             if self.state is State.FOLLOWING:
                 effects += self._ask(now, forget=False)
         if self._ask_at is not None and now >= self._ask_at:
-            effects += self._say(now)
+            effects += self._send_request(now)
         if self._cut_at is not None and now >= self._cut_at:
             effects += self._flush(now)
         return effects
@@ -306,7 +308,7 @@ class DeltaWorker:
     def _after_live(self, cut: Cut, now: int) -> None:
         self._cut_at = self._next_flush(now) if cut.caught_up else now + self._p.combine_us_max
         has_lanes = self._lanes_wanted or self._places.next_lane() is not None
-        if self._leaving and cut.caught_up and not has_lanes and not self._places.untold:
+        if self._leaving and cut.caught_up and not has_lanes and not self._places.withheld:
             self._read_all = True
             self.until_us, self._unread = max(now, cut.watermark_us) + 1, cut.ends_unread
 
@@ -395,7 +397,7 @@ class DeltaWorker:
     def _split(self, split: Split, now: int) -> list[Effect]:
         bundle = self._kept.bundles.get(split.id)
         if bundle is None:
-            return self._told_places(split, now) if not split.id[2] else []
+            return self._known_places(split, now) if not split.id[2] else []
         if split.ballot < self._ballot:
             return self._ask(now)
         self._learn(split.ballot, split.schedule)
@@ -409,9 +411,9 @@ class DeltaWorker:
             return effects + self._ask(now)
         return effects + self._rewind(bundle, positions, now)
 
-    def _told_places(self, split: Split, now: int) -> list[Effect]:
+    def _known_places(self, split: Split, now: int) -> list[Effect]:
         """What the master has of files, without any bundle of them: from there on is read, if it is past what was read."""
-        past = [slot for slot, told in split.positions if self._places.is_past(slot, told)]
+        past = [slot for slot, position in split.positions if self._places.is_past(slot, position)]
         if not past or self.state is not State.FOLLOWING or split.ballot < self._ballot:
             return []
         return self._moved(split) + self._ask(now)
@@ -421,8 +423,8 @@ class DeltaWorker:
         began to read again: nothing is said soon after that."""
         moved = [
             slot
-            for slot, told in split.positions
-            if self._places.is_past(slot, told) or self._kept.is_within(slot, told)
+            for slot, position in split.positions
+            if self._places.is_past(slot, position) or self._kept.is_within(slot, position)
         ]
         if not moved or self._clock - self._forgot_at <= OVERDUE_PARKS * self._p.park_us:
             return []
@@ -459,13 +461,13 @@ class DeltaWorker:
         self._request += 1
         self._reading = None
         self._cut_at = None
-        self._asks = 0
-        return self._say(now)
+        self._attempts = 0
+        return self._send_request(now)
 
-    def _say(self, now: int) -> list[Effect]:
+    def _send_request(self, now: int) -> list[Effect]:
         """Hello or Goodbye, and when to say it again."""
-        self._ask_at = now + (self._p.ask_us << self._asks)
-        self._asks = min(self._asks + 1, ASK_DOUBLINGS)
+        self._ask_at = now + (self._p.ask_us << self._attempts)
+        self._attempts = min(self._attempts + 1, ASK_DOUBLINGS)
         if self.state is State.PARTING:
             return [
                 Route(
@@ -484,21 +486,21 @@ class DeltaWorker:
             self._forget()
             self._places.begin(welcome)
             self._since_us = welcome.since_us
-            self._lanes_are_told(welcome)
+            self._note_lanes(welcome)
             self._follow(now)
             return self._read(0, now)
         if self._lanes_wanted:
             self._places.take_lanes(welcome)
-            self._lanes_are_told(welcome)
+            self._note_lanes(welcome)
             self._ask_at = None
             if self._reading and self._reading not in self._places.lanes:
                 return self._read(0, now) or self._wait(now)
         return []
 
-    def _lanes_are_told(self, welcome: Welcome) -> None:
+    def _note_lanes(self, welcome: Welcome) -> None:
         """They are not asked for again under this schedule."""
         self._lanes_wanted = False
-        self._lanes_told = (welcome.ballot, _number(welcome.schedule))
+        self._lanes_known = (welcome.ballot, _number(welcome.schedule))
 
     def _control(self, control: Control, now: int) -> list[Effect]:
         """It is repeated while the lane is open; a Split may have brought the schedule before it."""
@@ -508,14 +510,14 @@ class DeltaWorker:
         effects: list[Effect] = []
         if _number(self.schedule) != before:
             effects += self._read(self._reading, now)
-        told = self._lanes_told >= (control.ballot, _number(control.schedule))
-        if control.lane_us and self._places.lanes and self._lanes_told[0] < control.ballot:
+        is_known = self._lanes_known >= (control.ballot, _number(control.schedule))
+        if control.lane_us and self._places.lanes and self._lanes_known[0] < control.ballot:
             return self._ask(now)  # what of the lane one master has committed another one may lack
-        if control.lane_us and not told and not self._lanes_wanted:
+        if control.lane_us and not is_known and not self._lanes_wanted:
             self._lanes_wanted = True
             self._read_all = False
-            self._asks = 0
-            effects += self._say(now)
+            self._attempts = 0
+            effects += self._send_request(now)
         return effects
 
     def _learn(self, ballot: Ballot, schedule: Schedule) -> bool:
@@ -526,17 +528,17 @@ class DeltaWorker:
         is_older = ballot == self._learned and _number(schedule) < _number(self.schedule)
         if ballot < self._ballot or is_older:
             return False
-        self._hear(ballot)
+        self._note_ballot(ballot)
         self._learned = ballot
         self.schedule = schedule
         return True
 
-    def _hear(self, ballot: Ballot) -> None:
+    def _note_ballot(self, ballot: Ballot) -> None:
         """Another master may not know the end of a file that its predecessor committed, so all ends are named again."""
         if ballot > self._ballot:
             self._ballot = ballot
             self._places.name_ends_again()
-            if self._places.untold:
+            if self._places.withheld:
                 self._watermark = self._promised = 0
 
     def _follow(self, now: int) -> None:
@@ -555,8 +557,8 @@ class DeltaWorker:
             return []
         self.state = State.PARTING
         self._cut_at = None
-        self._asks = 0
-        return self._say(now)
+        self._attempts = 0
+        return self._send_request(now)
 
     def _end(self) -> None:
         self._forget()

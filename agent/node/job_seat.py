@@ -110,7 +110,7 @@ class JobSeat:
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
         self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and at which sink
-        self._went_on = False  # as master, with a log that gave way to another one: that one lacks what was told meanwhile
+        self._served_on = False  # as master, with a log that gave way to another one: that one lacks what was told meanwhile
         self.master: Master | None = None
         self._make()
         if former is not None:
@@ -138,11 +138,11 @@ class JobSeat:
 
     def _go_on(self, former: JobSeat) -> None:
         """In the same life: numbers go on, and promises are kept."""
-        self.tree.go_on(former.tree)
-        self.reducer.go_on(former.reducer)
-        self.offering.go_on(former.offering)
+        self.tree.continue_from(former.tree)
+        self.reducer.continue_from(former.reducer)
+        self.offering.continue_from(former.offering)
         if self.worker is not None and former.worker is not None:
-            self.worker.go_on(former.worker)
+            self.worker.continue_from(former.worker)
         self.succession.restore([Promise(former.succession.highest)])
 
     def _gather(self) -> None:
@@ -243,7 +243,7 @@ class JobSeat:
             effects += self.master.serve_sinks([sink for _, sink in sinks], now, fresh)
         ballot = self._directory.get("ballot", self.job)
         if ballot is not None:
-            effects += self._heard_ballot(ballot_of(ballot), now)
+            effects += self._note_ballot(ballot_of(ballot), now)
         if self.master is not None:
             effects += self.master.adverts(self._adverts(), now)
             effects += self.master.forget(self._revoked, now)
@@ -265,13 +265,13 @@ class JobSeat:
         tree, reducer, offering, worker = self.tree, self.reducer, self.offering, self.worker
         state, promise = self.succession.state, Promise(self.succession.highest)
         self._make()
-        self.tree.go_on(tree)
-        self.reducer.go_on(reducer)
-        self.offering.go_on(offering)
+        self.tree.continue_from(tree)
+        self.reducer.continue_from(reducer)
+        self.offering.continue_from(offering)
         self.succession.restore([promise])
         if worker is not None:
             self.worker = DeltaWorker(self.job, self.me, self._life, self._parameters)
-            self.worker.go_on(worker)
+            self.worker.continue_from(worker)
             self.worker.end()
             self.worker.until_us = worker.until_us
         self.is_stopped, self.master, self.cores, self._flow = True, None, (), ()
@@ -372,12 +372,12 @@ class JobSeat:
         return self.reducer.offer(source, message, now)
 
     def _on_commit(self, source: NodeId, message: m.Commit, now: int) -> list[Effect]:
-        return self._heard_ballot(message.ballot, now) + self.reducer.committed(
+        return self._note_ballot(message.ballot, now) + self.reducer.committed(
             message.ids, message.ballot, now
         )
 
     def _on_split(self, source: NodeId, message: m.Split, now: int) -> list[Effect]:
-        return self._heard_ballot(message.ballot, now) + self.reducer.split(message, now)
+        return self._note_ballot(message.ballot, now) + self.reducer.split(message, now)
 
     def _on_resend(self, source: NodeId, message: m.Resend, now: int) -> list[Effect]:
         return self.reducer.resend(message, now) if source == self.tree.parent else []
@@ -388,7 +388,7 @@ class JobSeat:
     def _on_control(self, source: NodeId, message: m.Control | m.Stop, now: int) -> list[Effect]:
         if source not in (self.tree.parent, self.me):
             return []  # a change comes down the tree; whoever missed it hears of it in the answer to its next bundle
-        effects = self._heard_ballot(message.ballot, now) + self.tree.multicast(message)
+        effects = self._note_ballot(message.ballot, now) + self.tree.multicast(message)
         return effects + (self.worker.step(message, now) if self.worker is not None else [])
 
     def _on_worker(self, source: NodeId, message: m.Welcome | m.Farewell, now: int) -> list[Effect]:
@@ -403,13 +403,13 @@ class JobSeat:
     def _on_tree_request(self, source: NodeId, message: m.TreeRequest, now: int) -> list[Effect]:
         tree = self.tree
         is_master = self.master is not None
-        tell = m.TreeReport(self.job, message.number, is_master, tree.parent or b"", tuple(tree.children))
-        return [Send(source, tell)]
+        report = m.TreeReport(self.job, message.number, is_master, tree.parent or b"", tuple(tree.children))
+        return [Send(source, report)]
 
     def _on_goodbye(self, source: NodeId, message: m.Goodbye, now: int) -> list[Effect]:
         return self.master.goodbye(message, now) if self.master is not None else []
 
-    def _heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
+    def _note_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
         if ballot <= self.succession.highest:
             return []
         self.is_stirred = True
@@ -441,14 +441,14 @@ class JobSeat:
         if master is not None:
             for child, bundle in reducer.take_for_master():
                 effects += master.bundle(child, bundle, now)
-            for word in master.take_multicast():
-                effects += self._on_control(self.me, word, now)
+            for message in master.take_multicast():
+                effects += self._on_control(self.me, message, now)
         return effects
 
     def _settle_place(self, now: int, effects: list[Effect]) -> None:
         """Who serves, and where in the tree this node is."""
         if self.master is not None and self.master.fence is not None:
-            effects += self._heard_ballot(self.master.fence, now)  # a sink serves another master
+            effects += self._note_ballot(self.master.fence, now)  # a sink serves another master
         if self.succession.has_news:
             self._from_succession(now, effects)
         changes = self.tree.take_changes()
@@ -489,12 +489,12 @@ class JobSeat:
             [sink for _, sink in self._served],
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
-            told=self._told_schedule(),
+            told=self._known_schedule(),
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
-            handed_on=not self._went_on and (serve.handed_on or serve.former in self._ended),
+            handed_on=not self._served_on and (serve.handed_on or serve.former in self._ended),
         )
-        self._went_on = False
+        self._served_on = False
         self._gather()
         self._items.append(ballot_item(self.job, serve.ballot))
         effects = self.tree.raise_ballot(serve.ballot, now)
@@ -503,7 +503,7 @@ class JobSeat:
         effects += self.master.adverts(self._adverts(), now)
         return effects + self.master.forget(self._revoked, now)
 
-    def _told_schedule(self) -> ToldSchedule | None:
+    def _known_schedule(self) -> ToldSchedule | None:
         """What a master of this job said last of its log's schedule."""
         item = self._directory.get("schedule", self.job)
         return None if item is None else decode_schedule(item)
@@ -514,7 +514,7 @@ class JobSeat:
     def _step_down(self, change: StepDown, now: int) -> list[Effect]:
         """Rule 9*: what only this master's log has is offered to the one that won."""
         if self.master is not None and not change.handed_on:
-            self._went_on = True
+            self._served_on = True
             self.offering.offer(self._unshared.entries, now)
         self.master = None
         self._gather()

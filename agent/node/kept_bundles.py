@@ -54,10 +54,10 @@ class KeptBundles:
         self.nbytes = 0
         self.out.clear()
 
-    def is_within(self, slot: Slot, told: Position) -> bool:
+    def is_within(self, slot: Slot, position: Position) -> bool:
         """Inside one bundle's span: a bundle is in the log as a whole or not at all."""
         spans = (each.contributions[slot] for each in self.bundles.values() if slot in each.contributions)
-        return any(start < told.offset < end for start, end, _ in spans)
+        return any(start < position.offset < end for start, end, _ in spans)
 
     def check(self, me: NodeId) -> None:
         """Raise AssertionError unless the spans of each file follow one another. O(contributions)."""

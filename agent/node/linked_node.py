@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from elf.agent.node.timers import Timers
-from elf.agent.node.write_barrier import HeldBack
+from elf.agent.node.write_barrier import WriteBarrier
 from elf.errors import PeerError
 from elf.jobmaster.directory.directory import Directory
 from elf.srt.codec.wire import LogForm
@@ -54,8 +54,8 @@ class LinkedNode:
         self._coded = None if coded is None else CodedLinks(parameters.frame_bytes_max, coded)
         self._has_room = has_room
         self._timers = Timers()
-        self._held = HeldBack(parameters.disk_us_max)
-        self._here: deque[tuple[NodeId, Message]] = deque()  # messages to itself
+        self._barrier = WriteBarrier(parameters.disk_us_max)
+        self._to_self: deque[tuple[NodeId, Message]] = deque()  # messages to itself
         self._unsent: dict[JobId, Exception] = {}  # jobs of which a message could not be encoded in this call
 
     def _stand(self, standing: Standing) -> None:
@@ -115,20 +115,20 @@ class LinkedNode:
         """
         if not effects:
             return
-        held = self._held
-        waiting = held.last.get(owner) if held.last and owner is not None else None
+        barrier = self._barrier
+        waiting = barrier.last.get(owner) if barrier.last and owner is not None else None
         if self.standing is Standing.OUT and isinstance(owner, bytes | Directory):
             effects = [effect for effect in effects if not is_for_disk(effect)]
         for effect in effects:
             kind = type(effect)
             if kind is Write:
                 out.append(effect)  # type: ignore[arg-type]
-                waiting = held.begin(owner, now)
-                if held.begun - held.done == 1:
-                    self._timers.watch(held)
+                waiting = barrier.begin(owner, now)
+                if barrier.begun - barrier.done == 1:
+                    self._timers.watch(barrier)
             elif waiting is not None:
                 waiting.append(effect)
-                held.count += 1
+                barrier.count += 1
             elif kind is Send:
                 self._send(effect, out)  # type: ignore[arg-type]
             elif kind is Post:
@@ -140,13 +140,13 @@ class LinkedNode:
 
     def _send(self, send: Send, out: list[Outer]) -> None:
         if send.to == self.id:
-            self._here.append((self.id, send.message))
+            self._to_self.append((self.id, send.message))
         else:
             out.append(send)
 
     def _post(self, post: Post, now: int, out: list[Outer]) -> None:
         if post.to == self.id:
-            self._here.append((self.id, post.message))
+            self._to_self.append((self.id, post.message))
             return
         link = self._link(post.to, now)
         for message in (post.message,) if self._coded is None else self._pieces(self._coded, post):

@@ -127,7 +127,7 @@ class MeshNode(SeatedNode):
         """Takes what is for an operator at this host; it must not call back."""
         self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
         """Takes what is for a sink that this agent serves; it must not call back."""
-        self.describe: Callable[[m.StatusReport], m.StatusReport] = lambda tell: tell
+        self.describe: Callable[[m.StatusReport], m.StatusReport] = lambda report: report
         """Adds what only the surroundings know: memory, lag, version, problems."""
         self.has_left = False
         """The mesh knows that this node leaves: the process may end."""
@@ -222,7 +222,7 @@ class MeshNode(SeatedNode):
         out: list[Outer] = []
         seat = self.seats.get(cut.job)
         if seat is not None:
-            self._ask(seat, now, out, seat.cut, cut, now)
+            self._call(seat, now, out, seat.cut, cut, now)
         self._refresh(now, out)  # links whose messages were acknowledged since the last cut
         return self._end(now, out)
 
@@ -236,10 +236,10 @@ class MeshNode(SeatedNode):
     def durable(self, now: int) -> list[Outer]:
         """The oldest `Write` that was not durable is now."""
         out: list[Outer] = []
-        self._do(self._held.durable(), now, out)
-        if self.standing is Standing.OUT and not self._held:
+        self._do(self._barrier.durable(), now, out)
+        if self.standing is Standing.OUT and not self._barrier:
             self._write_anew(now, out)
-        elif self.standing is Standing.BACK and self._held.done >= self._back_at:
+        elif self.standing is Standing.BACK and self._barrier.done >= self._back_at:
             self._come_back(now, out)
         return self._end(now, out)
 
@@ -251,7 +251,7 @@ class MeshNode(SeatedNode):
             return out
         for core, owner in due:
             if isinstance(owner, JobSeat):
-                self._ask(owner, now, out, owner.tick, core, now)
+                self._call(owner, now, out, owner.tick, core, now)
                 continue
             if isinstance(core, Vacancy):
                 self._vacancy_due(core, now, out)
@@ -294,7 +294,7 @@ class MeshNode(SeatedNode):
     def clock_stepped(self, now: int) -> list[Outer]:
         """The clock was set back: every core takes its timers along."""
         out: list[Outer] = []
-        self._held.clock_stepped(now)
+        self._barrier.clock_stepped(now)
         if not self.is_aside:
             self._do(self.overlay.tick(now), now, out, self.overlay)
         self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
@@ -302,7 +302,7 @@ class MeshNode(SeatedNode):
             self._do(link.tick(now), now, out, link)
         for seat in self._each_seat():
             for core in seat.cores:
-                self._ask(seat, now, out, seat.tick, core, now)
+                self._call(seat, now, out, seat.tick, core, now)
         for vacancy in self.vacancies.values():
             vacancy.clock_stepped(now)
         for each in self._unseated():
@@ -310,7 +310,7 @@ class MeshNode(SeatedNode):
         return self._end(now, out)
 
     def _unseated(self) -> list[Timed]:
-        others: list[Timed] = [self._held, self.overlay, self.directory, *self.links.values()]
+        others: list[Timed] = [self._barrier, self.overlay, self.directory, *self.links.values()]
         others += self.vacancies.values()
         return others if self._departure is None else [*others, self._departure]
 
@@ -319,7 +319,7 @@ class MeshNode(SeatedNode):
         out: list[Outer] = []
         self._do(self.overlay.left(now), now, out)
         for seat in self._each_seat():
-            self._ask(seat, now, out, seat.rest, now)
+            self._call(seat, now, out, seat.rest, now)
         return out
 
     def carry(self, effects: Sequence[Effect], now: int, owner: object = None) -> list[Outer]:
@@ -334,7 +334,7 @@ class MeshNode(SeatedNode):
         if self._departure is None:
             self._departure = Departure(self.parameters.gossip_us * 2)
         for seat in self._each_seat():
-            self._ask(seat, now, out, seat.leave, now)
+            self._call(seat, now, out, seat.leave, now)
         return self._end(now, out)
 
     # Messages.
@@ -415,7 +415,7 @@ class MeshNode(SeatedNode):
         if silent is None or now - silent <= self.parameters.link_dead_us or self.is_aside:
             return
         if self.overlay.is_member(link.peer):
-            self._do(self.overlay.doubt(link.peer, now), now, out)
+            self._do(self.overlay.probe_now(link.peer, now), now, out)
         else:  # a child in a tree that the overlay has no place for: nobody would ever call it dead
             self._hang_up(link.peer, now, out)
 
@@ -444,11 +444,11 @@ class MeshNode(SeatedNode):
 
     def _end(self, now: int, out: list[Outer]) -> list[Outer]:
         """Deliver what this node sent to itself, until it is quiet."""
-        while self._here:
-            source, message = self._here.popleft()
+        while self._to_self:
+            source, message = self._to_self.popleft()
             self._take(source, message, now, out)
-        held = self._held
-        if held.begun != held.done and held.is_over and self.standing is not Standing.OUT:
+        barrier = self._barrier
+        if barrier.begun != barrier.done and barrier.is_over and self.standing is not Standing.OUT:
             self._step_aside(now, out)
         if self._departure is not None and not self.has_left:
             self._depart(self._departure, now, out)
@@ -475,12 +475,12 @@ class MeshNode(SeatedNode):
 
     def _step_aside(self, now: int, out: list[Outer]) -> None:
         """Nothing is durable for too long: others take this node's places, and its workers go on under them."""
-        freed = self._held.let_go()
+        freed = self._barrier.let_go()
         self._do(self.overlay.left(now), now, out)
         self._stand(Standing.OUT)
         self._do([effect for effect in freed if isinstance(effect, Read | Notice)], now, out)
         for seat in self._each_seat():
-            self._ask(seat, now, out, seat.resign, now)
+            self._call(seat, now, out, seat.resign, now)
         for peer in list(self.links):
             self._hang_up(peer, now, out)
         text = (
@@ -496,14 +496,14 @@ class MeshNode(SeatedNode):
         self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
         self._timers.watch(self.directory)
         for seat in self._each_seat():
-            self._ask(seat, now, out, seat.write_anew)
-        self._back_at = self._held.begun
+            self._call(seat, now, out, seat.write_anew)
+        self._back_at = self._barrier.begun
 
     def _come_back(self, now: int, out: list[Outer]) -> None:
         """Into the ring again."""
         self._stand(Standing.IN)
         self._joined = False
-        self.overlay, seeds = self.overlay.anew(self.parameters, self._rng)
+        self.overlay, seeds = self.overlay.rejoining(self.parameters, self._rng)
         self._stepping |= dict.fromkeys(_OVERLAY, self.overlay)
         for parent in self._watched.values():
             self.overlay.watch(parent)
@@ -550,7 +550,7 @@ class MeshNode(SeatedNode):
             self._open_seats(now, out, {})
         if changed & {"job", "agent", "ballot"}:
             for seat in self._each_seat():
-                self._ask(seat, now, out, seat.directory_changed, now)
+                self._call(seat, now, out, seat.directory_changed, now)
         self._timers.watch(self.directory)
 
     def _heed_revocations(self, out: list[Outer]) -> set[str]:
@@ -578,7 +578,7 @@ class MeshNode(SeatedNode):
         for peer in sorted(self._dropped.pop(seat.job, ())):
             self._hang_up(peer, now, out)
         if self._departure is not None:
-            self._ask(seat, now, out, seat.leave, now)
+            self._call(seat, now, out, seat.leave, now)
 
     def check(self) -> None:
         """Raise AssertionError unless every core's invariants hold."""
@@ -594,6 +594,6 @@ class MeshNode(SeatedNode):
             assert vacancy.is_vacant == (job not in self.seats)
             assert self._timers.is_watched(vacancy)
         assert self.is_aside or self._timers.is_watched(self.overlay)
-        assert self._timers.is_watched(self._held)
-        self._held.check()
+        assert self._timers.is_watched(self._barrier)
+        self._barrier.check()
         assert self._timers.is_watched(self.directory)

@@ -8,7 +8,7 @@ rewind            as told, or where what is kept began    those that are still c
 take_lanes        lanes that are over: gone; new: as told without those of lanes that are over
 ends_committed                                            without the files that this bundle closed
 name_ends_again                                           all that are closed: another master may not have heard
-tell_lost         of those whose end is lost, which may be named yet
+update_withheld         of those whose end is lost, which may be named yet
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Lane(msgspec.Struct):
 class ReadingPlaces:
     """at: where reading of each file goes on. lanes: those that are open, by number. closing: closed files whose end is not
     committed. lost: those that were closed before their end, and when that was seen: whoever is told of them hears that too.
-    untold: of these, live files that nobody is to hear of yet."""
+    withheld: of these, live files that nobody is to hear of yet."""
 
-    __slots__ = ("_me", "at", "closing", "lanes", "lost", "untold")
+    __slots__ = ("_me", "at", "closing", "lanes", "lost", "withheld")
 
     def __init__(self, me: NodeId) -> None:
         self._me = me
@@ -44,14 +44,14 @@ class ReadingPlaces:
         self.lanes: dict[int, Lane] = {}
         self.closing: set[Slot] = set()
         self.lost: dict[Slot, Micros] = {}
-        self.untold: set[Slot] = set()
+        self.withheld: set[Slot] = set()
 
     # What moves them.
 
     def begin(self, welcome: Welcome) -> None:
         """All that was known is forgotten: these are the places."""
         self.closing.clear()
-        self.untold.clear()
+        self.withheld.clear()
         self.at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
         self.lanes = {}
         self.take_lanes(welcome)
@@ -79,14 +79,14 @@ class ReadingPlaces:
             if slot in self.closing or slot in self.lost:  # it was closed, and goes on
                 self.closing.discard(slot)
                 self.lost.pop(slot, None)
-                self.untold.discard(slot)
+                self.withheld.discard(slot)
             if closed:
                 self.closing.add(slot)
             if closed and flags & GAP:
                 self.lost = {each: seen for each, seen in self.lost.items() if each in self.at}
                 self.lost[slot] = now
                 if not slot[2]:
-                    self.untold.add(slot)
+                    self.withheld.add(slot)
         if len(self.at) > CLOSED_FILES_MAX:
             over = [slot for slot, at in self.at.items() if at.closed and slot not in self.closing]
             for slot in over[: len(self.at) - CLOSED_FILES_MAX]:
@@ -107,7 +107,7 @@ class ReadingPlaces:
         self.closing = {
             slot for slot in self.closing if slot in self.at and self.at[slot].closed
         } - positions.keys()
-        self.untold &= self.closing
+        self.withheld &= self.closing
 
     def ends_committed(self, spans: Mapping[Slot, Span]) -> None:
         """Files that these spans closed are over."""
@@ -116,23 +116,23 @@ class ReadingPlaces:
             for slot, (_, end, flags) in spans.items()
             if flags & CLOSED and slot in self.closing and self.at[slot].offset == end
         }
-        self.untold &= self.closing
+        self.withheld &= self.closing
 
     def name_ends_again(self) -> None:
         """Another master may not know the end of a file that its predecessor committed."""
         self.closing.update(slot for slot, at in self.at.items() if at.closed)
-        self.untold.update(slot for slot in self.closing & self.lost.keys() if not slot[2])
+        self.withheld.update(slot for slot in self.closing & self.lost.keys() if not slot[2])
 
-    def tell_lost(self, watermark: Micros, now: Micros, patience_us: Micros) -> bool:
+    def update_withheld(self, watermark: Micros, now: Micros, patience_us: Micros) -> bool:
         """Lost lines may be as late as the clock when that was seen. So their file's end is told with a watermark that has passed
         this, all of the gap at once: were it told in two, and this host crashed between them, nobody would know the rest. Who
         logs times of long ago is waited for no longer than `patience_us`. Whether there is still something to tell."""
-        self.untold = {
+        self.withheld = {
             slot
-            for slot in self.untold
+            for slot in self.withheld
             if watermark < self.lost[slot] and 0 <= now - self.lost[slot] < patience_us
         }
-        return bool(self.untold)
+        return bool(self.withheld)
 
     # What they say.
 
@@ -142,11 +142,11 @@ class ReadingPlaces:
         In a lane's bundle too; a source without any file stands at offset 0 of file 0. O(files).
         """
         covered = dict(spans)
-        for slot in self.untold & spans.keys():
+        for slot in self.withheld & spans.keys():
             start, end, flags = spans[slot]
             covered[slot] = start, end, flags & ~(CLOSED | GAP)
         for slot, position in self.at.items():
-            if slot in covered or slot in self.untold or (position.closed and slot not in self.closing):
+            if slot in covered or slot in self.withheld or (position.closed and slot not in self.closing):
                 continue
             if position.closed:
                 flags = CLOSED | GAP if slot in self.lost else CLOSED
@@ -173,12 +173,12 @@ class ReadingPlaces:
         position = self.at.get(slot)
         return position is None or not (position.closed or position.offset >= end)
 
-    def is_past(self, slot: Slot, told: Position) -> bool:
+    def is_past(self, slot: Slot, position: Position) -> bool:
         """Whether that is past what was read here. Closed at its place or before it, the file goes on."""
         at = self.at.get(slot)
-        return at is not None and not at.closed and told.offset > at.offset
+        return at is not None and not at.closed and position.offset > at.offset
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(files)."""
         assert all(self.at[slot].closed for slot in self.closing)
-        assert self.untold <= self.closing & self.lost.keys()
+        assert self.withheld <= self.closing & self.lost.keys()

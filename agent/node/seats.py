@@ -1,7 +1,7 @@
 """The seats of a node, each behind a guard: one job's failure is that job's alone, at this node.
 
-In one sentence: every call of a seat goes through `_ask`, and where it raises, the seat is gone as in a crash of that job at this
-node: a vacancy takes its place, until a new seat begins with what the disk holds.
+In one sentence: every call of a seat goes through `_call`. A call that raises ends the seat, like a crash of this job at this
+node: a vacancy takes its place, until a new seat starts from what the disk holds.
 
     what happens                          | what follows
     --------------------------------------+----------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ Records = Mapping[tuple[str, bytes], Sequence[Any]]
 
 FAILING = "failing"
 """Kind of the notice of a job that fails here."""
-TOLD_MAX = 100
+FAILING_MAX = 100
 """Failing jobs that one status tells of."""
 
 
@@ -111,7 +111,7 @@ class SeatedNode(LinkedNode):
 
     # The guard.
 
-    def _ask(
+    def _call(
         self,
         seat: JobSeat,
         now: int,
@@ -233,7 +233,7 @@ class SeatedNode(LinkedNode):
             self._encoder.lost(("log", job))
         self._watch(job, None)
         self._timers.watch(vacancy)
-        self._tell_away(vacancy, now, out)
+        self._announce_away(vacancy, now, out)
         if is_news:
             out.append(Notice(FAILING, self._failure(vacancy, error, now)))
         self.seat_failed(error, is_news)
@@ -266,17 +266,17 @@ class SeatedNode(LinkedNode):
         except Exception as error:  # it may be broken in any way
             self.seat_failed(error, True)
 
-    def _tell_away(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
+    def _announce_away(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
         """Behind what earlier calls of the seat asked for."""
         peers = [peer for peer in self.links if peer not in vacancy.knows]
-        vacancy.tell_to(peers)
+        vacancy.notified(peers)
         job = vacancy.spec.id
         self._do([Post(peer, m.Away(job, True)) for peer in peers], now, out, job)
 
     def _for_vacancy(self, vacancy: Vacancy, source: NodeId, now: int, out: list[Outer]) -> None:
         """A message that nobody takes: whoever sent it need not wait."""
         if source in self.links and source not in vacancy.knows:
-            vacancy.tell_to([source])
+            vacancy.notified([source])
             self._do([Post(source, m.Away(vacancy.spec.id, True))], now, out, vacancy.spec.id)
 
     # Coming back.
@@ -297,7 +297,7 @@ class SeatedNode(LinkedNode):
 
     def _is_written(self, job: JobId) -> bool:
         """Rule Seats*: a new seat begins with all that the former one wrote."""
-        return job not in self._held.last
+        return job not in self._barrier.last
 
     def _recovered(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
         """It has not failed for long."""
@@ -313,7 +313,7 @@ class SeatedNode(LinkedNode):
         seat = self.seats.get(job)
         if peers and seat is not None:
             for peer in peers:
-                self._ask(seat, now, out, seat.link_reset, peer, now)
+                self._call(seat, now, out, seat.link_reset, peer, now)
             self._closest(seat, now, out)
 
     def not_encoded(self, job: JobId, error: Exception, now: int) -> list[Outer]:
@@ -373,13 +373,13 @@ class SeatedNode(LinkedNode):
             return
         self.seats[spec.id] = seat
         if vacancy is not None:
-            self._here_again(vacancy, now, out)
+            self._seated_again(vacancy, now, out)
         self._do(effects, now, out, spec.id)
         self._seat_changed(seat, now, out)
         self._closest(seat, now, out)
         self._seat_opened(seat, now, out)
 
-    def _here_again(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
+    def _seated_again(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
         """First of all on each link: what follows is for the new seat."""
         job = vacancy.spec.id
         peers = vacancy.seated(now)
@@ -413,10 +413,10 @@ class SeatedNode(LinkedNode):
             del self._away[message.job]
         seat = self.seats.get(message.job)
         if seat is not None and not seat.is_stopped:
-            self._ask(seat, now, out, seat.link_reset, source, now)
+            self._call(seat, now, out, seat.link_reset, source, now)
             self._closest(seat, now, out)
 
-    def _is_here(self, job: JobId, node: NodeId) -> bool:
+    def _may_hold_log(self, job: JobId, node: NodeId) -> bool:
         """Whether a neighbour may hold the job's log. A closer one that is away stays the job's place all the same."""
         vacancy = self.vacancies.get(job)
         is_away = node in self._away.get(job, ()) or (vacancy is not None and node in vacancy.refused)
@@ -430,9 +430,9 @@ class SeatedNode(LinkedNode):
             node for node in self.overlay.closest(seat.job, self.parameters.leaves + 1) if node != self.id
         ]
         if seat.job in self._away or seat.job in self.vacancies:
-            neighbours = [node for node in neighbours if self._is_here(seat.job, node)]
+            neighbours = [node for node in neighbours if self._may_hold_log(seat.job, node)]
         is_closest = self.overlay.next_hop(seat.job) is None
-        self._ask(seat, now, out, seat.closest, is_closest, neighbours, now)
+        self._call(seat, now, out, seat.closest, is_closest, neighbours, now)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
         """What was on its way to and from that neighbour is gone; also what it said of its jobs."""
@@ -445,7 +445,7 @@ class SeatedNode(LinkedNode):
         for vacancy in self.vacancies.values():
             vacancy.knows.discard(peer)
         for seat in self._each_seat():
-            self._ask(seat, now, out, seat.link_reset, peer, now)
+            self._call(seat, now, out, seat.link_reset, peer, now)
         for job in were_away:
             if job in self.seats:
                 self._closest(self.seats[job], now, out)
@@ -465,7 +465,7 @@ class SeatedNode(LinkedNode):
         seat = self.seats.get(job)
         if seat is None or (self.is_aside and type(message) in OF_LOGS):
             return
-        self._ask(seat, now, out, seat.step, source, message, now, source=source)
+        self._call(seat, now, out, seat.step, source, message, now, source=source)
 
     def _passing(self, join: m.TreeJoin, origin: NodeId, is_root: bool, now: int, out: list[Outer]) -> bool:
         """A join comes by; whether this node has dealt with it. A vacant seat is in no tree."""
@@ -479,7 +479,7 @@ class SeatedNode(LinkedNode):
             taken.append(is_taken)
             return effects
 
-        self._ask(seat, now, out, passing, seat, source=origin)
+        self._call(seat, now, out, passing, seat, source=origin)
         return taken == [True]
 
     def _watch(self, job: JobId, parent: NodeId | None) -> None:
@@ -499,8 +499,8 @@ class SeatedNode(LinkedNode):
 
     def failing(self, now: int) -> tuple[m.Failing, ...]:
         """Jobs that fail here, those that are vacant first."""
-        told = sorted(self.vacancies.values(), key=lambda each: (not each.is_vacant, each.spec.name))
-        return tuple(each.tell(now) for each in told[:TOLD_MAX])
+        listed = sorted(self.vacancies.values(), key=lambda each: (not each.is_vacant, each.spec.name))
+        return tuple(each.report(now) for each in listed[:FAILING_MAX])
 
 
 def promised(job: JobId, records: Records) -> m.Ballot:

@@ -57,10 +57,10 @@ class Vacancy:
         self.knows: set[NodeId] = set()
         """Neighbours that know this node to be away, on the links as they stand now."""
         self.refused: set[NodeId] = set()
-        self._told: set[NodeId] = set()  # neighbours that may know it
+        self._notified: set[NodeId] = set()  # neighbours that may know it
         self._strikes: Counter[NodeId] = Counter()
         self._span_us, self._span_us_max = span_us, span_us_max
-        self._asked = 0
+        self._wait_us = 0
 
     @property
     def is_vacant(self) -> bool:
@@ -79,7 +79,7 @@ class Vacancy:
         return is_news
 
     def _wait(self, now: int, span_us: int) -> None:
-        self.phase, self.deadline, self._asked = Phase.WAITING, now + span_us, span_us
+        self.phase, self.deadline, self._wait_us = Phase.WAITING, now + span_us, span_us
 
     def put_off(self, now: int, span_us: int) -> None:
         """Not yet: look again so soon."""
@@ -98,37 +98,37 @@ class Vacancy:
     def seated(self, now: int) -> list[NodeId]:
         """A new seat works: who is to hear it."""
         self.former, self.phase = None, Phase.SEATED
-        self.deadline, self._asked = now + self._span_us_max, self._span_us_max
-        return self._untell(self._told - self.refused)
+        self.deadline, self._wait_us = now + self._span_us_max, self._span_us_max
+        return self._forget_notified(self._notified - self.refused)
 
-    def tell_to(self, peers: Iterable[NodeId]) -> None:
+    def notified(self, peers: Iterable[NodeId]) -> None:
         """These hear that this node is away."""
         self.knows.update(peers)
-        self._told.update(peers)
+        self._notified.update(peers)
 
-    def _untell(self, peers: Collection[NodeId]) -> list[NodeId]:
+    def _forget_notified(self, peers: Collection[NodeId]) -> list[NodeId]:
         self.knows.difference_update(peers)
-        self._told.difference_update(peers)
+        self._notified.difference_update(peers)
         return sorted(peers)
 
     def forgive(self) -> list[NodeId]:
         """Nobody is refused any more: who is to hear that, if a seat works."""
         refused, self.refused = self.refused, set()
         self._strikes.clear()
-        return self._untell(refused & self._told) if not self.is_vacant else []
+        return self._forget_notified(refused & self._notified) if not self.is_vacant else []
 
     def again_us(self, now: int) -> int:
         """Until it is tried again; 0 where a seat works."""
         return max(1, (self.deadline or now) - now) if self.is_vacant else 0
 
-    def tell(self, now: int) -> Failing:
+    def report(self, now: int) -> Failing:
         """What others are told."""
         return Failing(self.spec.id, self.reason, self.failures, self.again_us(now))
 
     def clock_stepped(self, now: int) -> None:
         """The clock was set back."""
         if self.deadline is not None:
-            self.deadline = min(self.deadline, now + self._asked)
+            self.deadline = min(self.deadline, now + self._wait_us)
 
     def tick(self, now: int) -> list[Effect]:
         """Whoever holds it looks at `phase`, and moves it on."""

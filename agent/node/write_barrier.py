@@ -30,7 +30,7 @@ LATE_SHARE = 8
 """Who looks later than this part of the span has slept."""
 
 
-class HeldBack:
+class WriteBarrier:
     """Of one node. `last`: owner -> what waits behind its last write; whatever the owner asks for next is added there, and to
     `count`. A core like others: it has a deadline."""
 

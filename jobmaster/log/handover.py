@@ -262,7 +262,7 @@ class Offering:
         self._until: int | None = None
         self._done = self._lost = 0
 
-    def go_on(self, former: Offering) -> None:
+    def continue_from(self, former: Offering) -> None:
         """The same life offered something before: its numbers are not used again."""
         self._count = former._count
 

@@ -163,7 +163,7 @@ class Overlay:
         contact = self._contact_of(node)
         return contact.address if contact is not None and contact.address else None
 
-    def anew(self, parameters: Parameters, rng: Random) -> tuple[Overlay, list[Contact]]:
+    def rejoining(self, parameters: Parameters, rng: Random) -> tuple[Overlay, list[Contact]]:
         """For a node that has `left` and comes back in the same life: one that knows nobody yet, and whom to ask for the mesh.
 
         It is a newer version of me than the one that left, so that everybody takes it in again.
@@ -222,7 +222,7 @@ class Overlay:
     def unwatch(self, node: NodeId) -> None:
         self._near.unwatch(node)
 
-    def doubt(self, node: NodeId, now: int) -> list[Effect]:
+    def probe_now(self, node: NodeId, now: int) -> list[Effect]:
         """A node gives no sign of life: probe it at once, directly and through others."""
         lived = self._live(now)
         members = self._members

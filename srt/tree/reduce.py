@@ -170,7 +170,7 @@ class Reducer:
             effects.append(Post(child, Hold(self._job, True)))
         return effects
 
-    def go_on(self, former: Reducer) -> None:
+    def continue_from(self, former: Reducer) -> None:
         """This life had a reducer of the job before: its numbers are not used again."""
         self._count = former._count
 

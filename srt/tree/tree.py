@@ -153,7 +153,7 @@ class TreeSeat:
         self.wanted = True
         return [] if self.is_root or self.parent is not None or self._searching else self._search(now)
 
-    def go_on(self, former: TreeSeat) -> None:
+    def continue_from(self, former: TreeSeat) -> None:
         """This life had a seat in the job's tree before: what answers that one is not for this one."""
         self._attempt = former._attempt
 

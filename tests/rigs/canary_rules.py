@@ -540,7 +540,7 @@ CANARIES = (
     Canary(
         "Seats: neighbours hear of it by a message of that job",
         "the links begin anew",
-        *(SeatedNode, "_tell_away", hung_up),
+        *(SeatedNode, "_announce_away", hung_up),
         *(meshes.bugs, range(2)),
     ),
     Canary(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from elf.agent.node.linked_node import Standing
 from elf.agent.node.mesh_node import MeshNode
-from elf.agent.node.write_barrier import HELD_MAX, HeldBack
+from elf.agent.node.write_barrier import HELD_MAX, WriteBarrier
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import Actor
@@ -218,7 +218,7 @@ def test_what_waits_for_a_disk_that_never_answers_stays_bounded(full_s: int) -> 
         node, disk = story.node, story.full[0].disk
         links = sum(link.queued_bytes for link in node.links.values())
         kept = sum(seat.reducer.kept_bytes for seat in node.seats.values())
-        sizes.append((len(node._held), node._held.count, disk.pending, links, kept))
+        sizes.append((len(node._barrier), node._barrier.count, disk.pending, links, kept))
 
     assert story.tell(*((at, look) for at in (5.9, 12, full_s / 2, full_s - 1))) == ""
     before, *after = sizes
@@ -227,59 +227,59 @@ def test_what_waits_for_a_disk_that_never_answers_stays_bounded(full_s: int) -> 
     assert max(size[4] for size in after) < 100_000
 
 
-class TestHeldBack:
+class TestWriteBarrier:
     def test_more_than_it_may_hold_is_over_at_once(self) -> None:
-        held = HeldBack(SPAN_US)
+        barrier = WriteBarrier(SPAN_US)
         for _ in range(HELD_MAX):
-            held.begin("seat", 0)
-        over = [held.is_over]
-        held.begin("seat", 0).append(Notice("x", "y"))
-        held.count += 1
-        held.check()
-        over.append(held.is_over)
-        assert held.let_go() == [Notice("x", "y")]
-        held.check()
-        assert [*over, held.is_over] == [False, True, True], "the writes themselves are too many"
+            barrier.begin("seat", 0)
+        over = [barrier.is_over]
+        barrier.begin("seat", 0).append(Notice("x", "y"))
+        barrier.count += 1
+        barrier.check()
+        over.append(barrier.is_over)
+        assert barrier.let_go() == [Notice("x", "y")]
+        barrier.check()
+        assert [*over, barrier.is_over] == [False, True, True], "the writes themselves are too many"
 
     def test_what_waits_comes_in_order_and_behind_its_own_write_only(self) -> None:
-        held = HeldBack(SPAN_US)
-        first, second = held.begin("a", 0), held.begin("b", 0)
+        barrier = WriteBarrier(SPAN_US)
+        first, second = barrier.begin("a", 0), barrier.begin("b", 0)
         first.append(Notice("1", ""))
         second.append(Notice("2", ""))
-        held.count = 2
-        assert held.last == {"a": first, "b": second}
-        assert held.durable() == [Notice("1", "")]
-        assert held.last == {"b": second}
-        assert held.durable() == [Notice("2", "")]
-        assert (held.last, held.count, len(held)) == ({}, 0, 0)
+        barrier.count = 2
+        assert barrier.last == {"a": first, "b": second}
+        assert barrier.durable() == [Notice("1", "")]
+        assert barrier.last == {"b": second}
+        assert barrier.durable() == [Notice("2", "")]
+        assert (barrier.last, barrier.count, len(barrier)) == ({}, 0, 0)
 
     def test_the_oldest_write_counts(self) -> None:
-        held = HeldBack(SPAN_US)
+        barrier = WriteBarrier(SPAN_US)
         for now in range(0, 3 * SPAN_US, SECOND):
-            held.begin("a", now)
-            if (held.deadline or 0) <= now:
-                held.tick(now)
-            assert (held.is_over, len(held)) == (False, 1)
-            held.check()
-            held.durable()
+            barrier.begin("a", now)
+            if (barrier.deadline or 0) <= now:
+                barrier.tick(now)
+            assert (barrier.is_over, len(barrier)) == (False, 1)
+            barrier.check()
+            barrier.durable()
 
     def test_who_slept_looks_once_more(self) -> None:
-        held = HeldBack(SPAN_US)
-        held.begin("a", 0)
-        held.tick(3 * SPAN_US)
-        over = [held.is_over]
-        assert held.deadline == 4 * SPAN_US
-        held.tick(4 * SPAN_US)
-        assert [*over, held.is_over] == [False, True]
+        barrier = WriteBarrier(SPAN_US)
+        barrier.begin("a", 0)
+        barrier.tick(3 * SPAN_US)
+        over = [barrier.is_over]
+        assert barrier.deadline == 4 * SPAN_US
+        barrier.tick(4 * SPAN_US)
+        assert [*over, barrier.is_over] == [False, True]
 
     def test_a_clock_that_steps_back_makes_it_wait_no_longer_than_its_span(self) -> None:
-        held = HeldBack(SPAN_US)
-        held.begin("a", 100 * SPAN_US)
-        held.clock_stepped(0)
-        assert held.deadline == SPAN_US
-        held.tick(SPAN_US)
-        held.tick(held.deadline or 0)
-        assert held.is_over
+        barrier = WriteBarrier(SPAN_US)
+        barrier.begin("a", 100 * SPAN_US)
+        barrier.clock_stepped(0)
+        assert barrier.deadline == SPAN_US
+        barrier.tick(SPAN_US)
+        barrier.tick(barrier.deadline or 0)
+        assert barrier.is_over
 
 
 def test_timings_that_leave_no_time_to_replace_a_replica_are_refused() -> None:

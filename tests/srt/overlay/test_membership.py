@@ -254,11 +254,11 @@ def test_who_is_reached_through_others_is_not_suspected() -> None:
 
 def test_doubt_probes_at_once_directly_and_indirectly_and_only_once() -> None:
     node = overlay()
-    effects = node.doubt(A.id, 0)
+    effects = node.probe_now(A.id, 0)
     assert [to for to, _ in sent(effects, Ping)] == [A.id]
     assert len(sent(effects, ProbeFor)) == TIMES.indirect_probes
-    assert node.doubt(A.id, 0) == []
-    assert node.doubt(node_id(b"unknown"), 0) == []
+    assert node.probe_now(A.id, 0) == []
+    assert node.probe_now(node_id(b"unknown"), 0) == []
     run(node, TIMES.probe_us + TIMES.suspect_us, {other.id for other in OTHERS} - {A.id})
     assert [what for what, _ in node.take_changes()] == ["suspect", "dead"]
 

@@ -270,7 +270,7 @@ def test_doubt_finds_a_dead_neighbour_sooner_than_its_turn() -> None:
     mesh = Mesh(18)
     ids = mesh.warm(40)
     mesh.crash(ids[9])
-    mesh.perform(ids[8], mesh.nodes[ids[8]].doubt(ids[9], mesh.now))
+    mesh.perform(ids[8], mesh.nodes[ids[8]].probe_now(ids[9], mesh.now))
     mesh.run(PARAMETERS.probe_us + PARAMETERS.suspect_us + 2 * MS)
     assert ("dead", ids[9]) in [(what, who.id) for what, who in mesh.nodes[ids[8]].take_changes()]
 
