@@ -1,5 +1,5 @@
 """The overlay and its trees: bundles of partial aggregates enter from below, merged bundles leave towards the master.
 
-May import cbt and errors only. Pure state machines, without clock, randomness, sockets or files, but for two edges that no core
-imports: the transport (transport, listener, dialer, hub, sockets) and keys (security, its files, items and pairs).
+May import cbt and errors only. All of it is pure state machines, without clock, randomness, sockets or files, except two rooms
+that no core imports: transport/ and security/.
 """

@@ -37,7 +37,7 @@ from elf.jobmaster.log.state_rows import RowPiece
 from elf.srt.codec.rosters import RosterDecoder, RosterEncoder
 from elf.srt.codec.wire import check_ids
 from elf.srt.messages.effects import Write
-from elf.srt.messages.messages import Ballot, Count, Digest, Item, Life, MaybeId, Micros, Revision, Word
+from elf.srt.messages.messages import Ballot, Count, Digest, Item, Life, MaybeId, Micros, Revision, ShortText
 from elf.srt.messages.roster import SLOTS_MAX
 from elf.srt.messages.typed import parse
 
@@ -113,7 +113,7 @@ class PartedRecord(PieceRecord, frozen=True, array_like=True):
 
 class RowsRecord(PieceRecord, frozen=True, array_like=True):
     at: Count
-    version: Word
+    version: ShortText
     tree: Count
     frame: bytes
 
@@ -126,8 +126,8 @@ class LedgerRecord(Record, frozen=True, array_like=True):
     """open: those of the entries of which only an open revision is held."""
 
     fence: Ballot
-    entries: tuple[tuple[tuple[Word, Micros], Revision, Digest], ...]
-    open: tuple[tuple[Word, Micros], ...] = ()
+    entries: tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
+    open: tuple[tuple[ShortText, Micros], ...] = ()
 
 
 _TYPES: dict[int, type[Record]] = {

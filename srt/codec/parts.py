@@ -11,7 +11,7 @@ from msgspec import Meta
 from elf.cbt.frame import pack, unpack
 from elf.cbt.rows import Op
 from elf.errors import PeerError
-from elf.srt.messages.messages import Word
+from elf.srt.messages.messages import ShortText
 from elf.srt.messages.partial import Part
 
 ROWS_BYTES_MAX = 64 << 20
@@ -21,7 +21,7 @@ TREES_MAX = 1_026
 
 Frames = Annotated[tuple[bytes, ...], Meta(max_length=TREES_MAX)]
 """A part's trees."""
-WireParts = Annotated[tuple[tuple[Word, Frames], ...], Meta(max_length=64)]
+WireParts = Annotated[tuple[tuple[ShortText, Frames], ...], Meta(max_length=64)]
 """(version, its trees)."""
 
 

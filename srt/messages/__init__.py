@@ -1,5 +1,5 @@
-"""What nodes say to each other, as values.
+"""The messages between nodes, as values.
 
-Enters: nothing. Leaves: ids, parameters, messages, effects and events, rows on their way.
+Enters: nothing. Leaves: ids, parameters, messages, effects and events, rows in transit.
 May import: errors, cbt.
 """

@@ -1,4 +1,4 @@
-"""Ids on the ring: 128 bits, as 16 bytes, so that order of bytes is order of numbers and a dict finds them fast."""
+"""Ids on the ring: 128 bits, as 16 big-endian bytes, so that bytes sort as numbers do, and are fast keys of a dict."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def node_id(public_key: bytes) -> NodeId:
 
 
 def maker(node: NodeId, instance: int) -> bytes:
-    """Who takes a ballot: a node, and which of the processes with its key; the node alone where that is not known (0)."""
+    """The maker of a ballot: a node, and which of the processes with its key; only the node where `instance` is unknown (0)."""
     return node + instance.to_bytes(INSTANCE_BYTES) if instance else node
 
 
 def job_id(name: str) -> JobId:
-    """Where on the ring the master of a job belongs."""
+    """The id of a job: the live node closest to it is the job's master."""
     return blake2b(name.encode(), digest_size=ID_BYTES).digest()
 
 
@@ -56,5 +56,5 @@ def digit(node: bytes, at: int) -> int:
 
 
 def short(node: bytes) -> str:
-    """How transcripts and messages call an id."""
+    """An id as transcripts and messages to users show it."""
     return node.hex()[:6]

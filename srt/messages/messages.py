@@ -1,11 +1,11 @@
-"""The messages between nodes, typed; those that carry results are in `srt/messages/results.py`. `srt/codec/wire.py` turns them
-into bytes and back; the simulator passes them as they are.
+"""The messages between nodes, typed; those that carry results are in `srt/messages/results.py`. `srt/codec/wire.py` encodes and
+decodes them; the simulator passes them as they are.
 
-By what carries them: datagrams (`Ping` … `Tell`, and what is routed), which may be lost, repeated or overtaken; and messages on
-a link (`Adopt` … ), which arrive once and in order between two lives of two nodes. Whoever sends a datagram that matters
-sends it again until it is answered.
+There are two kinds of transport. Datagrams (`Ping` … , and all that is routed) may be lost, repeated or overtaken; a sender that
+needs an answer repeats its datagram until the answer comes. Messages on a link (`Adopt` … ) arrive once and in order, between one
+life of each of two nodes.
 
-The types say the bounds that whatever comes from a peer is held to when it is decoded; nothing checks them otherwise.
+The types declare bounds. Decoding enforces them on all that comes from a peer; nothing else checks them.
 """
 
 from __future__ import annotations
@@ -26,44 +26,45 @@ LIFE_MAX = (1 << 46) - 1
 Life = Annotated[int, Meta(ge=0, le=LIFE_MAX)]
 """An incarnation, small enough that a link's session number, 65,536 times it, stays below 63 bits."""
 Instance = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
-"""A number that a process draws when it starts: it tells two processes with one key apart, which a life cannot, for the disk that
-it is counted on may have been copied. 0: not known."""
+"""A number that a process draws when it starts. It distinguishes two processes with one key, which a life cannot: the disk that
+counts lives may have been copied. 0: unknown."""
 Digest = Annotated[int, Meta(ge=0)]
 """64 bits."""
-Word = Annotated[str, Meta(max_length=64)]
+ShortText = Annotated[str, Meta(max_length=64)]
 MaybeId = Annotated[bytes, Meta(max_length=ID_BYTES)]
-"""A node's id, or b"": decoding takes no other lengths."""
+"""A node's id, or b"": decoding rejects other lengths."""
 Maker = Annotated[bytes, Meta(max_length=MAKER_BYTES)]
-"""Of a ballot: a node's id, and behind it the instance of its process, if known; or b"": decoding takes no other lengths."""
+"""The maker of a ballot: a node's id, followed by the instance of its process if that is known; or b"". Decoding rejects other
+lengths."""
 Ballot = tuple[Count, Maker]
-"""(epoch, maker), compared in order: which master's word counts. It names the process, so that two processes with one key never
-write the same ballot, nor take the other one's for their own."""
+"""(epoch, maker), compared in order: the master with the highest ballot counts. A ballot names the process, so that two processes
+with one key never write the same ballot, and never mistake the other's for their own."""
 NO_BALLOT: Ballot = (0, b"")
 Revision = tuple[Count, Maker, Count]
 """(epoch, maker, n) of a window's publication, compared in order."""
 MASTERS_MAX = 8
 Elsewhere = Annotated[tuple[tuple[Ballot, Micros], ...], Meta(max_length=MASTERS_MAX)]
-"""What was promised to other masters: (ballot, watermark), the highest ballots, in order. `NO_BALLOT`: to whom is not known."""
+"""Watermarks promised to other masters: (ballot, watermark), of the highest ballots, in order. `NO_BALLOT`: an unknown master."""
 BundleId = tuple[NodeId, Life, Count]
 """(sender, its incarnation, count)."""
 Slot = tuple[NodeId, Digest, Count]
-"""A file of a worker in one lane: (worker, file, lane). `file` is the hash64 of its identity; lane 0 is the live one, others are
-numbers of CONTROL. File 0 stands for a source without any file: its offset is always 0."""
+"""A file of a worker in one lane: (worker, file, lane). `file` is the hash64 of its identity. Lane 0 is the live one; other lanes
+have the number of their CONTROL. File 0 stands for a source that has no file: its offset is always 0."""
 Span = tuple[Count, Count, Annotated[int, Meta(ge=0, le=7)]]
 """(from, to, flags): the bytes of a file that a contribution covers."""
 NO_WATERMARK: Micros = (1 << 63) - 1
-"""Watermark of a bundle whose workers are all told apart, in `lagging`."""
+"""Watermark of a bundle whose workers are all listed in `lagging`."""
 FIRST = 1
 """Span flag: nothing before `from` belongs to the job. Only such a span may open a file that the master does not know."""
 CLOSED = 2
-"""Span flag: `to` is the file's length, and no more will come."""
+"""Span flag: `to` is the file's final length."""
 GAP = 4
-"""Span flag: lines before `to` are lost (the file was shorter than its place, or gone). Windows up to the worker's watermark do
-not count it as complete."""
+"""Span flag: lines before `to` are lost (the file was shorter than its position, or gone). Windows up to the worker's watermark
+count the worker as incomplete."""
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How far a file is committed; `closed`: to its end."""
+    """How far a file is committed; `closed`: up to its end."""
 
     offset: Count
     closed: bool = False
@@ -73,7 +74,7 @@ class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A control line: from event time `from_us` on, version `version` of the job is in force. `plan`: the encoded plan."""
 
     number: Count
-    version: Word
+    version: ShortText
     from_us: Micros
     plan: bytes
 
@@ -83,22 +84,22 @@ Schedule = tuple[Line, ...]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base of all."""
+    """Base of all messages."""
 
 
 # Overlay: failure detection (SWIM), leaf sets, routing, join. Datagrams.
 
 
 def node_of(ballot: Ballot) -> NodeId:
-    """Whose ballot it is; b"" of `NO_BALLOT`."""
+    """The node that made the ballot; b"" for `NO_BALLOT`."""
     return ballot[1][:ID_BYTES]
 
 
 class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A node and which life of it; `address` is where the transport finds it.
+    """One life of a node; `address` is where the transport reaches it.
 
-    incarnation: higher after each restart. refuted: how often this life has contradicted a report of its death; of two claims
-    about a node the one with the higher (incarnation, refuted) is the newer. instance: which process that life is.
+    incarnation: higher after each restart. refuted: how often this life has contradicted a report of its death. Of two claims
+    about a node, the one with the higher (incarnation, refuted) is newer. instance: the process of that life.
     """
 
     id: NodeId
@@ -123,7 +124,7 @@ class Ping(Message, frozen=True, array_like=True, gc=False):
 
 
 class Pong(Message, frozen=True, array_like=True, gc=False):
-    """`about`: whom an indirect probe asked for; the sender itself otherwise."""
+    """`about`: the target of an indirect probe; otherwise the sender."""
 
     sender: Contact
     number: Count
@@ -133,7 +134,7 @@ class Pong(Message, frozen=True, array_like=True, gc=False):
 
 
 class ProbeFor(Message, frozen=True, array_like=True, gc=False):
-    """Please ping `target`, and send me its Pong."""
+    """Ping `target`, and forward its Pong to me."""
 
     sender: Contact
     number: Count
@@ -141,7 +142,7 @@ class ProbeFor(Message, frozen=True, array_like=True, gc=False):
 
 
 class LeavesRequest(Message, frozen=True, array_like=True, gc=False):
-    """Your leaf set, and if `row` >= 0 that row of your routing table."""
+    """Send me your leaf set and, if `row` >= 0, that row of your routing table."""
 
     sender: Contact
     row: int = -1
@@ -154,21 +155,21 @@ class LeavesReport(Message, frozen=True, array_like=True, gc=False):
 
 
 class JoinMesh(Message, frozen=True, array_like=True, gc=False):
-    """Routed towards the joiner's own id; each hop adds its contact and what of its routing table serves the joiner."""
+    """Routed towards the joiner's own id. Each hop adds its contact and those of its routing table that the joiner can use."""
 
     joiner: Contact
     known: tuple[Contact, ...] = ()
 
 
 class JoinReply(Message, frozen=True, array_like=True, gc=False):
-    """From the closest node to the joiner: everyone it needs to begin with."""
+    """From the closest node to the joiner: the contacts it starts with."""
 
     sender: Contact
     known: tuple[Contact, ...]
 
 
 class Routed(Message, frozen=True, array_like=True, gc=False):
-    """A datagram on its way to the node closest to `key`. `hops` bounds it."""
+    """A datagram in transit to the node closest to `key`. `hops` bounds its way."""
 
     key: NodeId
     origin: NodeId
@@ -180,10 +181,10 @@ class Routed(Message, frozen=True, array_like=True, gc=False):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An entry of the directory. kind: "job", "agent", "ballot", "schedule", "revoked"; of two with one key the higher
-    (stamp, digest of body) stays."""
+    """An entry of the directory. kind: "job", "agent", "ballot", "schedule" or "revoked". Of two with one key, the one with the
+    higher (stamp, digest of body) stays."""
 
-    kind: Word
+    kind: ShortText
     name: bytes
     stamp: tuple[Digest, ...]
     body: bytes
@@ -191,7 +192,8 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class GossipDigest(Message, frozen=True, array_like=True, gc=False):
-    """`root`: digest of all I hold. When `buckets` is given, it is each bucket's; `want`: send me these buckets' items."""
+    """`root`: digest of all items I hold. `buckets`, if given: the digest of each bucket. `want`: send me the items of these
+    buckets."""
 
     root: Digest
     buckets: tuple[Digest, ...] = ()
@@ -199,7 +201,7 @@ class GossipDigest(Message, frozen=True, array_like=True, gc=False):
 
 
 class GossipItems(Message, frozen=True, array_like=True, gc=False):
-    """Items of one bucket; `reply`: send me yours of it too."""
+    """Items of one bucket; `reply`: send me your items of it too."""
 
     bucket: Count
     items: tuple[Item, ...]
@@ -210,7 +212,7 @@ class GossipItems(Message, frozen=True, array_like=True, gc=False):
 
 
 class Hello(Message, frozen=True, array_like=True, gc=False):
-    """A worker that does not know where to go on asks for its positions; again until a Welcome comes."""
+    """A worker that does not know where to read on requests its positions, again and again until a Welcome comes."""
 
     job: JobId
     worker: NodeId
@@ -218,9 +220,9 @@ class Hello(Message, frozen=True, array_like=True, gc=False):
 
 
 class Welcome(Message, frozen=True, array_like=True, gc=False):
-    """`positions`: of each file of the worker that is known, in all lanes; others begin at `since_us`. `lanes`: number of each
-    CONTROL that waits for this worker's lane, and from which event time. `ends`: every file of those lanes that is not done,
-    and up to where it is to be read again (its span is FIRST where the lane has no position yet)."""
+    """`positions`: of each file of the worker that the master knows, in all lanes; other files begin at `since_us`. `lanes`: the
+    number of each CONTROL that waits for this worker's lane, and its first event time. `ends`: each unfinished file of those
+    lanes, and up to where to read it again (its span is FIRST where the lane has no position yet)."""
 
     job: JobId
     ballot: Ballot
@@ -233,8 +235,8 @@ class Welcome(Message, frozen=True, array_like=True, gc=False):
 
 
 class Goodbye(Message, frozen=True, array_like=True, gc=False):
-    """The worker leaves for good, its last line committed by the master with that ballot; `until_us`: no line at or past
-    this will come from it. unread: none of its last lines could be read."""
+    """The worker leaves for good; the master with that ballot has committed its last line. `until_us`: the worker will send no
+    line at or past it. unread: none of its last lines could be read."""
 
     job: JobId
     worker: NodeId
@@ -251,11 +253,11 @@ class Farewell(Message, frozen=True, array_like=True, gc=False):
     worker: NodeId
 
 
-# The tree. TreeJoin is routed or sent, the rest is posted on links.
+# The tree. TreeJoin is routed or sent as a datagram; all others go over links.
 
 
 class TreeJoin(Message, frozen=True, array_like=True, gc=False):
-    """`child` looks for a parent in the job's tree. `size`, `height`: of its subtree. `attempt` tells answers apart."""
+    """`child` searches for a parent in the job's tree. `size`, `height`: of its subtree. `attempt`: answers repeat it."""
 
     job: JobId
     child: NodeId
@@ -266,8 +268,9 @@ class TreeJoin(Message, frozen=True, array_like=True, gc=False):
 
 
 class Adopt(Message, frozen=True, array_like=True, gc=False):
-    """`path`: the parent, its parent, … as far as known. `ballot`: of the master as far as the parent knows. `rooted`: the path
-    ends in the root (else in a node that looks for a parent itself). `total`: nodes in the whole tree as the root counts them."""
+    """`path`: the parent, its parent, … as far as known. `ballot`: the master's, as far as the parent knows. `rooted`: the path
+    ends in the root (otherwise in a node that searches for a parent itself). `total`: nodes in the whole tree, as the root
+    counts."""
 
     job: JobId
     attempt: Count
@@ -278,7 +281,7 @@ class Adopt(Message, frozen=True, array_like=True, gc=False):
 
 
 class Path(Message, frozen=True, array_like=True, gc=False):
-    """To children, when it has changed, and now and then as a sign of life. Fields as in `Adopt`."""
+    """To children, after each change and once per path_us as a sign of life. Fields as in `Adopt`."""
 
     job: JobId
     path: tuple[NodeId, ...]
@@ -288,7 +291,7 @@ class Path(Message, frozen=True, array_like=True, gc=False):
 
 
 class Refuse(Message, frozen=True, array_like=True, gc=False):
-    """Not my child (any more). `instead`: ask there."""
+    """You are not my child (any more). `instead`: the node to ask next."""
 
     job: JobId
     attempt: Count
@@ -296,7 +299,7 @@ class Refuse(Message, frozen=True, array_like=True, gc=False):
 
 
 class Size(Message, frozen=True, array_like=True, gc=False):
-    """To the parent, when it has changed enough to matter: nodes below and including me, and levels."""
+    """To the parent, after a change: number of nodes in my subtree, me included, and of its levels."""
 
     job: JobId
     size: Count
@@ -304,29 +307,29 @@ class Size(Message, frozen=True, array_like=True, gc=False):
 
 
 class Leave(Message, frozen=True, array_like=True, gc=False):
-    """To the parent: I have another one now. To a child: look for another."""
+    """To the parent: I am no longer your child. To a child: I am no longer your parent; search for another."""
 
     job: JobId
 
 
 class Away(Message, frozen=True, array_like=True, gc=False):
-    """To a neighbour, of this one job: my seat failed, or takes nothing from you any more. What was under way between us is lost,
-    and I am nobody's parent, child or replica, until I say that I am away no more; then we begin anew."""
+    """To a neighbour, about this one job. True: my seat failed, or takes no more messages from you. Messages in transit between
+    us are lost, and I am no parent, child or replica of yours until I send False; then we begin anew."""
 
     job: JobId
     away: bool
 
 
 class Bundle(Message, frozen=True, array_like=True):
-    """What a subtree adds.
+    """Rows that a subtree adds to a job.
 
-    contributions: no slot twice. watermark: the lowest of the workers in it, except those in `lagging`, which are told one by
-    one (a joiner's backlog must not hold the others). schedule: number of the schedule that cut the rows. again: it was
-    sent once before; forward it, never merge it. ballot: of the master that its workers had heard of when it was cut
-    (the lowest of them): to another master the watermarks promise nothing, since it may lack files that this one had
-    committed to their ends. since_us: lines before it were left out (the highest of its workers'): a master that retains more
-    cannot take it. untimed: rejected lines that are in no window, by worker; they are counted beside the windows. elsewhere:
-    promised by its workers to other masters, until this one has committed a bundle that was cut for it.
+    contributions: each slot at most once. watermark: the lowest of its workers', except those in `lagging`, which are listed one
+    by one (a joiner's backlog must not hold the others back). schedule: number of the schedule under which the rows were cut.
+    again: it was sent before; forward it, never merge it. ballot: of the master that its workers knew when they cut it (the
+    lowest of these): the watermarks promise nothing to another master, which may lack files that this one had committed to their
+    ends. since_us: lines before it are left out (the highest of its workers'); a master that retains more cannot accept it.
+    untimed: rejected lines that are in no window, by worker; they are counted beside the windows. elsewhere: watermarks that its
+    workers promised to other masters, until this one has committed a bundle that was cut for it.
     """
 
     job: JobId
@@ -344,7 +347,7 @@ class Bundle(Message, frozen=True, array_like=True):
 
 
 class Commit(Message, frozen=True, array_like=True, gc=False):
-    """Down, hop by hop: these bundles are in the log, or were there already. Forget them."""
+    """Down the tree, hop by hop: these bundles are in the log. Forget them."""
 
     job: JobId
     ballot: Ballot
@@ -352,10 +355,11 @@ class Commit(Message, frozen=True, array_like=True, gc=False):
 
 
 class Split(Message, frozen=True, array_like=True, gc=False):
-    """Down, hop by hop: that bundle cannot be accepted as one. Resend what went into it apart; a lone worker reads again.
+    """Down the tree, hop by hop: that bundle cannot be accepted whole. A reducer resends its parts one by one; a worker reads
+    again.
 
-    positions: the committed ones of the slots that did not fit (absent: the master knows no such file). since_us: lines before
-    it are left out, as in `Welcome`.
+    positions: the committed ones of the slots that did not fit (a slot without one: the master does not know the file). since_us:
+    lines before it are left out, as in `Welcome`.
     """
 
     job: JobId
@@ -367,23 +371,23 @@ class Split(Message, frozen=True, array_like=True, gc=False):
 
 
 class Resend(Message, frozen=True, array_like=True, gc=False):
-    """To a child: send these bundles again, each as it was, marked `again`; () is all that are kept."""
+    """To a child: send these bundles again, each as it was, marked `again`; (): all that you keep."""
 
     job: JobId
     ids: tuple[BundleId, ...]
 
 
 class Hold(Message, frozen=True, array_like=True, gc=False):
-    """To a child: I keep too much of this job that is not committed; send nothing more of it until told otherwise. (A closed
-    window on the link would hold up the commits of other jobs, and two nodes could wait for each other.)"""
+    """To a child. True: I keep too many uncommitted bytes of this job; send no more bundles of it until I send False. (A closed
+    window on the link would delay the commits of other jobs, and two nodes could wait for each other.)"""
 
     job: JobId
     hold: bool
 
 
 class Control(Message, frozen=True, array_like=True, gc=False):
-    """Multicast: the schedule as logged, and the lane that its last line opened: rows at or past `lane_us` again, for each file
-    up to where it was committed (`Welcome` and `Split` name the places). `ends` is empty for workers without any."""
+    """Multicast: the schedule as logged, and the lane that its last line opened: read rows at or past `lane_us` again, of each
+    file up to its committed position (which `Welcome` and `Split` name)."""
 
     job: JobId
     ballot: Ballot
@@ -398,13 +402,13 @@ class Stop(Message, frozen=True, array_like=True, gc=False):
     ballot: Ballot
 
 
-# The master's log, on links to replicas; and taking over, by datagrams.
+# The master's log, on links to replicas; takeovers, by datagrams.
 
 
 class Append(Message, frozen=True, array_like=True):
     """Entries `first`, `first` + 1, … of the log under `ballot`; `committed`: index up to which all replicas hold it.
 
-    previous: the log before `first` is also that of this ballot; whoever holds exactly that goes on without an `Install`.
+    previous: the log before `first` is also that of this ballot; a replica that holds exactly that log needs no `Install`.
     """
 
     job: JobId
@@ -416,10 +420,10 @@ class Append(Message, frozen=True, array_like=True):
 
 
 class Install(Message, frozen=True, array_like=True):
-    """The whole state after entry `index`, in place of whatever the replica holds; `previous`: under which ballot it was.
+    """The whole state after entry `index`, which replaces all that the replica holds; `previous`: the ballot of that entry.
 
-    tail: the entries behind it, which are not in the state because they are not known to be committed. proven: the log's, as in
-    `StateReport`. Of a large state the rows are not in it: they are asked for with `PieceRequest`.
+    tail: the entries after `index`, which the state lacks because they are not known to be committed. proven: the log's, as in
+    `StateReport`. A large state comes without its rows: the replica requests them with `PieceRequest`.
     """
 
     job: JobId
@@ -448,7 +452,7 @@ class StatePiece(Message, frozen=True, array_like=True, gc=False):
     index: Count
     at: Count
     last: bool
-    version: Word
+    version: ShortText
     tree: Count
     frame: bytes
 
@@ -554,7 +558,7 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
 
     number: Count
     clock_us: Micros
-    version: Word = ""
+    version: ShortText = ""
     up_s: Count = 0
     memory_bytes: Count = 0
     memory_max: Count = 0
@@ -565,7 +569,7 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
     workers: Count = 0
     problems: tuple[Annotated[str, Meta(max_length=500)], ...] = ()
     memory_bare: Count = 0
-    memory: dict[Word, Count] = {}
+    memory: dict[ShortText, Count] = {}
     failing: tuple[Failing, ...] = ()
     files: tuple[FileMark, ...] = ()
     ended: dict[NodeId, Count] = {}

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import NO_BALLOT, Ballot, Count, Digest, Message, Micros, Revision, Word
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Count, Digest, Message, Micros, Revision, ShortText
 
 # Sinks that keep a ledger. Datagrams between a master and a sink, again until answered.
 
@@ -29,7 +29,7 @@ class LedgerReport(Message, frozen=True, array_like=True, gc=False):
     job: JobId
     fence: Ballot
     number: Count
-    entries: tuple[tuple[tuple[Word, Micros], Revision, Digest], ...]
+    entries: tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
 
 
 WITHDRAWN = "withdrawn"
@@ -56,7 +56,7 @@ class Put(Message, frozen=True, array_like=True):
 
     job: JobId
     ballot: Ballot
-    version: Word
+    version: ShortText
     start: Micros
     end: Micros
     covers: tuple[Micros, Micros]
@@ -77,7 +77,7 @@ class PutPart(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     ballot: Ballot
-    version: Word
+    version: ShortText
     start: Micros
     revision: Revision
     at: Count
@@ -91,7 +91,7 @@ class PartReply(Message, frozen=True, array_like=True, gc=False):
     window is larger than this sink ever takes."""
 
     job: JobId
-    version: Word
+    version: ShortText
     start: Micros
     revision: Revision
     at: Count
@@ -104,7 +104,7 @@ class PutReply(Message, frozen=True, array_like=True, gc=False):
 
     job: JobId
     fence: Ballot
-    version: Word
+    version: ShortText
     start: Micros
     revision: Revision
 
@@ -157,7 +157,7 @@ class ShownPart(Message, frozen=True, array_like=True, gc=False):
     number: Count
     place: Count
     ballot: Ballot
-    version: Word
+    version: ShortText
     start: Micros
     revision: Revision
     at: Count

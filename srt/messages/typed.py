@@ -1,4 +1,4 @@
-"""MessagePack of typed values, read within the bounds that their types say."""
+"""MessagePack of typed values, decoded within the bounds that their types declare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _decoders: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {}
 
 
 def parse(data: bytes | memoryview, kind: type[S]) -> S:
-    """A value of that type. Raises PeerError, whatever the bytes. O(bytes)."""
+    """A value of that type. Raises only PeerError, whatever the bytes are. O(bytes)."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)

@@ -216,7 +216,7 @@ def write(number: int, rng: Random) -> Write:
     return made[number]()
 
 
-TOLD = tuple[tuple[tuple[m.Word, m.Micros], m.Revision, m.Digest, bool], ...]
+TOLD = tuple[tuple[tuple[m.ShortText, m.Micros], m.Revision, m.Digest, bool], ...]
 
 
 def same(one: Any, other: Any) -> bool:
