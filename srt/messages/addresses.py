@@ -1,7 +1,7 @@
-"""Where a node is reached, as text: "host:port/KEY", and "host:port" where the key is not known yet.
+"""A node's address as text: "host:port/KEY", or "host:port" where the key is not known yet.
 
-KEY is the node's public key, 32 bytes, in lower-case base32 without padding: 52 characters. So whoever has an address can
-connect to exactly that node, and knows its id.
+KEY is the node's public key, 32 bytes, in lower-case base32 without padding: 52 characters. So a full address names exactly one
+node, and gives its id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEY_CHARS = 52
 _ENDPOINT = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):(?P<port>[0-9]{1,5})"
 )
-"""Nothing else gets near a socket: libzmq reads "tcp://a;b" and "tcp://*" as orders of its own."""
+"""No other text is passed to a socket: libzmq gives "tcp://a;b" and "tcp://*" meanings of their own."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this host can be meant. Names are not looked up: of them only "localhost" is."""
+        """Whether the address is one of this host only. Names are not looked up; the only such name is "localhost"."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -54,19 +54,19 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def key_text(key: bytes) -> str:
-    """As it stands in addresses."""
+    """The key as addresses contain it."""
     return b32encode(key).decode().rstrip("=").lower()
 
 
 def key_of(text: str) -> bytes:
-    """Raises PeerError."""
+    """The key of such text. Raises PeerError."""
     if len(text) != KEY_CHARS or not re.fullmatch("[a-z2-7]+", text):
         raise PeerError(f"key: {text[:60]!r} is not {KEY_CHARS} characters of a-z and 2-7")
     return b32decode(text.upper() + "====")
 
 
 def parse_address(text: str) -> Address:
-    """Raises PeerError, which says what is wrong. O(1)."""
+    """Raises a PeerError that says what is wrong. O(1)."""
     endpoint, slash, key = text.partition("/")
     found = _ENDPOINT.fullmatch(endpoint)
     if found is None or int(found["port"]) > 65_535:

@@ -1,7 +1,7 @@
-"""Joining bundles, and telling what of one is in the master's log already.
+"""Joining bundles, and checking which of their contributions are in the master's log already.
 
-While a bundle is open its rows stay apart and its contributions are one dict, so that taking a child's bundle in is a few
-dict operations, whatever the number of rows; rows are merged once, when it is closed.
+While a bundle is open, its rows stay separate and its contributions are one dict. So adding a child's bundle takes a few dict
+operations, whatever the number of rows; the rows are merged once, when the bundle is closed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from elf.srt.messages.sizes import bundle_bytes
 
 
 class Feeder(msgspec.Struct, frozen=True):
-    """What went into a bundle: whose, under which id, and what it covered."""
+    """A bundle that was merged into another: its sender, its id, and its contributions."""
 
     child: NodeId
     id: BundleId
@@ -40,9 +40,9 @@ class Feeder(msgspec.Struct, frozen=True):
 
 
 class OpenBundle:
-    """Bundles of several children on their way to become one. Falsy while there are none.
+    """Bundles of several children, to be merged into one. Falsy while there are none.
 
-    feeders: what it is made of, in order. nbytes: of it, at most. opened_at: when the first came.
+    feeders: the bundles added, in order. nbytes: an upper bound of its size. opened_at: when the first one was added.
     """
 
     __slots__ = (
@@ -86,18 +86,18 @@ class OpenBundle:
         return bool(self.feeders)
 
     def joins(self, bundle: Bundle) -> bool:
-        """Whether it may be added: same schedule, rows of the same shape, and spans that meet. O(its contributions)."""
+        """Whether it may be added: same schedule, rows of the same shape, and adjacent spans. O(its contributions)."""
         return bundle.schedule == self._schedule and self._same_shape(bundle.parts) and self.meets(bundle)
 
     def meets(self, bundle: Bundle) -> bool:
-        """Rule 2*: two spans of one file join only if the one ends where the other starts."""
+        """Rule 2*: two spans of one file join only if one ends where the other starts."""
         mine, theirs = self._contributions, bundle.contributions
         if mine.keys().isdisjoint(theirs.keys()):
             return True
         return all(slot not in mine or mine[slot][1] == span[0] for slot, span in theirs.items())
 
     def _same_shape(self, parts: Parts) -> bool:
-        """Two that disagree about a version's operations (one of them lies) are left to the master."""
+        """Whether both agree about each version's operations. Where they do not, one of them is wrong, and the master decides."""
         for version, part in parts.items():
             known = next((mine[version] for mine in self._parts if version in mine), part)
             if known.ops is not part.ops and known.ops != part.ops:
@@ -105,7 +105,7 @@ class OpenBundle:
         return True
 
     def add(self, child: NodeId, bundle: Bundle, now: int) -> None:
-        """Take in a bundle that joins. O(its contributions), of which most are one `dict.update`."""
+        """Add a bundle that `joins`. O(its contributions), mostly one `dict.update`."""
         if not self.feeders:
             self.opened_at = now
             self._schedule, self._ballot = bundle.schedule, bundle.ballot
@@ -133,7 +133,7 @@ class OpenBundle:
             self._fold()
 
     def _union(self, theirs: dict[Slot, Span]) -> dict[Slot, Span]:
-        """Contributions of both. Those of the first feeder are its own, so they are copied when a second one comes."""
+        """Contributions of both. The first feeder owns its dict, so it is copied when a second feeder comes."""
         mine = self._contributions.copy() if len(self.feeders) == 1 else self._contributions
         if mine.keys().isdisjoint(theirs.keys()):
             mine.update(theirs)
@@ -144,14 +144,14 @@ class OpenBundle:
         return mine
 
     def _fold(self) -> None:
-        """Merge rows early: what waits long must grow with its groups, not with the number of cuts."""
+        """Merge rows early, so that a bundle that waits long grows with its groups, not with the number of cuts."""
         before = sum(_part_bytes(parts) for parts in self._parts)
         self._parts = [merge_parts(self._parts)]
         self.nbytes -= before - _part_bytes(self._parts[0])
         self._added = 0
 
     def close(self, job: JobId, id: BundleId) -> Bundle:
-        """All of it as one bundle. O(rows) when there are several feeders. It still has to be emptied."""
+        """All as one bundle. O(rows) when there are several feeders. Call `empty` afterwards."""
         parts = dict(self._parts[0]) if len(self._parts) == 1 else merge_parts(self._parts)
         return Bundle(
             job,
@@ -168,17 +168,17 @@ class OpenBundle:
         )
 
     def check(self) -> None:
-        """Raise AssertionError unless spans are made of the feeders'."""
+        """Raise AssertionError unless the spans are those of the feeders, joined."""
         check_union(self._contributions, self.feeders)
 
 
 def joined_span(first: Span, then: Span) -> Span:
-    """Of two spans of a file that meet. Whether it is closed is what the later one says."""
+    """The union of two adjacent spans of a file. The later one decides whether it is closed."""
     return first[0], then[1], first[2] & ~CLOSED | then[2]
 
 
 def summed(counts: Iterable[Mapping[NodeId, int]]) -> dict[NodeId, int]:
-    """Counts by worker of several."""
+    """The sums, by worker, of several tables of counts."""
     total: dict[NodeId, int] = {}
     for each in counts:
         for worker, count in each.items():
@@ -186,47 +186,47 @@ def summed(counts: Iterable[Mapping[NodeId, int]]) -> dict[NodeId, int]:
     return total
 
 
-def promised(told: Iterable[tuple[Ballot, Micros]]) -> Elsewhere:
+def promised(marks: Iterable[tuple[Ballot, Micros]]) -> Elsewhere:
     """The highest watermark for each ballot, of the highest ballots."""
     highest: dict[Ballot, Micros] = {}
-    for ballot, mark in told:
+    for ballot, mark in marks:
         highest[ballot] = max(mark, highest.get(ballot, mark))
     return tuple(sorted(highest.items())[-MASTERS_MAX:])
 
 
 class Promises:
-    """What one worker has promised to each of its last masters."""
+    """The highest watermark that one worker has promised to each of its last masters."""
 
     def __init__(self) -> None:
         self._marks: dict[Ballot, Micros] = {}
 
     def note(self, ballot: Ballot, mark: Micros) -> None:
-        """A bundle for that master is cut, up to that watermark."""
+        """Record that a bundle for that master is cut, with that watermark."""
         marks = self._marks
         marks[ballot] = max(mark, marks.get(ballot, mark))
         if len(marks) > MASTERS_MAX:
             del marks[min(marks)]
 
     def to_others(self, ballot: Ballot) -> Elsewhere:
-        """To others."""
-        return promised(told for told in self._marks.items() if told[0] != ballot)
+        """What was promised to masters with another ballot."""
+        return promised(mark for mark in self._marks.items() if mark[0] != ballot)
 
 
 def of_other_schedule(bundle: Bundle, split: Split) -> bool:
-    """Whether the master that splits it has another schedule than the one under which it was cut."""
+    """Whether the master that splits the bundle has another schedule than the one under which the bundle was cut."""
     return bool(split.schedule) and split.schedule[-1].number != bundle.schedule
 
 
 def wrongly_cut(bundle: Bundle, split: Split) -> bool:
-    """Whether the master that splits it wants rows of another schedule, or those of earlier times too: then a worker that has no
-    new lines must hear that as well, though the log has all that its span covers, or its promises never count."""
+    """Whether the master that splits the bundle wants rows of another schedule, or of earlier times too. Then a worker without
+    new lines needs the Split as well, though the log has all that its span covers; otherwise its watermarks would never count."""
     return of_other_schedule(bundle, split) or bundle.since_us > split.since_us
 
 
 def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position]) -> bool:
-    """Whether all that these spans cover is committed, by `positions`, the committed ones of slots that did not fit. O(spans).
+    """Whether all that these spans cover is committed. `positions`: the committed ones of slots that did not fit. O(spans).
 
-    A slot that is not named fits, so whatever it covers is missing; an empty span covers nothing, unless it says something else.
+    A slot that `positions` does not name fits, so the log lacks what it covers. An empty span without flags covers nothing.
     """
     if positions.keys().isdisjoint(contributions.keys()):
         return False
@@ -241,7 +241,7 @@ def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position
 
 
 def again(bundle: Bundle, id: BundleId) -> Bundle:
-    """The same bundle under that id, marked as one that was sent before. Rows and contributions are shared. O(1)."""
+    """The same bundle under that id, marked `again`. Rows and contributions are shared. O(1)."""
     return Bundle(
         bundle.job,
         id,
@@ -259,7 +259,7 @@ def again(bundle: Bundle, id: BundleId) -> Bundle:
 
 
 def check_union(contributions: Mapping[Slot, Span], feeders: Iterable[Feeder]) -> None:
-    """Raise AssertionError unless each slot's span is made of its feeders' spans, one after the other."""
+    """Raise AssertionError unless each slot's span is the union of its feeders' adjacent spans."""
     made: dict[Slot, tuple[int, int]] = {}
     for feeder in feeders:
         for slot, (start, end, _) in feeder.contributions.items():

@@ -1,8 +1,8 @@
 """Columns of 64-bit numbers as bytes, and a hash over pairs of them that can be summed. All vectorised.
 
-A column is one byte, its width w (0 to 8), then w planes of n bytes, lowest first; n is known from elsewhere. Width 0: all are
-0. No numbers take no byte. Small numbers among which a few are large cost little after compression, since a plane that is
-mostly zero vanishes. Varints take the same when compressed, but have no fixed places, so numpy cannot read them at once.
+A column is one byte, its width w (0 to 8), then w planes of n bytes, lowest first; n comes from elsewhere. Width 0: all numbers
+are 0. A column of no numbers takes no byte. Small numbers with a few large ones among them cost little once compressed, since a
+plane of zeros nearly vanishes. Varints compress as well, but have no fixed places, so numpy could not decode them at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ONE = np.uint64(1)
 
 
 def pack_column(values: Words) -> bytes:
-    """O(n)."""
+    """The numbers as a column. O(n)."""
     n = len(values)
     if not n:
         return b""
@@ -48,14 +48,14 @@ def unpack_column(data: bytes, n: int) -> Words:
 
 
 def pack_places(places: NDArray[np.int64]) -> bytes:
-    """Ascending places as the gaps between them."""
+    """Ascending indexes, as a column of the gaps between them."""
     if not len(places):
         return b""
     return pack_column(np.diff(places, prepend=-1).astype(np.uint64) - _ONE)
 
 
 def unpack_places(data: bytes, n: int, stop: int) -> NDArray[np.int64]:
-    """n places, ascending, all below `stop`. Raises PeerError."""
+    """n ascending indexes, all below `stop`. Raises PeerError."""
     gaps = unpack_column(data, n)
     if n and int(gaps.max()) >= stop:
         raise PeerError("column: a place beyond the end")
@@ -66,7 +66,7 @@ def unpack_places(data: bytes, n: int, stop: int) -> NDArray[np.int64]:
 
 
 def zigzag(values: NDArray[np.int64]) -> Words:
-    """Differences, so that small ones of either sign are small numbers."""
+    """Signed numbers as unsigned ones: small ones of either sign stay small."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
@@ -82,6 +82,7 @@ def mix(values: Words) -> Words:
 
 
 def pair_hash(keys: Words, values: Words) -> int:
-    """64 bits of a set of pairs (key, value), keys already spread: the sum of the pairs' hashes, so that of a union of
-    disjoint sets it is the sum of theirs. Proves nothing against an adversary; it finds two sides that have come apart. O(n)."""
+    """64-bit hash of a set of pairs (key, value), of keys that are hashes: the sum of the pairs' hashes. So the hash of a union
+    of disjoint sets is the sum of their hashes. It detects two sides that have diverged, but does not resist an adversary.
+    O(n)."""
     return int(mix(mix(keys + _STEP) + values * _STEP).sum(dtype=np.uint64))

@@ -1,4 +1,4 @@
-"""Bytes of one section, compressed where that pays: b"\\0" and the bytes, or b"\\1" and one zstd frame with its size."""
+"""Bytes, compressed if that makes them smaller: b"\\0" and the bytes, or b"\\1" and one zstd frame that states its size."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import zstandard
 from elf.errors import PeerError
 
 SMALL = 200
-"""Below it compression saves less than it costs."""
+"""Up to this size compression saves less than it costs."""
 
 
 class _Contexts(local):
-    """Dear to make, and good for one thread at a time."""
+    """One for each thread: costly to create, and not thread-safe."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
@@ -33,7 +33,7 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: bytes, bytes_max: int) -> bytes:
-    """Raises PeerError: no such bytes, or more than `bytes_max` of them. O(bytes)."""
+    """The bytes that `compress` got. Raises PeerError if `data` is not such, or if they are more than `bytes_max`. O(bytes)."""
     if data[:1] == b"\0" and len(data) <= bytes_max:
         return data[1:]
     if data[:1] != b"\1":

@@ -1,8 +1,7 @@
-"""What a core asks its surroundings to do. A core's `step` and `tick` return a list of these, in order.
+"""Effects: what a core asks its host to do. A core's `step` and `tick` return a list of them, in order.
 
-A core never does IO. Its surroundings (a simulated or a real node) perform the list from first to last, and what stands
-behind a `Write` leaves only when that write is durable. What one core asks for later waits
-behind its own earlier writes too; other cores' lists do not wait.
+A core does no IO. Its host (a real or a simulated node) performs the list from first to last, and delays the effects after a
+`Write` until that write is durable. Later lists of the same core wait for its earlier writes too; lists of other cores do not.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
 
 class Post(msgspec.Struct, frozen=True, gc=False):
-    """A message for the link to `to`: reliable and in order, as long as neither side restarts."""
+    """A message on the link to `to`: reliable and in order while neither side restarts."""
 
     to: NodeId
     message: Message
@@ -37,18 +36,18 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """A record for the node's disk. `key` names what it belongs to, (kind, job or b""); records of a key are read back in
-    order. `replace`: what was written under the key before is no longer needed."""
+    """A record for the node's disk. `key`: what it belongs to, (kind, job or b""); records of one key are read back in order.
+    `replace`: records written under the key before are no longer needed."""
 
     key: tuple[str, bytes]
     record: Any
     replace: bool = False
     encoded: bytes = b""
-    """As bytes, where whoever asked for it is answerable for their making."""
+    """The record as bytes, if the core's caller has encoded it; an error in encoding is then the fault of that job alone."""
 
 
 class Recall(msgspec.Struct, frozen=True, gc=False):
-    """What the disk holds of that job, please; all that was written of it is durable. Answered by `MeshNode.recalled`."""
+    """Read all records of that job from the disk. All that was written of it is durable. Answered by `MeshNode.recalled`."""
 
     job: JobId
 
@@ -56,11 +55,11 @@ class Recall(msgspec.Struct, frozen=True, gc=False):
 class Read(msgspec.Struct, frozen=True, gc=False):
     """Read the job's source on from `positions`; answered by a `Cut` event.
 
-    positions: the offset of each file whose reading starts or continues there; files the source has and this does not name
-    begin at the place where event time first reached `since_us`. Rows before `since_us` are left out.
+    positions: the offset of each file at which reading starts or continues. Files of the source that it does not name begin where
+    event time first reached `since_us`. Rows before `since_us` are left out.
 
-    lane: 0 is the live one. Another is a stretch to be read again: of the files in `ends` only, each up to its end there and
-    never past it (a place already past the end is the end); its spans carry the lane's number, and CLOSED at the end.
+    lane: 0 is the live one. Any other lane is a stretch to be read again: only the files in `ends`, each up to its end there and
+    never past it (a position past the end counts as the end). Its spans carry the lane's number, and CLOSED at the end.
     """
 
     job: JobId
@@ -73,7 +72,7 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):
-    """Something an operator may want to know: `kind` is counted, `text` is told once per kind, peer and interval."""
+    """Something that an operator may want to know: `kind` is counted; `text` is logged once per kind, peer and interval."""
 
     kind: str
     text: str

@@ -436,7 +436,7 @@ class Install(Message, frozen=True, array_like=True):
 
 
 class PieceRequest(Message, frozen=True, array_like=True, gc=False):
-    """To who sent an `Install` under that ballot with that index: piece `at` of its state's rows, in order from 0 on."""
+    """To the node that sent an `Install` with that ballot and index: send piece `at` of its state's rows, in order from 0 on."""
 
     job: JobId
     ballot: Ballot
@@ -445,7 +445,7 @@ class PieceRequest(Message, frozen=True, array_like=True, gc=False):
 
 
 class StatePiece(Message, frozen=True, array_like=True, gc=False):
-    """Some of those rows: a frame of one tree of a version. last: there are no more."""
+    """A piece of those rows: a frame of one tree of a version. last: no piece follows."""
 
     job: JobId
     ballot: Ballot
@@ -470,15 +470,16 @@ class Held(Message, frozen=True, array_like=True, gc=False):
 
 
 class StateRequest(Message, frozen=True, array_like=True, gc=False):
-    """Who wants to serve asks around (datagram, again until answered). Under NO_BALLOT nobody promises anything by its answer."""
+    """A node that wants to serve requests the state of others (datagram, repeated until answered). An answer to NO_BALLOT
+    promises nothing."""
 
     job: JobId
     ballot: Ballot
 
 
 class StateReport(Message, frozen=True, array_like=True, gc=False):
-    """What I hold: entries up to `index` under `held`; `highest`: ballot I have promised; `serving`: I am the master; `proven`:
-    the last ballot under which more than half of the agents had reported to the master of this log."""
+    """I hold entries up to `index` under `held`. `highest`: the ballot that I have promised. `serving`: I am the master.
+    `proven`: the last ballot under which more than half of the agents had reported to the master of this log."""
 
     job: JobId
     asked: Ballot
@@ -490,25 +491,25 @@ class StateReport(Message, frozen=True, array_like=True, gc=False):
 
 
 class Fetch(Message, frozen=True, array_like=True, gc=False):
-    """Datagram, again until answered by `Install`: give me what you hold, I am about to serve under `ballot`."""
+    """Datagram, repeated until answered by `Install`: send me the log that you hold; I am about to serve under `ballot`."""
 
     job: JobId
     ballot: Ballot
 
 
 class Handover(Message, frozen=True, array_like=True, gc=False):
-    """On the link, behind the last Append: the log is yours, I serve no more."""
+    """On the link, after the last Append: the log is yours; I no longer serve."""
 
     job: JobId
     ballot: Ballot
     index: int
 
 
-# Questions of an operator. Datagrams, again until answered.
+# Requests of an operator. Datagrams, repeated until answered.
 
 
 class TreeRequest(Message, frozen=True, array_like=True, gc=False):
-    """Who is below you in the job's tree? Routed to the job's id, then sent from node to node."""
+    """Requests a node's place in the job's tree. Routed to the job's id, then sent from node to node."""
 
     job: JobId
     number: Count
@@ -525,14 +526,14 @@ class TreeReport(Message, frozen=True, array_like=True, gc=False):
 
 
 class StatusRequest(Message, frozen=True, array_like=True, gc=False):
-    """How are you?"""
+    """Requests a node's `StatusReport`."""
 
     number: Count
 
 
 class Failing(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A job that fails at some agent. reason: of the last failure. failures: in a row. again_us: until it begins anew there, 0
-    where it has."""
+    """A job that fails at some agent. reason: of the last failure. failures: in a row. again_us: until the agent starts it again;
+    0: it runs again."""
 
     job: JobId
     reason: Annotated[str, Meta(max_length=300)]
@@ -541,20 +542,20 @@ class Failing(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 ENDED_MAX = 64
-"""Neighbours that are known to have ended; all in one rack."""
+"""Neighbours whose processes are known to have ended: all in one rack."""
 
 
 FILES_MAX = 32
-"""Files that an agent names when it is asked how it is; 10 KB."""
+"""Files that a status report names; 10 KB."""
 FileMark = tuple[Digest, Annotated[str, Meta(max_length=200)], Annotated[str, Meta(max_length=300)]]
-"""(what tells a file of one host from any other, source, path)."""
+"""(number that identifies a file among those of its host, source, path)."""
 
 
 class StatusReport(Message, frozen=True, array_like=True, gc=False):
-    """clock_us: when it was answered. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
+    """clock_us: the agent's clock. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
     journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing:
-    jobs whose seat there fails. files: that it follows. ended: neighbours whose processes are known to be gone, and microseconds
-    since then. untimed: rejected lines in no window, of jobs that it is the master of."""
+    jobs whose seat there fails. files: that it follows. ended: neighbours whose processes are known to have ended, and
+    microseconds since then. untimed: rejected lines in no window, by job of which it is the master."""
 
     number: Count
     clock_us: Micros
@@ -581,7 +582,8 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
 
 class Frame(Message, frozen=True, array_like=True, gc=False):
     """A link's datagram. session: (sender's incarnation, receiver's as known, or 0). sequence: of `message`, from 1;
-    0 is none, only an acknowledgement. acknowledged: highest in order; credit: bytes the sender of this may still take."""
+    0: no message, only an acknowledgement. acknowledged: highest received in order. credit: bytes that the sender of this
+    frame accepts before it acknowledges."""
 
     session: tuple[Count, Count]
     sequence: Count
@@ -591,7 +593,7 @@ class Frame(Message, frozen=True, array_like=True, gc=False):
 
 
 class Piece(Message, frozen=True, array_like=True, gc=False):
-    """Some of the bytes of a link's encoded messages, one after the other (`srt/codec/pieces.py`): small ones whole, large ones
-    cut."""
+    """A stretch of a link's stream of encoded messages (`srt/codec/pieces.py`): a small message whole, or a part of a large
+    one."""
 
     payload: bytes

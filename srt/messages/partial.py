@@ -1,4 +1,4 @@
-"""Rows on their way up: one delta's or bundle's partial aggregates of one version of a job."""
+"""Rows in transit: the partial aggregates of one version of a job, in one delta or bundle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from elf.cbt.rows import Op, Rows
 
 
 class Part(msgspec.Struct, frozen=True, dict=True):
-    """Ordered, folded rows of each of a plan's trees (groups, line counters, families), with the operations that merge them.
+    """Sorted, merged rows of each of a plan's trees (groups, line counters, families), with the operations that merge them.
 
-    The operations travel along, so a reducer merges jobs that it has never heard of.
+    The operations are sent with the rows, so a reducer merges rows of jobs that it does not know.
     """
 
     ops: tuple[tuple[Op, ...], ...]
@@ -22,11 +22,11 @@ class Part(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def nbytes(self) -> int:
-        """Of the rows in memory: asked for at each hop."""
+        """Bytes of the rows in memory. Cached, because each hop asks for it."""
         return sum(rows.nbytes for rows in self.rows)
 
     def since(self, pane: int) -> Part:
-        """Without the rows of panes before that one. O(log rows); itself, where it has none."""
+        """Without the rows of panes before that one; itself where it has no such rows. O(log rows)."""
         cut = [lower_bound(rows, pane) for rows in self.rows]
         if not any(cut):
             return self
@@ -35,11 +35,11 @@ class Part(msgspec.Struct, frozen=True, dict=True):
 
 
 Parts = Mapping[str, Part]
-"""Version digest -> its rows. Rows of different versions never meet."""
+"""Version digest -> its rows. Rows of different versions are never merged."""
 
 
 def merge_parts(parts: Sequence[Parts]) -> dict[str, Part]:
-    """All of them as one, version by version. Raises PeerError where two disagree about a version's operations."""
+    """All merged into one, version by version. Raises PeerError where two disagree about a version's operations."""
     from elf.errors import PeerError
 
     found: dict[str, list[Part]] = {}

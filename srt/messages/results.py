@@ -11,11 +11,11 @@ from msgspec import Meta
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Count, Digest, Message, Micros, Revision, ShortText
 
-# Sinks that keep a ledger. Datagrams between a master and a sink, again until answered.
+# Sinks that keep a ledger. Datagrams between a master and a sink, repeated until answered.
 
 
 class LedgerRequest(Message, frozen=True, array_like=True, gc=False):
-    """A new master's first word to a sink; it raises the fence. `since_us`: tell windows that start there or later."""
+    """A new master's first message to a sink; it raises the fence. `since_us`: report the windows that start at or after it."""
 
     job: JobId
     ballot: Ballot
@@ -24,7 +24,7 @@ class LedgerRequest(Message, frozen=True, array_like=True, gc=False):
 
 
 class LedgerReport(Message, frozen=True, array_like=True, gc=False):
-    """`entries`: ((version, window start), revision, digest); `fence` above the asker's ballot: refused."""
+    """`entries`: ((version, window start), revision, digest). `fence` above the master's ballot: refused."""
 
     job: JobId
     fence: Ballot
@@ -33,14 +33,14 @@ class LedgerReport(Message, frozen=True, array_like=True, gc=False):
 
 
 WITHDRAWN = "withdrawn"
-"""Status of a Put that takes a window back."""
+"""Status of a Put that withdraws a window."""
 NO_ROWS: Digest = 0
-"""Its digest, which no rows have."""
+"""Digest of such a Put; no rows have it."""
 
 
 class PaneParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The mergeable state of every group in one pane, as a lake stores it. lines: read, parsed, rejected, late. parts: encoded
-    values, and whether the next part begins with the same groups (`elf.jobmaster.windows.result.StateValues`)."""
+    """The mergeable state of every group in one pane, as a lake stores it. lines: counts of read, parsed, rejected and late ones.
+    parts: encoded values, and whether the next part begins with the same groups (`elf.jobmaster.windows.result.StateValues`)."""
 
     start: Micros
     end: Micros
@@ -49,10 +49,10 @@ class PaneParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Put(Message, frozen=True, array_like=True):
-    """One whole window. revision: (epoch, node, n). digest: of its rows. covers: event times it speaks for (a control line may
-    cut it). status "open", "final", "revised"; or "withdrawn", without rows: the schedule has changed, and what was told of that
-    window of that version is no result any more. panes: for a sink that stores states instead of rows, the panes that end with
-    this window and not with an earlier one. left_out: rows that are not told, of a window that is too large for that."""
+    """One whole window. revision: (epoch, maker, n). digest: of its rows. covers: the event times that it covers (a control line
+    may cut a window). status "open", "final", "revised"; or "withdrawn", without rows: the schedule has changed, and the window
+    of that version is no longer a result. panes: for a sink that stores states instead of rows, the panes whose last window this
+    is. left_out: number of rows left out, of a window that is too large."""
 
     job: JobId
     ballot: Ballot
@@ -72,7 +72,7 @@ class Put(Message, frozen=True, array_like=True):
 
 
 class PutPart(Message, frozen=True, array_like=True, gc=False):
-    """Part `at` of `of` of a window that is too large for one message. nbytes: of the whole, about. payload: a Put of the same
+    """Part `at` of `of` of a window that is too large for one message. nbytes: of the whole, roughly. payload: a Put of the same
     window and revision with some of its rows and panes (`jobmaster/delivery/chunks.py`)."""
 
     job: JobId
@@ -87,8 +87,8 @@ class PutPart(Message, frozen=True, array_like=True, gc=False):
 
 
 class PartReply(Message, frozen=True, array_like=True, gc=False):
-    """The part came. begun: tells this gathering of the window's parts from an earlier one, which was lost. room: above 0, the
-    window is larger than this sink ever takes."""
+    """The part has arrived. begun: number of this attempt to collect the window's parts; parts of an earlier attempt are lost.
+    room: above 0, the window is larger than this limit of the sink."""
 
     job: JobId
     version: ShortText
@@ -100,7 +100,7 @@ class PartReply(Message, frozen=True, array_like=True, gc=False):
 
 
 class PutReply(Message, frozen=True, array_like=True, gc=False):
-    """`fence` above the master's ballot: refused, step down."""
+    """The window has been stored; but if `fence` is above the master's ballot: refused, step down."""
 
     job: JobId
     fence: Ballot
@@ -109,14 +109,14 @@ class PutReply(Message, frozen=True, array_like=True, gc=False):
     revision: Revision
 
 
-# Windows for people. Datagrams: `Watch` is routed to the job's id, the rest is answered directly.
+# Windows for people. Datagrams: `Watch` is routed to the job's id, the others are sent directly.
 
 
 class Watch(Message, frozen=True, array_like=True, gc=False):
-    """`watcher` wants each window that is published, whole; said again and again, and forgotten when it is not.
+    """`watcher` wants each published window, whole. It repeats this message; the master forgets a watcher that does not.
 
-    number: tells the watches of one node apart. since_us: final windows that start there or later are told, `back`: so many of
-    the newest too. seen: highest place taken under `ballot`, `missing`: those below that never came.
+    number: of this watch among those of one node. since_us: send final windows that start at or after it. `back`: send so many of
+    the newest windows too. seen: highest place received under `ballot`. `missing`: the places below it that did not arrive.
     """
 
     job: JobId
@@ -130,7 +130,7 @@ class Watch(Message, frozen=True, array_like=True, gc=False):
 
 
 class WatchReply(Message, frozen=True, array_like=True, gc=False):
-    """The master's answer: it has told `last` windows so far, and knows that those up to `seen` came. refused: it has too many
+    """The master's answer: it has sent `last` windows so far, and knows that those up to `seen` arrived. refused: it has too many
     watchers."""
 
     job: JobId
@@ -151,7 +151,7 @@ class Shown(Message, frozen=True, array_like=True):
 
 
 class ShownPart(Message, frozen=True, array_like=True, gc=False):
-    """Part `at` of `of` of a window for a watcher; each has a place of its own. payload: as in `PutPart`."""
+    """Part `at` of `of` of a window for a watcher. Each part has its own place. payload: as in `PutPart`."""
 
     job: JobId
     number: Count

@@ -1,4 +1,4 @@
-"""What a revocation says, apart from whether to believe it (`elf.srt.security.items`): no cryptography is loaded here."""
+"""The body of a revocation. `elf.srt.security.items` verifies its signature; this module loads no cryptography."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from elf.srt.messages.typed import parse
 
 
 class Revocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Body of a "revoked" item. `name`: of the holder, for people. `agent`: the node's id where the keys are an agent's; so a
-    node that has never heard of the agent, or starts anew, knows who will not come back."""
+    """Body of a "revoked" item. `name`: of the holder, for people. `agent`: the node's id if the keys are an agent's: it tells
+    also a node that never knew the agent, or has restarted, which agent will not come back."""
 
     name: Annotated[str, Meta(max_length=64)]
     revoked_s: Annotated[int, Meta(ge=0, lt=253_402_300_800)]
@@ -23,7 +23,7 @@ class Revocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def revoked_agent(item: Item) -> NodeId:
-    """Whom a believed item of kind "revoked" takes out of the mesh; b"" if nobody. O(1)."""
+    """The agent that a verified item of kind "revoked" excludes from the mesh; b"" for none. O(1)."""
     try:
         return parse(item.body, Revocation).agent
     except PeerError:

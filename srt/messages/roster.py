@@ -1,6 +1,6 @@
 """A roster: files of workers in an order that both ends of a link know, and where the last contribution of each ended.
 
-What is said of one in a bundle is a `Section`; who says what when is the business of `elf.srt.codec.rosters`.
+A bundle's contributions on the wire are a `Section`; `elf.srt.codec.rosters` encodes and decodes it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from elf.srt.messages.messages import Digest, Micros, Slot, Span
 SLOTS_MAX = 1 << 20
 """Slots of all rosters of one side together: 100,000 workers with five files each, and as many lanes."""
 ROSTERS_MAX = 64
-"""Rosters of one side: four times the children of a root, for those that come and go."""
+"""Rosters of one side: four times the children of a root, since children come and go."""
 
 Places = NDArray[np.int64]
 N = Annotated[int, Meta(ge=0, le=SLOTS_MAX)]
 
 
 class Presence(IntEnum):
-    """Which slots of the roster a bundle has: all, the listed places, all but those, or a bitmap."""
+    """Which slots of the roster a bundle contains: all, those at the listed places, all but those, or the ones of a bitmap."""
 
     ALL = 0
     LISTED = 1
@@ -38,13 +38,12 @@ class Presence(IntEnum):
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One bundle's contributions on the wire. Counts stand beside the columns (`elf.srt.messages.columns`) that they are the
-    length of.
+    """One bundle's contributions on the wire. Each count is the length of the column (`elf.srt.messages.columns`) beside it.
 
-    slots: digest of the roster after its changes. starts: sum over the slots and `from`s of this bundle. workers: 16 bytes of
-    each added slot; files, lanes: columns. grown: column of to - from, of each present slot in the roster's order; moved:
-    zigzag differences of those `from`s that are not the last end. lagging: by the place of a worker's first slot among the
-    present ones, its watermark above the lowest of them; strangers: watermarks of workers without a slot here.
+    slots: digest of the roster after its changes. starts: hash sum over the slots and `from`s of this bundle. workers: 16 bytes
+    for each added slot; files, lanes: columns. grown: column of to - from, for each present slot in the roster's order. moved:
+    zigzag differences of those `from`s that differ from the last end. lagging: watermarks above the lowest of them, each at the
+    place of its worker's first slot among the present ones. strangers: watermarks of workers without a slot here.
     """
 
     roster: Annotated[int, Meta(ge=0, lt=ROSTERS_MAX)]
@@ -75,7 +74,7 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Contributions as they are, for so few that a section would take as much, and longer to make. Rosters stay as they are."""
+    """Contributions without a roster: so few that a section would be as large, and take longer to make. Rosters do not change."""
 
     contributions: dict[Slot, Span]
     lagging: dict[NodeId, Micros]
@@ -124,7 +123,7 @@ class Roster:
         self.index = {slot: at for at, slot in enumerate(self.slots)}
 
     def move(self, at: Places | slice, starts: Words, ends: Words, again: bool) -> None:
-        """The ends of the contributions that were told."""
+        """Record the ends of a bundle's contributions. `again`: of an older bundle, so that no end moves back."""
         self.ends[at] = np.maximum(self.ends[at], ends) if again else ends
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
-"""What a message takes, estimated cheaply: on the wire (`size_of`, for windows of links and for the simulator's counts), and in
+"""Cheap estimates of a message's size: on the wire (`size_of`, for windows of links and for the simulator's counts), and in
 memory (`bundle_bytes`, for what is kept).
 
-The figures are those of `elf.srt.codec.wire`, with the frame of a link around; `tests/srt/codec/test_wire.py` holds them to
-within a factor of two of real ones. Rosters are taken as known: the first bundle of a roster takes 26 bytes more for each
+The figures are those of `elf.srt.codec.wire`, plus the frame of a link; `tests/srt/codec/test_wire.py` checks that they are
+within a factor of two of the real ones. Rosters count as known: the first bundle of a roster takes 26 bytes more for each
 contribution.
 """
 
@@ -17,13 +17,13 @@ from elf.srt.messages.partial import Part
 from elf.srt.messages.results import LedgerReport, PaneParts, Put, PutPart, Shown, ShownPart
 
 MESSAGE_BYTES = 100
-"""Most messages: a frame of a link and its own head, a job, a ballot, a few numbers."""
+"""Of most messages: a frame of a link, the message's head, a job, a ballot, a few numbers."""
 CONTRIBUTION_BYTES = 40
-"""A slot and a span, told one by one or in memory beside shared ids."""
+"""Of a slot and a span, in memory beside shared ids, or on the wire without a roster."""
 ID_BYTES = 32
-"""A bundle's id."""
+"""Of a bundle's id."""
 ENTRY_BYTES = 100
-"""An entry of a log without contributions."""
+"""Of a log entry without contributions."""
 _NODE_BYTES = 18
 _CONTACT_BYTES = 38
 _SECTION_BYTES = 40
@@ -38,7 +38,7 @@ def size_of(message: Message) -> int:
 
 
 def bundle_bytes(bundle: Bundle) -> int:
-    """Rows and contributions of a bundle in memory."""
+    """Bytes of a bundle's rows and contributions in memory."""
     total = MESSAGE_BYTES + CONTRIBUTION_BYTES * len(bundle.contributions) + ID_BYTES * len(bundle.lagging)
     for part in bundle.parts.values():
         total += part.nbytes
@@ -46,7 +46,7 @@ def bundle_bytes(bundle: Bundle) -> int:
 
 
 def entry_bytes(entry: Any) -> int:
-    """An entry of a log in memory."""
+    """Bytes of a log entry in memory."""
     if not hasattr(entry, "contributions"):
         return ENTRY_BYTES
     rows: int = sum(part.nbytes for part in entry.parts.values())
@@ -55,7 +55,7 @@ def entry_bytes(entry: Any) -> int:
 
 
 def _payload_bytes(contributions: Sized, lagging: Sized, parts: Mapping[str, Part]) -> int:
-    """A section and frames of rows, which compress to a sixth."""
+    """Wire bytes of a section and of frames of rows, which compress to a sixth."""
     total = _SECTION_BYTES + 3 * len(contributions) // 2 + 6 * len(lagging)
     for part in parts.values():
         total += _TREE_BYTES * len(part.rows) + part.nbytes // 6
