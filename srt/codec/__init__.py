@@ -1,5 +1,5 @@
 """Messages as bytes.
 
-Enters: messages, or bytes from anybody. Leaves: bytes, or messages within bounds.
+Enters: messages, or bytes from any peer. Leaves: bytes, or messages within bounds.
 May import: messages.
 """

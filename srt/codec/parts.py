@@ -1,4 +1,4 @@
-"""Rows of a bundle as frames, one for each tree, and back within bounds. The operations are in the frames."""
+"""Rows of a bundle as frames, one for each tree, and back, within bounds. The frames contain the operations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from elf.srt.messages.messages import ShortText
 from elf.srt.messages.partial import Part
 
 ROWS_BYTES_MAX = 64 << 20
-"""What the rows of one bundle may take once unpacked: eight times what a node keeps of a job, since rows shrink on the wire."""
+"""Rows of one bundle, unpacked: eight times the bytes that a node keeps of a job, since rows are smaller on the wire."""
 TREES_MAX = 1_026
-"""Groups, line counters, and two families for each of a plan's aggregates at most."""
+"""Groups, line counters, and at most two families for each of a plan's aggregates."""
 
 Frames = Annotated[tuple[bytes, ...], Meta(max_length=TREES_MAX)]
 """A part's trees."""
@@ -34,7 +34,7 @@ def pack_parts(parts: Mapping[str, Part]) -> tuple[tuple[str, tuple[bytes, ...]]
 
 
 def unpack_parts(parts: Sequence[tuple[str, Sequence[bytes]]]) -> dict[str, Part]:
-    """Raises PeerError: a frame that is none, more bytes than allowed, a version twice. O(bytes)."""
+    """Raises PeerError: not a frame, too many bytes, or a version twice. O(bytes)."""
     left = ROWS_BYTES_MAX
     found: dict[str, Part] = {}
     for version, frames in parts:
@@ -51,7 +51,7 @@ def unpack_parts(parts: Sequence[tuple[str, Sequence[bytes]]]) -> dict[str, Part
 
 @lru_cache(maxsize=256)
 def _shared(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """One tuple for all bundles that say the same."""
+    """One tuple, shared by all bundles with these operations."""
     return ops
 
 

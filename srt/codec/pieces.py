@@ -1,15 +1,15 @@
 """A link's encoded messages as pieces of bounded size, and pieces as messages again.
 
-    stream = (length(4) message)*        little-endian; `srt/codec/wire.py` says what a message is
+    stream = (length(4) message)*        little-endian; `srt/codec/wire.py` defines a message
     piece  = any stretch of the stream, at most `frame_bytes_max` long
 
-Messages go into the stream when they are posted, so their order is that of delivery, and each is encoded once, however often the
-link sends it; a large one travels in several pieces between which its link sends nothing else. What the receiver may be made
-to hold is bounded by the announced length, which is held against the kind of message as soon as both are there.
+Messages enter the stream when they are posted: in the order of delivery, and encoded once, however often the link sends them. A
+large message takes several pieces, between which its link sends nothing else. The bytes that the receiver holds are bounded by
+the announced length, which is checked against the kind of message as soon as both have arrived.
 
-When `take` raises PeerError, hang up (`Link.hang_up`) and forget the codec: the neighbour sees that as a restart, makes a codec
-anew, and sends all bundles that it keeps again; the first section of each roster is fresh. The same at every restart
-that a link reports, on both sides.
+When `take` raises PeerError, hang up (`Link.hang_up`) and drop the codec. The neighbour takes that for a restart, makes a new
+codec, and sends all bundles that it keeps again; the first section of each roster is fresh. Both sides do the same at every
+restart that a link reports.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _LENGTH = struct.Struct("<I")
 
 
 class Stream:
-    """Cuts pieces into messages: give it what came, in order, in whatever stretches."""
+    """Turns received pieces into messages: pass it the stream in order, in stretches of any length."""
 
     def __init__(self) -> None:
         self._held = bytearray()
         self._length: int | None = None
 
     def step(self, piece: bytes | memoryview) -> list[bytes | memoryview]:
-        """The messages that end within this piece: views of it where they lie whole in it. Raises PeerError: a length that no
-        message of its kind has. O(bytes)."""
+        """The messages that end within this piece; a message that lies wholly in it is a view of it. Raises PeerError for a
+        length beyond the bounds of its kind. O(bytes)."""
         done: list[bytes | memoryview] = []
         self._held += piece if self._held else self._whole(memoryview(piece), done)
         while self._is_whole():
@@ -44,7 +44,7 @@ class Stream:
         return done
 
     def _whole(self, piece: memoryview, done: list[bytes | memoryview]) -> memoryview:
-        """Take the messages that lie whole in a piece; the rest."""
+        """Append the messages that lie wholly in a piece to `done`; return the rest of the piece."""
         at, end = 0, len(piece)
         while end - at >= _LENGTH.size + HEAD_BYTES:
             length = _length_of(piece[at:])
@@ -55,7 +55,7 @@ class Stream:
         return piece[at:]
 
     def _is_whole(self) -> bool:
-        """Whether the next message is there; its length is read and checked on the way."""
+        """Whether the next message is complete. Reads and checks its length as soon as that has arrived."""
         held = len(self._held) - _LENGTH.size
         if self._length is None:
             if held < HEAD_BYTES:
@@ -65,12 +65,12 @@ class Stream:
 
     @property
     def held_bytes(self) -> int:
-        """Of a message that is not whole yet."""
+        """Bytes of an incomplete message."""
         return len(self._held)
 
 
 def _length_of(held: bytearray | memoryview) -> int:
-    """Of the message that begins there, whose head is there too. Raises PeerError."""
+    """Length of the message whose length field and head begin `held`. Raises PeerError."""
     length: int = _LENGTH.unpack_from(held)[0]
     kind = kind_of(bytes(held[_LENGTH.size : _LENGTH.size + HEAD_BYTES]))
     if not HEAD_BYTES <= length <= kind.bytes_max:
@@ -87,7 +87,7 @@ class LinkCodec:
         self._stream = Stream()
 
     def pieces(self, message: Message) -> list[Piece]:
-        """What to post for a message, in order. Raises what `Encoder.encode` raises; then all else goes on. O(bytes)."""
+        """The pieces to post for a message, in order. Raises what `Encoder.encode` raises; the codec stays usable. O(bytes)."""
         data = self._encoder.encode(message)
         data = _LENGTH.pack(len(data)) + data
         if len(data) <= self._bytes_max:
@@ -95,5 +95,5 @@ class LinkCodec:
         return [Piece(data[at : at + self._bytes_max]) for at in range(0, len(data), self._bytes_max)]
 
     def take(self, piece: Piece) -> list[Message]:
-        """The messages that a delivered piece completes. Raises PeerError; then this codec is of no further use. O(bytes)."""
+        """The messages that a delivered piece completes. Raises PeerError; after that this codec is unusable. O(bytes)."""
         return [self._decoder.decode(data) for data in self._stream.step(piece.payload)]

@@ -1,7 +1,7 @@
-"""Finished rows of a window on the wire: tuples of cells, whose types a plain encoding would lose or widen.
+"""Finished rows of a window on the wire: tuples of cells, with types that plain MessagePack would lose or widen.
 
-MessagePack as it is for NULL, truth values, integers, doubles and text; extensions for what it has no word for: 1 a decimal as
-text, 2 a tuple (a window), 3 a list (an array), both of the latter as arrays of cells.
+NULL, booleans, integers, doubles and text are plain MessagePack. Extensions encode the other types: 1 a decimal as text, 2 a
+tuple (a window), 3 a list (an array); tuples and lists are arrays of cells.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from elf.errors import PeerError
 
 DECIMAL, TUPLE, LIST = 1, 2, 3
 DEPTH_MAX = 8
-"""Arrays of arrays."""
+"""Of arrays of arrays."""
 DECIMAL_CHARS_MAX = 80
 """Sign, 38 digits, point, exponent, twice."""
 
@@ -58,7 +58,7 @@ def _unpack(cell: Cell, depth: int) -> Any:
     if cell.code == DECIMAL and len(bytes(cell.data)) <= DECIMAL_CHARS_MAX:
         return _decimal(bytes(cell.data))
     if cell.code not in (TUPLE, LIST) or depth == DEPTH_MAX:
-        raise PeerError("window: a cell of unknown kind, or nested too deep")
+        raise PeerError("window: a cell of unknown type, or nested too deeply")
     try:
         cells = [_unpack(each, depth + 1) for each in _cells.decode(cell.data)]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -70,4 +70,4 @@ def _decimal(text: bytes) -> Decimal:
     try:
         return Decimal(text.decode("ascii"))
     except (InvalidOperation, UnicodeDecodeError) as error:
-        raise PeerError("window: a decimal that is none") from error
+        raise PeerError("window: a malformed decimal") from error

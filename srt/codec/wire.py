@@ -1,17 +1,17 @@
-"""Messages as bytes, and bytes from anybody as messages or a PeerError.
+"""Messages as bytes, and bytes from any peer as messages or a PeerError.
 
     message = "ELFM" version(1) kind(1) body
 
 The body is a MessagePack array of the message's fields in their order (`srt/messages/messages.py`, `srt/messages/results.py`).
-Where fields have a better form, it is an array of the message without them, and these: contributions as a roster's section
-(`srt/codec/rosters.py`), rows as frames (`cbt/frame.py`), finished rows with their types (`srt/codec/rows.py`), entries and
-states of a log as their owner says (`LogForm`). A message within a message is bytes of this same layout. Fields may be added at
-the end, with a default: older bytes lack them, older readers skip them. Everything else is another version, and no other version
-is read.
+Where some fields have a special form, the body is an array of the message without them, followed by those forms: contributions as
+a roster's section (`srt/codec/rosters.py`), rows as frames (`cbt/frame.py`), finished rows with their types
+(`srt/codec/rows.py`), entries and states of a log in the form of their owner (`LogForm`). A message within a message is bytes of
+this same layout. Fields may be added at the end, with a default: older bytes lack them, older readers skip them. Any other change
+makes another version, and no other version is decoded.
 
-Decoding checks types, ranges, lengths, counts and order before anybody sees a message; what it may take is bounded by the
-kind of message. `Encoder` and `Decoder` hold the rosters of one direction of one link; `encode` and `decode` are for
-datagrams, and for anything that stands alone.
+Decoding checks types, ranges, lengths, counts and order before it returns a message; the kind of message bounds its size.
+`Encoder` and `Decoder` hold the rosters of one direction of one link; `encode` and `decode` are for datagrams and other messages
+that stand alone.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ HEAD_BYTES = len(MAGIC) + 2
 
 KIB, MIB = 1 << 10, 1 << 20
 JOBS_MAX = 4_096
-"""Jobs whose rosters one direction of a link remembers: ten times "hundreds at once"."""
+"""Jobs whose rosters one direction of a link remembers: ten times the hundreds that run at once."""
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of message on the wire. number: never given to another one. bytes_max: of a whole encoded message."""
+    """A kind of message on the wire. number: never reused. bytes_max: of a whole encoded message."""
 
     number: int
     type: type[Message]
@@ -52,7 +52,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 SMALL = 64 * KIB
-"""Contacts of a leaf set and a routing table are 100 times 300 bytes at most; the others are smaller still."""
+"""Contacts of a leaf set and a routing table are at most 100 times 300 bytes; other messages are smaller."""
 PLANS = 8 * MIB
 """A schedule of 16 plans of 256 KiB, and the positions of a worker's files."""
 
@@ -119,7 +119,7 @@ HEADS = {kind.type: MAGIC + bytes((VERSION, kind.number)) for kind in KINDS}
 
 
 class LogForm(Protocol):
-    """How a log's entries and states look as bytes: known to those who made them. All raise PeerError for what is none."""
+    """Encodes and decodes a log's entries and states, which this module does not know. Decoding raises PeerError."""
 
     def pack_entry(self, entry: Any, rosters: RosterEncoder) -> bytes: ...
     def unpack_entry(self, data: bytes, rosters: RosterDecoder, slots_max: int) -> Any: ...
@@ -128,7 +128,7 @@ class LogForm(Protocol):
 
 
 class BundleForm(msgspec.Struct, frozen=True, array_like=True):
-    """A `Bundle`: without contributions, `lagging` and parts; the section of the former two; the latter."""
+    """A `Bundle` without contributions, `lagging` and parts; the section of contributions and `lagging`; the parts."""
 
     rest: Bundle
     section: bytes
@@ -136,14 +136,14 @@ class BundleForm(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AppendForm(msgspec.Struct, frozen=True, array_like=True):
-    """An `Append` without its entries, and they."""
+    """An `Append` without its entries, and the entries."""
 
     rest: m.Append
     entries: tuple[bytes, ...]
 
 
 class InstallForm(msgspec.Struct, frozen=True, array_like=True):
-    """An `Install` without state and tail, and they."""
+    """An `Install` without state and tail, and these."""
 
     rest: m.Install
     state: bytes
@@ -166,7 +166,7 @@ class FrameForm(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PutForm(msgspec.Struct, frozen=True, array_like=True):
-    """A `Put` without its rows, and they."""
+    """A `Put` without its rows, and the rows."""
 
     rest: r.Put
     rows: WireRows
@@ -192,17 +192,17 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Encoder:
-    """One direction of one link, or one message alone. `log`: how entries and states look."""
+    """Encodes one direction of one link, or one message alone. `log`: the form of entries and states."""
 
     def __init__(self, log: LogForm | None = None) -> None:
         self._log = log
         self._rosters: dict[tuple[type, JobId], RosterEncoder] = {}
-        self._used: tuple[tuple[type, JobId], RosterEncoder] | None = None  # by the message in the making
+        self._used: tuple[tuple[type, JobId], RosterEncoder] | None = None  # by the message being encoded
 
     def encode(self, message: Message) -> bytes:
-        """Raises ValueError for what no message may hold. O(bytes).
+        """Raises ValueError for values that no message may hold. O(bytes).
 
-        Whatever is raised, the link is as if nobody had asked, but that the next rosters of this job are fresh.
+        After any exception the link is unchanged, except that the next rosters of this job are fresh.
         """
         try:
             data = self._bytes(message)
@@ -231,7 +231,7 @@ class Encoder:
         return found
 
     def _settle_rosters(self) -> None:
-        """The receiver will know what was said; at both ends, rosters not used for longest give way."""
+        """The message is sent: keep its rosters. At both ends the least recently used ones are dropped."""
         if self._used is None:
             return
         key, rosters = self._used
@@ -241,7 +241,7 @@ class Encoder:
         self._rosters[key] = rosters
 
     def _reset_rosters(self) -> None:
-        """The receiver will never hear it: rosters that may know of it begin anew, in the place that they have at both ends."""
+        """The message is not sent: rosters that it may have changed are reset, and keep their rank at both ends."""
         if self._used is not None and self._used[0] in self._rosters:
             self._rosters[self._used[0]] = RosterEncoder()
         self._used = None
@@ -273,7 +273,7 @@ class Encoder:
 
     def _inner(self, message: Message) -> bytes:
         if type(message) in ENVELOPES:
-            raise ValueError(f"{type(message).__name__}: it goes into no other message")
+            raise ValueError(f"{type(message).__name__}: an envelope in another message")
         return self.encode(message)
 
     def _put(self, put: r.Put) -> PutForm:
@@ -281,18 +281,18 @@ class Encoder:
 
     def _shown(self, shown: r.Shown) -> ShownForm:
         if type(shown.put) is not r.Put:
-            raise ValueError("Shown: something else than a window")
+            raise ValueError("Shown: not a window")
         return ShownForm(shown.job, shown.number, shown.place, self.encode(shown.put))
 
     @property
     def _form(self) -> LogForm:
         if self._log is None:
-            raise ValueError("entries of a log, and nobody here knows their form")
+            raise ValueError("entries of a log, whose form is not known here")
         return self._log
 
 
 class Decoder:
-    """The other end: messages in the order of their encoding. After a PeerError begin anew with another one."""
+    """The other end: decodes messages in the order of their encoding. After a PeerError it is unusable; make a new one."""
 
     def __init__(self, log: LogForm | None = None) -> None:
         self._log = log
@@ -314,7 +314,7 @@ class Decoder:
         return message
 
     def rosters(self, kind: type, job: JobId) -> RosterDecoder:
-        """The rosters of a job; those not used for longest give way: both sides let go of the same ones."""
+        """The rosters of a job. The least recently used ones are dropped: the same ones on both sides."""
         key = kind, job
         found = self._rosters.pop(key, None)
         if found is None:
@@ -325,7 +325,7 @@ class Decoder:
         return found
 
     def room(self, rosters: RosterDecoder) -> int:
-        """How many slots these rosters may have: all together have `SLOTS_MAX`."""
+        """How many slots these rosters may have: all rosters together have at most `SLOTS_MAX`."""
         return SLOTS_MAX - (self._slots - rosters.slots)
 
     def _bundle(self, form: BundleForm) -> Bundle:
@@ -366,7 +366,7 @@ class Decoder:
 
     def _inner(self, data: bytes | memoryview) -> Message:
         if kind_of(data).type in ENVELOPES:
-            raise PeerError("message: an envelope in another one")
+            raise PeerError("message: an envelope in another message")
         return self.decode(data)
 
     def _put(self, form: PutForm) -> r.Put:
@@ -376,13 +376,13 @@ class Decoder:
 
     def _shown(self, form: ShownForm) -> r.Shown:
         if kind_of(form.put).type is not r.Put:
-            raise PeerError("Shown: something else than a window")
+            raise PeerError("Shown: not a window")
         return r.Shown(form.job, form.number, form.place, self.decode(form.put))
 
     @property
     def _form(self) -> LogForm:
         if self._log is None:
-            raise PeerError("entries of a log, which nobody here asked for")
+            raise PeerError("entries of a log, which this node did not request")
         return self._log
 
 
@@ -405,7 +405,7 @@ def _frame_form(frame: m.Frame, inner: bytes) -> FrameForm:
 
 
 def encode_parts(message: Message, log: LogForm | None = None) -> tuple[bytes, ...]:
-    """What `encode` gives, in parts that are to be joined: the load of a link is not copied. As `encode` otherwise."""
+    """As `encode`, but in parts to be joined by the caller, so that the payload of a link's piece is not copied."""
     if type(message) is not m.Frame or type(message.message) is not m.Piece:
         return (encode(message, log),)
     payload = message.message.payload
@@ -418,14 +418,14 @@ def encode_parts(message: Message, log: LogForm | None = None) -> tuple[bytes, .
 
 
 def _bytes_head(nbytes: int) -> bytes:
-    """MessagePack's, in front of so many bytes."""
+    """The head that MessagePack puts before a binary of so many bytes."""
     if nbytes < 1 << 8:
         return b"\xc4" + nbytes.to_bytes(1)
     return b"\xc5" + nbytes.to_bytes(2) if nbytes < 1 << 16 else b"\xc6" + nbytes.to_bytes(4)
 
 
 def encode(message: Message, log: LogForm | None = None) -> bytes:
-    """A message that stands alone. Raises ValueError for what no message may hold. O(bytes)."""
+    """A message that stands alone. Raises ValueError for values that no message may hold. O(bytes)."""
     return Encoder(log).encode(message)
 
 
@@ -435,24 +435,23 @@ def decode(data: bytes | memoryview, log: LogForm | None = None) -> Message:
 
 
 def kind_of(data: bytes | memoryview) -> Kind:
-    """What the first `HEAD_BYTES` bytes announce. Raises PeerError."""
+    """The kind that the first `HEAD_BYTES` bytes announce. Raises PeerError."""
     if len(data) < HEAD_BYTES or data[: len(MAGIC)] != MAGIC:
         raise PeerError("message: does not start as one of elf's")
     if data[4] != VERSION:
-        raise PeerError(
-            f"message: wire version {data[4]}, this build speaks {VERSION}; upgrade the older one"
-        )
+        raise PeerError(f"message: wire version {data[4]}, this build uses {VERSION}; upgrade the older one")
     kind = BY_NUMBER.get(data[5])
     if kind is None:
         raise PeerError(f"message: unknown kind {data[5]}")
     return kind
 
 
-# What types cannot say.
+# Checks that types cannot declare.
 
 
 def check_ids(value: msgspec.Struct) -> None:
-    """Ids that may be absent are whole or absent, and schedules are in order. Raises PeerError. O(1) mostly."""
+    """Check that optional ids are absent or have their full length, and that schedules are in order. Raises PeerError. Mostly
+    O(1)."""
     for name, check in _checks_of(type(value)):
         check(getattr(value, name))
 
@@ -468,7 +467,7 @@ def _check_second(pair: tuple[int, bytes]) -> None:
 
 
 def check_schedule(schedule: Schedule) -> None:
-    """Lines are ordered by number and by time. Raises PeerError."""
+    """Check that lines are ordered by number and by time. Raises PeerError."""
     for line, following in pairwise(schedule):
         if line.number >= following.number or line.from_us > following.from_us:
             raise PeerError("message: a schedule out of order")
@@ -491,7 +490,7 @@ _checks: dict[type, tuple[tuple[str, Callable[[Any], None]], ...]] = {
 
 
 def _checks_of(kind: type) -> tuple[tuple[str, Callable[[Any], None]], ...]:
-    """Fields of these types; found once for each kind."""
+    """The fields of a kind that have such types, with their checks; computed once for each kind."""
     found = _checks.get(kind)
     if found is None:
         hints = get_type_hints(kind, include_extras=True)

@@ -1,12 +1,12 @@
-"""Timings and bounds of the mesh in one place, each with its arithmetic; `check` holds them against each other.
+"""Timings and bounds of the mesh in one place, each with its arithmetic; `check` verifies that they fit together.
 
-Spans are microseconds, sizes bytes. The defaults suit a datacenter: round trips under 2 ms, clocks within 100 ms. Arithmetic that
-others must keep to is a rule of `check`; what a value costs is told of the default (tests/srt/messages/test_parameters.py holds
-it).
+Spans are in microseconds, sizes in bytes. The defaults suit a datacenter: round trips under 2 ms, clocks within 100 ms. Relations
+that every choice of values must keep are rules of `check`. Comments state the cost of the default values;
+tests/srt/messages/test_parameters.py checks their arithmetic.
 
-Elsewhere are, as constants beside the structure that they bound: multiples of these (so many doublings, looks, missed rounds),
-counts and sizes of what that structure keeps or believes, which no deployment has a reason to change; and, in seconds, what only
-the edge waits for: sockets and hosts, whose waits no core sees.
+Not here, but as constants beside the structure that they bound: multiples of these values (numbers of doublings, of retries, of
+missed rounds); counts and sizes that no deployment has a reason to change; and, in seconds, the timeouts of sockets and hosts,
+which no core sees.
 """
 
 from __future__ import annotations
@@ -24,164 +24,168 @@ SECOND = 1_000_000
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # ---- data ----
 
-    # A worker cuts five times a second: four levels of combining and the log, 220 ms, and a flush stay well under a second.
+    # Between cuts of a worker: four levels of combining and the log take 220 ms, so that a window stays well under a second old.
     flush_us: int = 200 * MS
-    # A reducer waits so long for the rest of its children, after the first one's bundle, for each level of nodes below it, and
-    # never longer than nine tenths of a flush: what four levels take, of 65,536 nodes.
+    # How long a reducer waits for its other children after the first one's bundle: so long for each level of nodes below it, but
+    # never longer than nine tenths of a flush. That suffices for four levels, of 65,536 nodes.
     combine_us_max: int = 45 * MS
-    # Rows that wait for one durable sink: 250 windows of 1,000 rows with 60 bytes each; the rest is read again.
+    # Rows that wait for one durable sink: 250 windows of 1,000 rows with 60 bytes each. More rows are read again later.
     outbox_bytes_max: int = 16 << 20
-    # A larger window does not go to sinks. Both ends hold it under their memory's cap or on disk: 30 million groups of 35 bytes.
+    # A larger window is not sent to sinks. Both ends hold it under their memory cap or on disk: 30 million groups of 35 bytes.
     window_bytes_max: int = 1 << 30
-    # Open windows are published four times a second: what an eye can follow.
+    # Open windows are published four times a second: as fast as an eye can follow.
     emit_us: int = 250 * MS
-    # What is being read, since it is large, is asked for again so soon: one step of reading takes about as long, and 200 of them
-    # a second are next to no work for whoever asks.
+    # How soon the next step of reading a large window is requested. One step takes about as long, and 200 requests a second cost
+    # next to nothing.
     read_us: int = 5 * MS
-    # A bundle that is ahead waits for what is missing: a retransmission, however often its timeout has doubled, and a flush.
+    # How long a bundle that is ahead waits for what is missing: a retransmission after all doublings of its timeout, and a flush.
     park_us: int = 2 * SECOND
     # 16 children with four bundles of 512 KiB each.
     park_bytes_max: int = 32 << 20
-    # Sent and not committed, per job: 8 s of 1 MB/s; a worker past it reads its log again. Half of it may be offers, of a frame
-    # each.
+    # Sent and not committed, per job: 8 s of 1 MB/s; a worker that exceeds it reads its log again. Half of it may be offers, of a
+    # frame each.
     kept_bytes_max: int = 8 << 20
-    # A window waits so long for agents that do not report: a host that starts again is back in a minute.
+    # How long a window waits for agents that do not report: a host that restarts is back within a minute.
     hold_us_max: int = 60 * SECOND
-    # An agent that nobody heard of for a day is forgotten.
+    # An agent is forgotten after a day without a report.
     forget_us: int = 24 * 3600 * SECOND
-    # An idle source's promise lags the clock by the server's log buffering: nginx with `flush=5s`; those without write at once.
+    # An idle source's watermark lags the clock by the server's log buffering: nginx with `flush=5s`. Unbuffered servers write at
+    # once.
     idle_grace_us: int = 5 * SECOND
-    # A worker further behind its clock tells its watermark apart, 32 bytes in `Bundle.lagging`, and holds nobody in its subtree
-    # back. As long as idle_grace_us, so that of idle sources, which are behind by that and a little more, each does.
+    # A worker further behind its clock reports its watermark separately, 32 bytes in `Bundle.lagging`, and so holds back no other
+    # worker of its subtree. Equal to idle_grace_us: each idle source, which is behind by that and a little more, does so.
     lagging_us: int = 5 * SECOND
 
     # ---- links ----
 
-    # An acknowledgement waits for a message to ride on. A bundle's rides on its Commit, which comes after 20 ms of the log, or at
-    # most 180 ms of waiting for late ones more; a Commit's on the next bundle, mostly within a flush, or a little later where
-    # that waits for others. So a working tree sends next to no frames that only acknowledge, which would be two of every five,
-    # also where datagrams are lost.
+    # How long an acknowledgement waits for a message that can carry it. The Commit carries that of a bundle: it comes after 20 ms
+    # of the log, and at most 180 ms of waiting for late bundles. The next bundle carries that of a Commit, mostly within a flush,
+    # or a little later where it waits for others. So a working tree sends next to no frames that only acknowledge, even where
+    # datagrams are lost; without this wait they would be two of every five.
     acknowledge_us: int = 330 * MS
-    # An acknowledgement's wait, a round trip, and time to spare for a busy process: two flushes, so that what was lost comes with
-    # the next round but one and is merged there.
+    # The wait of an acknowledgement, a round trip, and a margin for a busy process: two flushes, so that a lost bundle arrives
+    # two rounds later and is merged with that round.
     retransmit_us_min: int = 400 * MS
     # Two doublings.
     retransmit_us_max: int = 1_600 * MS
     # In flight or waiting for order, per link: 16 children hold 64 MiB at most. Eight frames; two at least, one behind the other.
     link_bytes_max: int = 4 << 20
-    # Nothing acknowledged for so long, after three more attempts (400 + 800 + 1,600 ms): the neighbour is doubted.
+    # After so long without an acknowledgement, and three retransmissions (400 + 800 + 1,600 ms), the neighbour is probed.
     link_dead_us: int = 3 * SECOND
-    # A bundle is closed there, and what is larger travels in fragments: 42 ms of 100 Mbit/s, so that a probe that stands behind
-    # one is answered in time.
+    # A bundle of this size is closed, and a larger message is sent in fragments: 42 ms of 100 Mbit/s, so that a probe queued
+    # behind one is answered in time.
     frame_bytes_max: int = 512 << 10
 
     # ---- failure detection (SWIM) ----
 
-    # One member of the leaf set (and one tree neighbour) is probed twice a second. Each in its turn: by one of its 16 neighbours
-    # twice a second.
+    # Twice a second a node probes one member of its leaf set (and one tree neighbour), in turn. So each node is probed twice a
+    # second, by one of its 16 neighbours.
     probe_us: int = 500 * MS
-    # A direct probe; indirect ones get the rest of the period. A round trip, and a frame that it waits behind on each side, 84
-    # ms.
+    # Of a direct probe; indirect ones get the rest of the period. A round trip, and a frame ahead of it on each side, 84 ms.
     probe_timeout_us: int = 150 * MS
-    # Where 5 % of datagrams are lost, all of three fail in 1 of 150 cases (four ways each), and with them the direct probe and
-    # its repetition, two ways each, in 1 of 16,000: only then somebody who lives is suspected, and has suspect_us to say so.
+    # Where 5 % of datagrams are lost, all three indirect probes (four datagrams each) fail in 1 of 150 cases, and with them the
+    # direct probe and its repetition (two each) in 1 of 16,000. Only then is a live node suspected, and it has suspect_us to
+    # refute.
     indirect_probes: int = 3
-    # Time to refute: three probe periods; two at least.
+    # Time to refute a suspicion: three probe periods; two at least.
     suspect_us: int = 1_500 * MS
-    # A dead member's incarnation is remembered so long, so that old news does not revive it, and it is looked for meanwhile: ten
-    # times the 6 s in which a claim is told news_repeats times, and longer than a claim travels in any case.
+    # How long a dead member's incarnation is remembered, so that old claims do not revive it; meanwhile it is probed now and
+    # then. Ten times the 6 s in which a claim is repeated news_repeats times, and longer than any claim circulates.
     dead_us: int = 60 * SECOND
-    # Claims that ride on a ping: with 40 bytes each it stays a small datagram.
+    # Claims on one ping: with 40 bytes each it stays a small datagram.
     news_max: int = 6
-    # 3 log2(16): each claim is told so often to the leaf set.
+    # 3 log2(16): how often a node repeats each claim to its leaf set.
     news_repeats: int = 12
 
     # ---- overlay ----
 
-    # L: half on each side; a node is lost sight of only when eight next to one another die at once.
+    # L: half on each side. The ring breaks only where eight neighbouring nodes die at once.
     leaves: int = 16
-    # 128 / 4 digits and the leaf set's last step; a message beyond is in a loop.
+    # 128 / 4 digits and the leaf set's last step; a message with more hops is in a loop.
     hops_max: int = 40
-    # A join asks its way, eight hops of 2 ms, and is answered within a probe period; then the next seed is asked, twice as long.
+    # A join takes eight hops of 2 ms, and is answered within a probe period; after that the next seed is asked, with twice the
+    # wait.
     join_retry_us: int = 500 * MS
-    # Neighbours whose leaf sets differ from what was seen last are asked for them, at most four times in this span: once per
-    # probe, which is what tells of it, and 1.5 KB each.
+    # A neighbour whose leaf set has changed is asked for it, at most four times in this span: once per probe, which carries the
+    # digest that shows the change. 1.5 KB each.
     repair_us: int = 2 * SECOND
 
     # ---- trees ----
 
-    # As many as a digit has values: a tree of N nodes that stands is at most ceil(log16 N) + 1 deep, one that forms maybe deeper.
-    # A node merges 16 bundles per flush.
+    # As many as a digit has values. A settled tree of N nodes is at most ceil(log16 N) + 1 deep; one that forms may be deeper. A
+    # node merges 16 bundles per flush.
     children_max: int = 16
-    # A sign of life and the path, from parent to child.
+    # Between Paths, each a sign of life, from parent to child.
     path_us: int = 1 * SECOND
-    # Three missed paths and a bit (two at least): look for another parent.
+    # Three missed Paths and a margin (two at least): then the child searches for another parent.
     parent_timeout_us: int = 3_500 * MS
-    # A join that was lost, or whose answer was: eight hops there, and as long as a link waits to repeat the answer; plus up to
-    # half as much again at random, so that a loop's nodes do not ask in step.
+    # A join is repeated if it or its answer may be lost: after eight hops, and the time in which a link repeats the answer; plus
+    # up to half as much at random, so that the nodes of a loop do not retry in step.
     tree_retry_us: int = 400 * MS
-    # A subtree that has changed by a quarter is told upwards so soon, smaller changes once per path_us.
+    # How soon a subtree reports a change of a quarter of its size; smaller changes are reported once per path_us.
     size_us: int = 100 * MS
 
     # ---- directory ----
 
-    # A digest goes to one neighbour: 100 bytes a second. What rumors missed is everywhere after log2(N) periods: 17 s, 100,000
-    # nodes.
+    # A digest is sent to one neighbour: 100 bytes a second. Items that rumors missed are everywhere after log2(N) periods: 17 s
+    # for 100,000 nodes.
     gossip_us: int = 1 * SECOND
-    # New items wait so long, at random, for others to travel with them: eight rounds, 4^8 = 65,536 nodes, take 0.2 s.
+    # New items wait up to so long, at random, to be sent together: eight rounds, to 4^8 = 65,536 nodes, take 0.2 s.
     rumor_us: int = 50 * MS
-    # e^-4: two in a hundred nodes miss a rumor, and hear of it by gossip_us.
+    # e^-4: two in a hundred nodes miss a rumor, and get it by gossip.
     rumor_fanout: int = 4
-    # Digests of all are 9 bytes each, 576: a small datagram. A bucket of 100,000 agents, 1,600 items of 200 bytes, fits one
-    # answer.
+    # Digests of all buckets take 9 bytes each, 576: a small datagram. A bucket of 100,000 agents, 1,600 items of 200 bytes, fits
+    # one answer.
     buckets: int = 64
 
     # ---- the master's log ----
 
-    # Three copies with the master's: two nodes may die at once. Every commit waits for the slowest, so more would cost time.
+    # Three copies with the master's: two nodes may die at once. Every commit waits for the slowest replica, so more of them would
+    # cost time.
     replicas: int = 2
-    # Entries are gathered so long before they are sent: 50 messages a second to each replica at most.
+    # Entries are collected so long before they are sent: at most 50 messages a second to each replica.
     append_us: int = 20 * MS
-    # StateRequest, Fetch, Hello, LedgerRequest are repeated: a round trip, and a disk that syncs before it is answered.
+    # StateRequest, Fetch, Hello and LedgerRequest are repeated after this: a round trip, and a sync of the disk before the
+    # answer.
     ask_us: int = 200 * MS
-    # Who has not told its state by then, asked five times, is not waited for.
+    # A node that has not reported its state by then, after five requests, is left out.
     ask_us_max: int = 1 * SECOND
-    # A state on its way is waited for so long: 64 MiB at 100 Mbit/s.
+    # How long to wait for a state in transit: 64 MiB at 100 Mbit/s.
     transfer_us_max: int = 6 * SECOND
-    # A write that is not durable by then: the disk is full or broken, the node steps aside, and others serve in its place. Twice
-    # transfer_us_max, by which time a master has replaced a replica that writes nothing; above any sync of a disk that works.
+    # If a write is not durable by then, the disk is full or broken: the node steps aside, and others serve in its place. Twice
+    # transfer_us_max, by which time a master has replaced a replica that writes nothing; longer than any sync of a working disk.
     disk_us_max: int = 12 * SECOND
-    # A log is cut there: 10 entries a second make it minutes long.
+    # Entries after which a log is replaced by a snapshot: at 10 entries a second, minutes.
     snapshot_entries: int = 2_000
-    # Rows of a state that are written and sent at a time, unpacked; a smaller state is one piece. A third of it travels.
+    # Rows of a state that are written and sent at a time, unpacked; compressed, a third. A smaller state is one piece.
     piece_bytes: int = 1 << 20
-    # What a master accepts while a replica is away, in case the other side wins: a minute of 70 KB/s as it came; then the deltas
-    # of each worker are joined, a frame at a time, and it grows with panes and groups only.
+    # What a master that is cut off from a replica keeps of accepted bundles, in case the other side wins: a minute of 70 KB/s as
+    # received; beyond that the deltas of each worker are joined, a frame at a time, so that it grows with panes and groups only.
     handover_bytes_max: int = 4 << 20
-    # It is offered for so long: another master's log may be on its way for 6 s first, and a bundle that is ahead waits 2 s,
-    # twice: for an offer, which itself may be ahead.
+    # How long that is offered to the master that won: another master's log may be in transit for 6 s first, and a bundle that is
+    # ahead waits 2 s, twice: once for an offer, which itself may be ahead.
     offer_us_max: int = 12 * SECOND
 
     # ---- seats ----
 
-    # A job that failed here begins anew after this, twice as long after each failure that follows: a bug that only one moment
-    # shows costs a second.
+    # A job that failed at this node is started again after this, with twice the wait after each further failure: a bug that shows
+    # only once costs a second.
     seat_retry_us: int = 1 * SECOND
-    # And never longer than this, 12 attempts an hour. A job that has not failed for so long has recovered.
+    # The longest such wait, 12 attempts an hour. A job that has not failed for so long has recovered.
     seat_retry_us_max: int = 300 * SECOND
 
     def within(self, memory_max: int) -> Parameters:
-        """For a node with that cap: what each of these bounds is a share of it at most, and never less than two frames."""
+        """For a node with that memory cap: each of these bounds is at most a fraction of it, but never less than two frames."""
 
-        def share(bound: int, parts: int) -> int:
+        def fraction(bound: int, parts: int) -> int:
             return min(bound, max(memory_max // parts, 2 * self.frame_bytes_max))
 
         return msgspec.structs.replace(
             self,
-            outbox_bytes_max=share(self.outbox_bytes_max, 8),
-            park_bytes_max=share(self.park_bytes_max, 8),
-            kept_bytes_max=share(self.kept_bytes_max, 16),
-            link_bytes_max=share(self.link_bytes_max, 32),
+            outbox_bytes_max=fraction(self.outbox_bytes_max, 8),
+            park_bytes_max=fraction(self.park_bytes_max, 8),
+            kept_bytes_max=fraction(self.kept_bytes_max, 16),
+            link_bytes_max=fraction(self.link_bytes_max, 32),
         )
 
     def check(self) -> None:
@@ -218,7 +222,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             (self.size_us <= self.path_us, "size_us must not exceed path_us"),
             (self.rumor_us <= self.gossip_us, "rumor_us must not exceed gossip_us"),
             (self.seat_retry_us <= self.seat_retry_us_max, "seat_retry_us is above seat_retry_us_max"),
-            (self.ask_us < self.ask_us_max, "ask_us_max must allow for a lost ask"),
+            (self.ask_us < self.ask_us_max, "ask_us_max must allow for a lost request"),
             (self.ask_us_max <= self.transfer_us_max, "transfer_us_max is below ask_us_max"),
             (
                 2 * self.transfer_us_max <= self.disk_us_max,
@@ -226,7 +230,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             ),
             (
                 self.offer_us_max >= self.transfer_us_max + 2 * self.park_us,
-                "offer_us_max must outlast a log's way and a parked bundle",
+                "offer_us_max must outlast the transfer of a log and a parked bundle",
             ),
         )
 

@@ -151,7 +151,7 @@ def test_random_bytes_are_refused() -> None:
     [
         (b"", "does not start"),
         (b"ELFR\x01\x01", "does not start"),
-        (b"ELFM\x02\x01\x90", "wire version 2, this build speaks 1; upgrade"),
+        (b"ELFM\x02\x01\x90", "wire version 2, this build uses 1; upgrade"),
         (b"ELFM\x00\x01\x90", "wire version 0"),
         (b"ELFM\x01\xff\x90", "unknown kind 255"),
         (b"ELFM\x01\x01" + bytes(70_000), "65536 are allowed"),
@@ -187,7 +187,7 @@ def test_envelopes_are_not_nested() -> None:
 
 def test_entries_are_for_those_who_know_them() -> None:
     append = message(m.Append, Random(4))
-    with pytest.raises(PeerError, match="nobody here asked for"):
+    with pytest.raises(PeerError, match="did not request"):
         decode(encode(m.Append(*[getattr(append, name) for name in append.__struct_fields__]), LOG))
 
 
