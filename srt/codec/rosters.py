@@ -1,28 +1,28 @@
-"""Contributions by roster: what a bundle says of thousands of files in two bytes each.
+"""Contributions by roster: those of thousands of files, in two bytes each.
 
-In one sentence: contributions go in, a section goes out that tells only what the receiver cannot derive from the sections before;
-at the other end sections go in, in the same order, and the same contributions come out.
+In one sentence: contributions go in, and a section comes out that contains only what the receiver cannot derive from the sections
+before it; at the other end sections go in, in the same order, and the same contributions come out.
 
-Both sides hold rosters: ordered slots, and for each the place where its last contribution ended. A section names a roster,
-changes it, says which of its slots are in the bundle, and gives a column of (to - from); a contribution begins where the last one
-of its slot ended, and where it does not, that is told apart. Two sums, of the slots and of the `from`s, are compared: a receiver
-that has come apart from the sender notices at once, at whatever bundle.
+Both sides hold rosters: ordered slots, and for each slot the end of its last contribution. A section names a roster, changes it,
+lists which of its slots are in the bundle, and gives a column of (to - from). A contribution normally begins where the last one
+of its slot ended; the exceptions are listed. Both sides compare two hash sums, of the slots and of the `from`s, so the receiver
+of any bundle detects at once that it has diverged from the sender.
 
     section                     what the receiver does
     --------------------------  ----------------------------------------------------------------------------------------
-    first of its roster, fresh  forget what the roster was; all slots are named
-    removed, added              take those places out, put those slots behind
-    lagging                     watermarks that are told apart, by place
+    first of its roster, fresh  empty the roster; the section names all its slots
+    removed, added              remove those places, append those slots
+    lagging                     watermarks listed one by one, by place
     places                      all slots, or the listed ones, or all but the listed ones, or a bitmap
-    starts                      listed: how far from the end of the last contribution
+    starts                      listed where they differ from the end of the last contribution
     flags                       listed
-    `again`                     ends that lie behind the known ones do not move them: the bundle is older than the last one
-    a sum that differs, a slot  PeerError. Whoever holds the link hangs up: both sides begin anew, the sender sends all it keeps
-    twice, a bound              again, and its first section is fresh
+    `again`                     no end moves back: the bundle is older than the last one
+    a sum that differs, a slot  PeerError. The owner of the link hangs up: both sides begin anew, the sender sends all that it
+    twice, a bound exceeded     keeps again, and its first section is fresh
 
-Up to `LISTED_MAX` contributions are told plainly, past all rosters. Which roster, and what is removed when, is the encoder's
-choice; the decoder only obeys. Children of one link mostly send the same slots again and again: one roster. The log of a
-master has bundles of all its children in turn: one for each.
+Up to `LISTED_MAX` contributions are sent plainly, without a roster. The encoder chooses the roster, and what to remove when; the
+decoder follows. A child mostly sends the same slots again and again: its link has one roster. The log of a master has bundles of
+all its children in turn: it has one roster for each.
 
 Bounds: `SLOTS_MAX` slots and `ROSTERS_MAX` rosters on either side, about 200 bytes a slot in Python.
 
@@ -58,17 +58,17 @@ from elf.srt.messages.typed import parse
 FORGET_AFTER = 64
 """A slot that was in none of so many bundles of its roster is removed: 13 s of flushes."""
 SAMPLE = 8
-"""Slots by which a bundle's roster is recognised."""
+"""Slots that are looked up to choose a bundle's roster."""
 LISTED_MAX = 3
-"""So many contributions are listed: 40 bytes each, where a section's sums alone take 18 and 0.1 ms."""
+"""Up to so many contributions are listed: 40 bytes each; a section's sums alone take 18 bytes and 0.1 ms."""
 LARGE = 64
-"""Slots none of which is known get a roster of their own from this many on."""
+"""So many slots get a new roster if no roster has any of them."""
 SECTION_BYTES_MAX = 48 << 20
-"""A section that announces `SLOTS_MAX` slots: ids, files, starts, and what they have grown by."""
+"""A section that announces `SLOTS_MAX` slots: ids, files, starts and lengths."""
 END_MAX = (1 << 63) - 1
 FLAGS_MAX = 7
 LISTED = b"\2"
-"""First byte of contributions as they are; sections begin as `elf.srt.messages.compression` says."""
+"""First byte of listed contributions; sections begin with a byte of `elf.srt.messages.compression`."""
 _encoder = msgspec.msgpack.Encoder()
 
 NONE_LAGGING: dict[NodeId, Micros] = {}
@@ -87,7 +87,7 @@ class RosterEncoder:
         lagging: dict[NodeId, Micros] = NONE_LAGGING,
         again: bool = False,
     ) -> bytes:
-        """`encode`, as bytes. Raises ValueError where a span is none."""
+        """`encode`, as bytes. Raises ValueError for an invalid span."""
         if len(contributions) <= LISTED_MAX:
             for start, end, flags in contributions.values():
                 if not (0 <= start <= end <= END_MAX and 0 <= flags <= FLAGS_MAX):
@@ -101,7 +101,7 @@ class RosterEncoder:
         lagging: dict[NodeId, Micros] = NONE_LAGGING,
         again: bool = False,
     ) -> Section:
-        """Raises ValueError where a span is none; then this is of no further use. O(contributions + roster)."""
+        """Raises ValueError for an invalid span; after that this encoder is unusable. O(contributions + roster)."""
         self._count += 1
         number, is_fresh = self._choose(contributions)
         roster = self.rosters[number] = self.rosters.pop(number)
@@ -165,7 +165,8 @@ class RosterEncoder:
         return section
 
     def _choose(self, contributions: dict[Slot, Span]) -> tuple[int, bool]:
-        """The roster that knows most of a few slots; for many unknown ones a new one, in place of the one not used longest."""
+        """The number of the roster that has most of a few sampled slots, and whether it is fresh. Many unknown slots get a new
+        roster, in place of the least recently used one."""
         slots = list(contributions)
         sample = slots[:: len(slots) // SAMPLE + 1]
         known, number = 0, -1
@@ -189,7 +190,7 @@ class RosterEncoder:
         return number
 
     def _stale(self, roster: Roster, contributions: dict[Slot, Span]) -> Places:
-        """Slots that were not heard of for long; looked for now and then."""
+        """Places of slots that were in no bundle for long; computed at every `FORGET_AFTER`th bundle."""
         if self._count % FORGET_AFTER or not len(roster):
             return np.empty(0, np.int64)
         places = np.flatnonzero(roster.seen < self._count - FORGET_AFTER * len(self.rosters))
@@ -205,7 +206,7 @@ class RosterEncoder:
 
 
 def _in_order(at: Places, contributions: dict[Slot, Span]) -> tuple[Places, Words]:
-    """The places in the roster, ascending, and (3, n) `from`, `to` and flags of those. O(contributions)."""
+    """The places in the roster, ascending, and their `from`, `to` and flags, of shape (3, n). O(contributions)."""
     n = len(at)
     try:
         spans = np.fromiter(chain.from_iterable(contributions.values()), np.int64, 3 * n).reshape(n, 3)
@@ -224,7 +225,7 @@ def _in_order(at: Places, contributions: dict[Slot, Span]) -> tuple[Places, Word
 def _lagging_fields(
     lagging: dict[NodeId, Micros], roster: Roster, at: Places
 ) -> tuple[int, bytes, Micros, bytes, tuple[tuple[NodeId, Micros], ...]]:
-    """The last fields of a section. O(contributions) if there is any."""
+    """The last fields of a section, of workers listed in `lagging`. O(contributions) if there are any."""
     if not lagging:
         return 0, b"", 0, b"", ()
     first: dict[NodeId, int] = {}
@@ -243,7 +244,7 @@ def _lagging_fields(
 
 
 def _presence(at: Places, n: int) -> tuple[Presence, int, bytes]:
-    """The shortest way to say which of n slots are present."""
+    """The shortest encoding of which of n slots are present."""
     if len(at) == n:
         return Presence.ALL, 0, b""
     if 16 * len(at) <= n:
@@ -256,9 +257,9 @@ def _presence(at: Places, n: int) -> tuple[Presence, int, bytes]:
 
 
 class RosterDecoder:
-    """The other end: `decode` sections in the order of sending. After a PeerError it is of no further use.
+    """The other end: `decode` sections in the order of sending. After a PeerError it is unusable.
 
-    slots: of all rosters together."""
+    slots: number in all rosters together."""
 
     def __init__(self) -> None:
         self.rosters: dict[int, Roster] = {}
@@ -267,7 +268,8 @@ class RosterDecoder:
     def decode(
         self, section: Section, again: bool = False, slots_max: int = SLOTS_MAX
     ) -> tuple[dict[Slot, Span], dict[NodeId, Micros]]:
-        """The contributions, in the roster's order, and who is lagging. Raises PeerError. O(contributions + roster)."""
+        """The contributions, in the roster's order, and the watermarks of `lagging`. Raises PeerError. O(contributions +
+        roster)."""
         roster = self._changed(section, slots_max)
         at, n = _present(section, len(roster))
         slots = roster.slots if n == len(roster) else [roster.slots[i] for i in at.tolist()]
@@ -280,9 +282,7 @@ class RosterDecoder:
         if n and (int(starts.max()) > END_MAX or int(ends.max()) > END_MAX or (ends < starts).any()):
             raise PeerError("bundle: a span that ends before it starts")
         if pair_hash(roster.hashes[where], starts) != section.starts:
-            raise PeerError(
-                "bundle: contributions begin elsewhere than the sender says; the link begins anew"
-            )
+            raise PeerError("bundle: contributions begin elsewhere than at the sender; the link begins anew")
         roster.move(where, starts, ends, again)
         flags: Iterable[int] = repeat(0)
         if section.n_flagged:
@@ -329,7 +329,7 @@ class RosterDecoder:
 
 
 def _add(roster: Roster, section: Section) -> None:
-    """The slots that a section names."""
+    """Append the slots that a section names."""
     n, workers = section.n_added, section.workers
     if len(workers) != ID_BYTES * n:
         raise PeerError("bundle: ids of another length")
@@ -344,7 +344,7 @@ def _add(roster: Roster, section: Section) -> None:
 
 
 def _present(section: Section, n: int) -> tuple[Places, int]:
-    """Places of the slots in a bundle, of the n of its roster."""
+    """Places of a bundle's slots among the n of its roster (empty if all are present), and their number."""
     count = section.n_listed
     if section.presence is Presence.ALL:
         return np.arange(0), n

@@ -1,4 +1,4 @@
-"""Links that carry bytes: what is posted becomes pieces, delivered pieces become what was posted."""
+"""Links that carry bytes: posted messages become pieces, delivered pieces become messages again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class CodedLinks:
         self._gaps: set[tuple[NodeId, JobId]] = set()  # links times jobs at most
 
     def pieces(self, peer: NodeId, message: Message) -> list[Piece]:
-        """What to post, in order. O(bytes).
+        """The pieces to post, in order. O(bytes).
 
-        Raises whatever encoding raises. Then that neighbour hears nothing more of the job before an `Away`, which is to it as if
-        the link had begun anew for that job: what a link tells of a job has no gaps. Other jobs' messages go on.
+        Raises whatever encoding raises. After that no message of the job goes to that neighbour before an `Away`, which resets
+        the link for that job: so the messages of a job on a link have no gaps. Messages of other jobs are not affected.
         """
         gap = peer, message.job  # type: ignore[attr-defined]
         if type(message) is Away:
@@ -43,7 +43,7 @@ class CodedLinks:
         return messages
 
     def forget(self, peer: NodeId) -> None:
-        """The link has begun anew, so both directions do."""
+        """The link has begun anew, so both directions of its codec do."""
         self._codecs.pop(peer, None)
         self._gaps = {gap for gap in self._gaps if gap[0] != peer}
 

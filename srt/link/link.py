@@ -1,31 +1,32 @@
 """A link to one neighbour: messages posted on one side come out on the other, each once and in order.
 
-In one sentence: messages to post, frames of the neighbour and passing time go in; frames to send and the messages that
-are now deliverable come out.
+In one sentence: messages to post, frames of the neighbour and passing time go in; frames to send and deliverable messages come
+out.
 
-Each side numbers its messages from 1, per session. A session is the pair of the two sides' numbers: the life of a node, and
-how often it has hung up in that life. A frame is taken only if its session is exactly this one; so nothing that an earlier
-life sent or acknowledged is ever mistaken.
+Each side numbers its messages from 1, per session. A session is the pair of the two sides' session numbers, each made of the life
+of a node and how often it has hung up in that life. A frame is accepted only if its session is exactly the present one, so frames
+and acknowledgements of an earlier life have no effect.
 
     event                                   what follows
     --------------------------------------  ------------------------------------------------------------------------------
-    post, window allows                     send it, number it, keep it until it is acknowledged; else it waits in line
-    frame, sender's number is older         nothing: a straggler of a past life
-    frame, sender's number is newer         its earlier life is over: forget what was queued and kept for that, `restarts` + 1
-    frame, not for this life of mine        answer with an acknowledgement, from which the sender learns which life this is
-    message, next in order                  deliver it and those held that follow it; acknowledge soon, riding on what is posted
+    post, window allows                     number it, send it, keep it until it is acknowledged; else queue it
+    frame, sender's number is older         none: a straggler of a past life
+    frame, sender's number is newer         its earlier life is over: drop what was queued and kept for it, `restarts` + 1
+    frame, not for this life of mine        answer with an acknowledgement, from which the sender learns my present life
+    message, next in order                  deliver it and the held ones that follow; acknowledge soon, with a posted message
     message, ahead                          hold it within the window; acknowledge at once
-    message, seen before                    acknowledge at once, again
-    acknowledgement of something new        drop what is acknowledged, send from the line as the window allows
-    nothing acknowledged for a timeout      send again from the first one on, at most `BURST_BYTES`; the timeout doubles
+    message, seen before                    acknowledge again, at once
+    acknowledgement of something new        drop what is acknowledged, send from the queue as the window allows
+    nothing acknowledged for a timeout      resend from the first one on, at most `BURST_BYTES`; the timeout doubles
 
 Invariants
-- Kept messages have the numbers directly above the highest acknowledged, without gaps; those held do not include the next.
-- Kept bytes exceed the neighbour's credit only by the first message (a message larger than the window passes alone).
-- Until the neighbour has been heard, its number is a guess, and nothing counts as delivered; correcting the guess loses nothing.
+- Kept messages have the numbers directly above the highest acknowledged one, without gaps; held messages do not include the next.
+- Kept bytes exceed the neighbour's credit only by the first message (a message larger than the window is sent alone).
+- Until a frame of the neighbour has arrived, its number is a guess and nothing counts as delivered; correcting the guess loses
+  nothing.
 
-A link must outlive what a node thinks of its neighbour: whoever forgets one and starts another within the same life begins
-again at 1, which the neighbour takes for repetitions. `hang_up` is the way to let go of a neighbour.
+Never drop a link to a neighbour and create another within the same life: the new one would number from 1, which the neighbour
+takes for repetitions. Use `hang_up`.
 
 After TCP (RFC 9293), without its handshake and congestion control: docs/protocol.md, rule 3.
 """
@@ -41,17 +42,17 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.sizes import size_of
 
 BURST_BYTES = 64 << 10
-"""Sent again at one timeout: what was lost is mostly few and small; a lost large bundle goes alone."""
+"""Resent at one timeout: lost messages are mostly few and small; a lost large bundle is resent alone."""
 HANG_UPS_MAX = 1 << 16
-"""Of one life; session numbers are life * 65,536 + hang-ups."""
+"""In one life. A session number is life * 65,536 + hang-ups."""
 
 
 class Link:
-    """One neighbour's link. `peer_incarnation`: 0 if unknown, or a guess.
+    """The link to one neighbour. `peer_incarnation`: 0 if unknown, or a guess.
 
-    peer: who is at the other end. restarts: how often the neighbour has begun anew; whoever posts compares it before and after
-    `step`, and posts again what still matters. queued_bytes: waiting for the window. repeated, stale: frames that were ignored,
-    known already or of an earlier life.
+    peer: the neighbour. restarts: how often the neighbour has begun anew; the caller compares it before and after `step`, and
+    posts again what still matters. queued_bytes: waiting for the window. repeated, stale: counts of frames that were ignored
+    because they were known already, or of an earlier life.
     """
 
     __slots__ = (
@@ -94,7 +95,7 @@ class Link:
         self.reset(my_incarnation, peer_incarnation)
 
     def reset(self, my_incarnation: int, peer_incarnation: int) -> None:
-        """Begin anew between these two lives; what was queued or kept is dropped."""
+        """Begin anew between these two lives; drop what is queued or kept."""
         self._base = my_incarnation
         self._mine = my_incarnation * HANG_UPS_MAX + self._hang_ups
         self._begin(peer_incarnation * HANG_UPS_MAX)
@@ -102,12 +103,12 @@ class Link:
 
     @property
     def peer_life(self) -> int:
-        """The neighbour's, as far as it was heard; 0 if it is unknown."""
+        """The neighbour's life, as its frames named it; 0 if it is unknown."""
         return self._theirs // HANG_UPS_MAX
 
     def hang_up(self) -> None:
-        """Let go of a neighbour that is gone: drop everything and be silent. If it is alive after all, the next word between the
-        two makes it see a restart."""
+        """Drop everything of a neighbour that is gone, and send nothing. If it is alive after all, it takes the next frame
+        between the two for a restart."""
         self._hang_ups += 1
         self.reset(self._base, self.peer_life)
 
@@ -133,10 +134,10 @@ class Link:
         self._timeout = self._p.retransmit_us_min
         self._waiting_since: int | None = None
 
-    # What goes in.
+    # Input.
 
     def post(self, message: Message, now: int, nbytes: int | None = None) -> list[Effect]:
-        """Send it if the window allows, else it waits. `nbytes`: its size, if already known. O(1)."""
+        """Send it if the window allows, else queue it. `nbytes`: its size, if already known. O(1)."""
         if now < self._clock:
             self._step_back(self._clock - now)
         self._clock = now
@@ -150,7 +151,7 @@ class Link:
         return [self._send_new(message, size, now)]
 
     def step(self, frame: Frame, now: int) -> tuple[list[Message], list[Effect]]:
-        """Messages that are now deliverable, in order, and frames to send. O(1) amortised."""
+        """Take a frame: messages that are now deliverable, in order, and frames to send. O(1) amortised."""
         if now < self._clock:
             self._step_back(self._clock - now)
         self._clock = now
@@ -167,7 +168,7 @@ class Link:
         return self._take_message(frame, now, effects), effects
 
     def tick(self, now: int) -> list[Effect]:
-        """Send again what was not acknowledged in time, and acknowledgements that found no ride."""
+        """Resend what was not acknowledged in time, and send acknowledgements that no message carried."""
         if now < self._clock:
             self._step_back(self._clock - now)
         self._clock = now
@@ -178,7 +179,7 @@ class Link:
             effects.append(self._acknowledge())
         return effects
 
-    # What can be asked.
+    # State.
 
     @property
     def deadline(self) -> int | None:
@@ -194,33 +195,34 @@ class Link:
 
     @property
     def idle(self) -> bool:
-        """Nothing is queued or unacknowledged."""
+        """Whether nothing is queued or unacknowledged."""
         return not self._kept and not self._backlog
 
     @property
     def has_credit(self) -> bool:
-        """The window is open: a message posted now leaves at once. A sender that can wait, and merge meanwhile, should."""
+        """Whether the window is open: a message posted now is sent at once. A sender that can wait and merge should do so while
+        it is closed."""
         return not self._backlog and self._kept_bytes < self._credit
 
     @property
     def credit_left(self) -> int:
-        """Bytes that the neighbour takes before it acknowledges."""
+        """Bytes that the neighbour accepts before it acknowledges."""
         return max(0, self._credit - self._kept_bytes)
 
     @property
     def held_bytes(self) -> int:
-        """Of messages that are sent and not acknowledged, that wait for the window, or came out of order."""
+        """Of messages that are sent but not acknowledged, that wait for the window, or that came out of order."""
         return self._kept_bytes + self.queued_bytes + self._held_bytes
 
     @property
     def silent_since(self) -> int | None:
-        """Since when something is out and nothing has been acknowledged; None while nothing is out."""
+        """Since when messages are unacknowledged without any progress; None while none is."""
         return self._waiting_since
 
     # Sessions.
 
     def _other_session(self, frame: Frame, now: int) -> bool:
-        """Learn who is at the other end. False: a straggler, to be ignored."""
+        """Learn the neighbour's session number. False: a straggler, to be ignored."""
         theirs = frame.session[0]
         if theirs == self._theirs:
             return True
@@ -307,9 +309,9 @@ class Link:
         return ready
 
     def _deliverable(self, sequence: int, message: Message, size: int) -> list[Message]:
-        """Rule 3*: a message comes out when all before it have, and once.
+        """Rule 3*: a message is delivered once, after all before it.
 
-        The first message beyond those delivered, and those held that follow it; any other is held, or known already.
+        The next message in order, and the held ones that follow it; []: the message is held, or a repetition.
         """
         if sequence == self._acknowledged + 1:
             self._acknowledged = sequence
@@ -331,7 +333,7 @@ class Link:
     # The clock.
 
     def _step_back(self, by_us: int) -> None:
-        """A clock that steps back takes the deadlines along."""
+        """The clock stepped back: shift all deadlines by that step."""
         if self._ack_due is not None:
             self._ack_due -= by_us
         if self._resend_due is not None:
@@ -347,6 +349,6 @@ class Link:
         assert self.queued_bytes == sum(size for _, size in self._backlog or ())
         assert self._held_bytes == sum(size for _, size in self._held.values()) <= self._p.link_bytes_max
         assert all(sequence > self._acknowledged + 1 for sequence in self._held), "held although deliverable"
-        assert not self._backlog or self._kept, "waiting with nothing under way"
+        assert not self._backlog or self._kept, "queued with nothing unacknowledged"
         assert (self._resend_due is None) == (not self._kept), "timer without need, or need without timer"
         assert (self._waiting_since is None) == (not self._kept)

@@ -1,10 +1,10 @@
-"""What waits to be sent to one neighbour: encoded messages, bounded in bytes, and the stretches of stream that they become.
+"""A bounded queue of encoded messages to one neighbour, sent as stretches of a stream.
 
     stream  = (length(4) message)*        little-endian, as in `srt/codec/pieces.py`
     stretch = some of the stream, at most `STRETCH_BYTES` long
 
-Messages that came within one turn of the event loop share a stretch; a large one travels in several. What keeps the mesh
-together (probes, joins, gossip) overtakes the load of links, but never within a message.
+Messages queued within one turn of the event loop share a stretch; a large message takes several. Urgent messages (probes, joins,
+gossip) overtake the load of links, but never within a message.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections import deque
 from collections.abc import Sequence
 
 STRETCH_BYTES = 516 << 10
-"""Of one zmq message: a link's largest piece in its frame goes whole. What is paid per message does not count then, and a probe
-behind it, over 100 Mbit/s, waits 40 ms."""
+"""Of one zmq message: a link's largest piece fits whole, with its frame. At this size the cost per message is negligible, and a
+probe behind it waits 40 ms at 100 Mbit/s."""
 _LENGTH = struct.Struct("<I")
 
 
 class Outbox:
-    """Two lines, one bound. nbytes: of messages that wait, with their lengths."""
+    """Two queues, urgent and bulk, with one bound. nbytes: of waiting messages, with their length fields."""
 
     __slots__ = ("_bytes_max", "_lines", "_rest", "nbytes")
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lines: tuple[deque[tuple[bytes, ...]], deque[tuple[bytes, ...]]] = (deque(), deque())
-        self._rest: memoryview | None = None  # of a message that has begun to travel
+        self._rest: memoryview | None = None  # of a message that is sent in part
         self.nbytes = 0
 
     def put(self, message: Sequence[bytes], *, is_urgent: bool) -> bool:
-        """A message, in parts. False: it does not fit, and is not taken. One larger than the bound passes while nothing else
-        waits. O(parts)."""
+        """Queue a message, given in parts. False: it does not fit, and is not queued. A message larger than the bound fits while
+        nothing else waits. O(parts)."""
         length = sum(map(len, message))
         size = _LENGTH.size + length
         if self.nbytes and self.nbytes + size > self._bytes_max:
@@ -42,20 +42,20 @@ class Outbox:
         return True
 
     def stretch(self, head: bytes) -> bytes | None:
-        """The next stretch, behind `head`; None when nothing waits. O(bytes)."""
+        """`head` and the next stretch; None when nothing waits. O(bytes)."""
         if not self.nbytes:
             return None
         parts: list[bytes | memoryview] = [head]
         if self._rest is None:
             self._whole(parts)
-        if len(parts) == 1:  # the next one does not go whole
+        if len(parts) == 1:  # the next message does not fit whole
             parts.append(self._cut())
         stretch = b"".join(parts)
         self.nbytes -= len(stretch) - len(head)
         return stretch
 
     def _whole(self, parts: list[bytes | memoryview]) -> None:
-        """As many messages as go whole."""
+        """Append as many messages as fit whole."""
         room = STRETCH_BYTES
         for line in self._lines:
             while line:
@@ -67,7 +67,7 @@ class Outbox:
                 line.popleft()
 
     def _cut(self) -> memoryview:
-        """Some of the message that has begun, or is the next."""
+        """The next part of the message that is sent in part, or of the next message."""
         if self._rest is None:
             line = self._lines[not self._lines[0]]
             self._rest = memoryview(b"".join(line.popleft()))

@@ -1,4 +1,4 @@
-"""What may come from whom and by which way: the last look at a peer's message before a node sees it."""
+"""Which messages a peer may send, and on which channel: the last check of a message before a node sees it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import Message
 
 OF_JOBS = frozenset(kind.type for kind in KINDS if "job" in kind.type.__struct_fields__)
-"""What seats of jobs understand; all that may be routed or go over a link."""
+"""Messages for the seats of jobs; only these may be routed or sent over a link."""
 _SIGNED = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinReply)
-"""Sent by the node that they name as their sender, never passed on."""
+"""Sent by the node that they name as their sender, never forwarded."""
 _FEW = frozenset((*_SIGNED, m.Frame, m.Routed, m.Piece))
 
 
 def job_of(message: Any) -> JobId | None:
-    """The job that a message is of, also within its route; None for one of the mesh's own. O(1)."""
+    """The job of a message, also of one that is routed; None for messages of the overlay or directory. O(1)."""
     inner: Any = message.message if type(message) is m.Routed else message
     return inner.job if type(inner) in OF_JOBS else None
 
 
 def check_datagram(message: Any, source: NodeId) -> None:
-    """Raises PeerError for what no node sends by itself. O(1)."""
+    """Raises PeerError for a message that no correct node sends as a datagram. O(1)."""
     kind = type(message)
     if kind not in _FEW:
         return
@@ -35,7 +35,7 @@ def check_datagram(message: Any, source: NodeId) -> None:
             raise PeerError("Frame: a number without a message, or a message without a number")
     elif kind is m.Routed:
         if type(message.message) not in OF_JOBS:
-            raise PeerError(f"Routed: a {type(message.message).__name__} in it, which nobody routes")
+            raise PeerError(f"Routed: a {type(message.message).__name__} in it, which is never routed")
     elif kind is m.Piece:
         raise PeerError("Piece: without a link")
     elif message.sender.id != source:
@@ -45,6 +45,6 @@ def check_datagram(message: Any, source: NodeId) -> None:
 
 
 def check_linked(message: Message) -> None:
-    """Raises PeerError for what goes over no link. O(1)."""
+    """Raises PeerError for a message that may not come over a link. O(1)."""
     if type(message) not in OF_JOBS:
-        raise PeerError(f"{type(message).__name__}: it goes over no link")
+        raise PeerError(f"{type(message).__name__}: not allowed on a link")
