@@ -1,6 +1,6 @@
-"""Addresses heard in passing: who is named in a message can be answered before the overlay or the directory know it.
+"""Addresses learned from messages, so that a node can be answered before the overlay or the directory knows it.
 
-An address says which key its node has, so nobody can put another node in its place; a wrong one costs an attempt.
+An address contains its node's key, so a false address cannot lead to another node; it costs one attempt.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SENDERS = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinR
 
 
 class AddressBook:
-    """The address that the latest known life of each node had."""
+    """The address of the latest known life of each node."""
 
     def __init__(self) -> None:
         self._known: dict[NodeId, tuple[int, str]] = {}  # life, address; oldest first
 
     def hear(self, message: Any) -> None:
-        """Take the contacts of a message. O(contacts)."""
+        """Learn the contacts in a message. O(contacts)."""
         kind = type(message)
         if kind in _SENDERS:
             self.learn(message.sender.id, message.sender.incarnation, message.sender.address)
@@ -46,7 +46,7 @@ class AddressBook:
             self.learn(contact.id, contact.incarnation, contact.address)
 
     def learn(self, node: NodeId, life: int, address: str) -> None:
-        """The latest life's address stays. O(1)."""
+        """Keep the address, unless a later life's is known. O(1)."""
         known = self._known.get(node)
         if not address or (known is not None and (life <= known[0])):
             return
@@ -61,7 +61,7 @@ class AddressBook:
 
 
 def address_for(node: NodeId, text: str | None, *, needs_key: bool) -> Address | None:
-    """The address, if it is one of that node. O(1)."""
+    """The parsed address, if it can be that node's. O(1)."""
     if not text:
         return None
     try:

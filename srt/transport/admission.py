@@ -1,26 +1,27 @@
-"""Which process speaks for each node. Two may run with one key: a machine that was cloned, a backup that was started elsewhere.
+"""Which process represents each node. Two may run with one key: a cloned machine, or a backup that was started elsewhere.
 
-Nothing on disk tells a copy from its original, so each process draws a number when it starts, its instance, and tells it in its
-proof. Who is known stays, as long as it lives; whether it does, it is asked: who runs at the address that is known of it?
+Nothing on disk distinguishes a copy from its original, so each process draws a number when it starts, its instance, and sends it
+in its proof. The known process stays as long as it lives. To find out, this node challenges it: which process runs at its
+address?
 
     known      a proof of                          what follows
     ---------  ----------------------------------  -------------------------------------------------------------------------
-    -          B                                   B is in, and known
-    A          A                                   A is in
-    A          B, of a connection to A's address   A is not there any more: B is in, and known
+    -          B                                   B is admitted, and known
+    A          A                                   A is admitted
+    A          B, of a connection to A's address   A is no longer there: B is admitted, and known
     A          B, and A answered a moment ago      B is refused
     A          B                                   A is challenged; B waits
-               A answers                           B is refused, and told where A is
-               a third process answers there       that is known now; B is refused
-               B answers, or nobody                B is in, and known: a restarted agent, or one that lost its disk, at once
+               A answers                           B is refused, and gets A's address
+               a third process answers there       the third is known now; B is refused
+               B answers, or none                  B is admitted, and known: a restarted agent, or one that lost its disk, at once
 
-Only the holder of a key can open a connection with it, so only it can have a process of that key challenged, or answer for it.
-A host whose kernel refuses the connection answers at once; a process that is stopped, or a host that is gone, is given
-`CHALLENGE_S`. Who only dials out, as from behind a NAT, is challenged over the connection that it has opened to here; where that
-is gone, it does not answer.
+Only the holder of a key can open a connection with it, so only the holder can cause a challenge to that key or answer one. A host
+whose kernel refuses the connection answers at once; a stopped process or an unreachable host gets `CHALLENGE_S`. A process that
+only dials out, as from behind a NAT, is challenged over the connection that it has opened to here; without that connection it
+cannot answer.
 
-Besides what the door itself remembers there is what the node has heard (its overlay, the directory): after a restart the door
-knows nobody, and the address of a node that was last here long ago may have changed. Both are challenged.
+Besides the processes that this structure remembers there are those that the node knows from its overlay and directory: after a
+restart this structure is empty, and the address of a node that was away for long may have changed. Both are challenged.
 
 Invariants: everything is bounded; `known` holds no node without an instance.
 """
@@ -36,16 +37,16 @@ from elf.srt.messages.messages import Contact
 from elf.srt.transport.handshake import Proof, TwinError
 
 KNOWN_MAX = 8_192
-"""Nodes of which the process is remembered; 200 bytes each."""
+"""Nodes whose process is remembered; 200 bytes each."""
 CHALLENGE_S = 1.0
-"""Two probe periods, and less than a suspicion takes: so long a newcomer waits where nobody answers and nobody refuses."""
+"""How long a newcomer waits for an answer or a refused connection: two probe periods, and less than a suspicion takes."""
 ANSWERED_S = 0.5
-"""An answer counts for so long: whoever knocks faster is refused by it, and nobody is challenged."""
+"""How long an answer counts: a newcomer that comes sooner is refused without another challenge."""
 TWO_AGENTS = "two agents run with one key"
 
 
 class Known(msgspec.Struct):
-    """The process that speaks for a node, where it is reached, and when it answered a challenge last."""
+    """The process that represents a node, its address, and when it last answered a challenge."""
 
     life: int
     instance: int
@@ -54,17 +55,17 @@ class Known(msgspec.Struct):
 
 
 class Admission:
-    """`told`: what the node itself has heard of another one. Seconds are of a clock that never steps."""
+    """`contact_of`: what the node itself knows of another one. Seconds are those of a monotonic clock."""
 
     def __init__(self, contact_of: Callable[[NodeId], Contact | None]) -> None:
         self._contact_of = contact_of
         self._known: dict[NodeId, Known] = {}  # least lately admitted first
 
     def ask(self, node: NodeId, proof: Proof, dialed: str, now_s: float) -> list[str]:
-        """Whom to challenge before that process may come in: addresses, "" where none is known; [] if it is in. Raises TwinError.
+        """Addresses to challenge before that process is admitted, "" where none is known; []: it is admitted. Raises TwinError.
         O(1).
 
-        dialed: the address at which this node has found it; "" where it has come by itself.
+        dialed: the address at which this node reached it; "" where it has connected to here.
         """
         others = self._others(node, proof)
         for known in others:
@@ -76,7 +77,7 @@ class Admission:
         return list(dict.fromkeys(challenged))
 
     def decide(self, node: NodeId, proof: Proof, answers: Sequence[tuple[str, Proof]], now_s: float) -> None:
-        """Who was challenged has answered (address, proof), or not: the newcomer is in. Raises TwinError. O(1)."""
+        """Decide by the `answers` (address, proof) to the challenges: the newcomer is admitted. Raises TwinError. O(1)."""
         for address, answer in answers:
             if answer.instance != proof.instance:
                 alive = Known(answer.life, answer.instance, address, now_s)
@@ -85,12 +86,12 @@ class Admission:
         self._admit(node, proof)
 
     def other_process(self, node: NodeId, proof: Proof) -> Known | None:
-        """None if that process still speaks for the node; else who does. O(1)."""
+        """The process that represents the node now; None if it is that of the proof. O(1)."""
         known = self._known.get(node)
         return known if known is not None and known.instance != proof.instance else None
 
     def _others(self, node: NodeId, proof: Proof) -> list[Known]:
-        """Other processes that may run with that key."""
+        """Other processes with that key that may still run."""
         known = self._known.get(node)
         if known is not None and known.instance == proof.instance:
             return []
@@ -114,7 +115,7 @@ class Admission:
 
 
 def twin(proof: Proof, known: Known) -> TwinError:
-    """What is said of the two, in all logs."""
+    """The error that names both, for all logs."""
     return TwinError(both(known.address, proof.address), known.address, known.instance)
 
 

@@ -1,7 +1,8 @@
-"""Newcomers that wait at the door while the process that is known by their key is challenged: who runs at its address?
+"""Processes that wait for admission while the known process with their key is challenged: does it still run?
 
-A challenge is a connection of its own, with one packet each way; and one packet each way over the connection that the process
-has opened to here, if it stands. Several newcomers of one node are decided one after the other, each by what is known then.
+A challenge is a separate connection to the known address, with one packet each way, and one packet each way over the connection
+that the known process has opened to here, if there is one. Several newcomers with one key are decided one after the other, each
+by what is known then.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from elf.srt.transport.handshake import Proof
 from elf.srt.transport.hub import Hub
 
 NODES_MAX = 512
-"""Nodes under challenge at once: as many as a node has neighbours, all of which may have been restarted."""
+"""Nodes challenged at once: as many as a node has neighbours, all of which may have restarted."""
 WAITING_MAX = 4
-"""Newcomers of one node: a process has two connections to another at most."""
+"""Waiting newcomers with one key: a process has at most two connections to another."""
 PACKET_BYTES_MAX = 1 << 10
-"""Nothing is queued for a connection that only asks."""
+"""Queue of a connection for a challenge, which sends no messages."""
 
 Inbound = Callable[[NodeId], Awaitable[Proof | None]]
 Decided = Callable[[PeerError | None], None]
-"""Told the reason of a refusal, or None."""
+"""Called with the reason of a refusal, or None."""
 
 
 class Challenges:
-    """`admission` decides; this asks and waits. `inbound` asks over the connection that a node has opened, as `Listener.ask`."""
+    """`admission` decides; this sends the challenges and waits. `inbound` challenges over the connection that a node has opened
+    (`Listener.ask`)."""
 
     def __init__(self, hub: Hub, admission: Admission, inbound: Inbound) -> None:
         self._hub, self._admission, self._inbound = hub, admission, inbound
@@ -41,7 +43,7 @@ class Challenges:
         self._tasks: dict[NodeId, Task[None]] = {}
 
     def admit(self, node: NodeId, proof: Proof, dialed: str, decided: Decided) -> None:
-        """Whether that process may come in; `decided` is called at once where nobody has to be challenged."""
+        """Decide whether to admit that process; `decided` is called at once where no challenge is needed."""
         waiting = self._waiting.get(node)
         if waiting is not None and len(waiting) < WAITING_MAX:
             waiting.append((proof, dialed, decided))
@@ -54,7 +56,7 @@ class Challenges:
         if not challenged:
             decided(None)
         elif waiting is not None or len(self._waiting) >= NODES_MAX:
-            decided(PeerError("too many processes with its key knock at once; it may come again"))
+            decided(PeerError("too many processes with its key connect at once; it may try again"))
         else:
             self._waiting[node] = deque([(proof, dialed, decided)])
             self._tasks[node] = self._hub.loop.create_task(self._decide(node))
@@ -82,7 +84,7 @@ class Challenges:
         return None
 
     async def _answers(self, node: NodeId, addresses: Sequence[str], key: bytes) -> list[tuple[str, Proof]]:
-        """Who answers, and where; the dialled ones first."""
+        """(address, proof) of the processes that answer; the dialled ones first."""
         dialed = [address for address in addresses if address]
         asked = (self.who(address, key) for address in dialed)
         *found, back = await asyncio.gather(*asked, self._by_its_own(node))
@@ -96,7 +98,7 @@ class Challenges:
             return None
 
     async def who(self, address: str, key: bytes) -> Proof | None:
-        """Who runs there; None where nobody answers for that key, or not in time."""
+        """The proof of the process there; None where none answers with that key in time."""
         hub = self._hub
         try:
             where = Address(parse_address(address).endpoint, key)
@@ -121,4 +123,4 @@ class Challenges:
 
 
 def _nothing(dialer: Dialer, proof: Proof, *, is_later: bool = False) -> None:
-    """A connection that only asks is of nobody."""
+    """A connection for a challenge belongs to no neighbour."""

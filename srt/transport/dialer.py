@@ -1,16 +1,16 @@
-"""The connection that this node opens to one neighbour: one DEALER, one handshake, one life of a TCP connection.
+"""The connection that this node opens to one neighbour: one DEALER, one handshake, one TCP connection at a time.
 
     state     what happens                                   next
     --------  ---------------------------------------------  -----------------------------------------------
-    closed    a message is to be sent, and the pause is over  opening: connect, our proof first
-    opening   the neighbour's proof comes and is good         open: what waits is sent
-    opening   refusal, bad proof, no answer in time           closed, with a pause that doubles
-    open      a challenge                                    our proof once more: this process lives
-    open      connection lost                                 closed, and `lost` is told: is the process gone?
+    closed    a message to send, and the pause is over        opening: connect, send our proof first
+    opening   the neighbour's proof arrives and is valid      open: send what waits
+    opening   refusal, invalid proof, no answer in time       closed, with a pause that doubles
+    open      a challenge                                     open: send our proof again, since this process lives
+    open      connection lost                                 closed; `lost` checks whether the process is gone
     open      refusal, garbage                                closed: what waited is dropped, links send it again
     open      nothing to send for `IDLE_S`                    closed, without a pause
 
-zmq does not reconnect by itself here: a new connection begins with a new proof, and a stream begins at a message.
+zmq's own reconnection is off: each connection must begin with a proof, and its stream at the start of a message.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ from elf.srt.transport.hub import HANDSHAKE_S, Hub
 from elf.srt.transport.sockets import Driven
 
 IDLE_S = 60
-"""Leaf set and trees are spoken to more often. Any other costs both ends a descriptor, and to open it anew a few round trips."""
+"""Neighbours in leaf set and trees get messages more often. Any other connection costs both ends a descriptor, and a few round
+trips to open again."""
 STOOD_S = 1.0
-"""A connection that stood for so long and was lost is dialled again at once, where somebody listens; others after a pause."""
+"""A connection that lasted so long before it was lost is dialled again at once, if its port accepts connections; others after a
+pause."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
-"""Between attempts; a neighbour that restarts is back within a second, one that is gone costs a packet in five."""
+"""Between attempts. A neighbour that restarts is back within a second; one that is gone costs a packet every five."""
 _STRETCH = handshake.head(handshake.STRETCH)
 _LOST = {
     int(zmq.Event.DISCONNECTED): "the connection was lost",
-    int(zmq.Event.CLOSED): "nobody listens there",
+    int(zmq.Event.CLOSED): "nothing listens there",
     int(zmq.Event.CLOSE_FAILED): "the connection was lost",
     int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL): "it did not answer; is it stopped, or no elf agent?",
     int(
@@ -66,8 +68,8 @@ class State(Enum):
 
 
 class Dialer:
-    """`found` is called once the neighbour has proven who it is, `lost` when a connection on which it had is lost. node: None
-    until then, where only host:port was known."""
+    """`found` is called when the neighbour has proven its identity, `lost` when a connection is lost after that. node: None until
+    then, where only host:port was known."""
 
     def __init__(
         self,
@@ -83,13 +85,13 @@ class Dialer:
         self.node, self.address = node, address
         self.state = State.CLOSED
         self.proof: Proof | None = None
-        """As it came last, on whichever connection."""
+        """The last one received, on any connection."""
         self.outbox = Outbox(queue_bytes_max)
         self.used_s = monotonic()
         self.is_being_checked = False
-        """Whether it will be told what has become of the neighbour: then a failure to connect is only counted."""
+        """Whether a check of the neighbour's process is running: then a failure to connect is only counted."""
         self.asked: list[Future[Proof]] = []
-        """Who waits for the neighbour's proof."""
+        """Futures that wait for the neighbour's proof."""
         self._hub, self._found, self._lost = hub, found, lost
         self._for_challenge, self._attempt = for_challenge, 0
         self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
@@ -97,7 +99,7 @@ class Dialer:
         self._dealer: Driven | None = None
         self._monitor: Driven | None = None
         self._stream = Stream()
-        self._packet: bytes | None = None  # made, and not taken by zmq yet
+        self._packet: bytes | None = None  # made, but not taken by zmq yet
         self._is_challenged = False
 
     @property
@@ -106,18 +108,18 @@ class Dialer:
 
     @property
     def waiting_bytes(self) -> int:
-        """Not taken by zmq yet."""
+        """Bytes that zmq has not taken yet."""
         return self.outbox.nbytes + (0 if self._packet is None else len(self._packet))
 
     def send(self, message: Sequence[bytes], *, is_urgent: bool) -> str:
-        """ "" or why it is dropped. Whoever calls this calls `flush` within the turn."""
+        """ "", or why the message is dropped. The caller must call `flush` within the turn."""
         if self.state is State.CLOSED and not self.open():
             return "unreachable"
         self.used_s = monotonic()
         return "" if self.outbox.put(message, is_urgent=is_urgent) else "queue full"
 
     def open(self) -> bool:
-        """Connect, unless the last failure was a moment ago."""
+        """Connect, unless the pause after the last failure still runs."""
         now = monotonic()
         if now < self._retry_s:
             return False
@@ -140,7 +142,7 @@ class Dialer:
         return True
 
     def flush(self) -> None:
-        """Send what zmq takes now."""
+        """Send as much as zmq takes now."""
         if self._dealer is not None and self.state is State.OPEN:
             wants = self._write()
             if self._dealer is not None:
@@ -185,12 +187,12 @@ class Dialer:
                 assert self.node is not None
                 self._hub.take(self.node, self._stream, packet)
             elif kind == handshake.CHALLENGE and self.state is State.OPEN:
-                self._is_challenged = True  # this turn's writing answers
+                self._is_challenged = True  # `_write` answers within this turn
             elif kind == handshake.REFUSAL:
                 refusal = handshake.refusal_of(packet)
                 self._refused(refusal)
             else:
-                raise PeerError("it speaks out of turn")
+                raise PeerError("unexpected packet for the state of its connection")
         except PeerError as error:
             self.fail("garbage", str(error))
 
@@ -254,18 +256,18 @@ class Dialer:
         self._lost(self, self.proof)
 
     def dial_again(self) -> bool:
-        """Somebody listens where the connection was lost: whether the neighbour has proven by now who it is."""
+        """The lost connection's port accepts connections: dial again. Whether the neighbour has proven its identity since."""
         if self.state is State.CLOSED and monotonic() - self._opened_s > STOOD_S:
             self._retry_s = 0.0
             self.open()
         return self.state is State.OPEN
 
     def reset_backoff(self) -> None:
-        """Without a pause."""
+        """Dial without a pause next time."""
         self._pause_s, self._retry_s = PAUSE_S_MIN, 0.0
 
     def fail(self, reason: str, text: str, node: NodeId = b"", error: PeerError | None = None) -> None:
-        """Hang up, and pause."""
+        """Close the connection, and pause."""
         if self.state is State.CLOSED:
             return
         error = error or PeerError(f"{self.name}: {text}")
@@ -285,7 +287,7 @@ class Dialer:
         return [future for future in waiting if not future.done()]
 
     def close(self, linger_ms: int = 0) -> None:
-        """Let go of the connection and of what waits."""
+        """Close the connection, and drop what waits."""
         if self._dealer is not None and self._monitor is not None:
             self._dealer.socket.disable_monitor()
             self._monitor.close()

@@ -1,16 +1,16 @@
-"""The first word on a connection: who speaks, and by whose leave. Nothing else from a peer is looked at before.
+"""The handshake: each side proves its identity before anything else of it is read.
 
     packet    = "ELFT" version(1) kind(1) body
-    PROOF     = who I am (`Proof`); the first packet of either side
-    STRETCH   = some of the connection's stream (`srt/link/outbox.py`); only behind proofs of both sides
-    REFUSAL   = why not (`Refusal`); the connection is of no further use
-    CHALLENGE = who runs there? (`Proof` of who asks); answered with a PROOF. As the first packet that was all of this connection;
-                over one that stands it goes to whoever opened it
+    PROOF     = the sender's identity (`Proof`); the first packet of either side
+    STRETCH   = a stretch of the connection's stream (`srt/link/outbox.py`); only after the proofs of both sides
+    REFUSAL   = the reason (`Refusal`); the connection is unusable after it
+    CHALLENGE = request for a PROOF, with the sender's `Proof`. As the first packet it gets the PROOF and nothing else on its
+                connection; on an open connection it goes to the side that opened it
 
-The connecting side knows the other's key beforehand (it is in the address), and CURVE has proven both keys before the first
-packet. What is left is whether the mesh's authority vouches for that key, and which process with that key this is
-(`elf.srt.transport.admission`). A node's id is the hash of its key, so nobody can claim another's. Without keys (`security =
-"none"`, loopback only) both sides are believed.
+The connecting side knows the other's key beforehand (the address contains it), and CURVE has proven both keys before the first
+packet. The handshake adds whether the mesh's authority vouches for that key, and which process with that key this is
+(`elf.srt.transport.admission`). A node's id is the hash of its key, so no node can claim another's id. Without keys (`security =
+"none"`, loopback only) both sides are trusted.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ VERSION = 1
 PROOF, STRETCH, REFUSAL, CHALLENGE = range(1, 5)
 HEAD_BYTES = len(MAGIC) + 2
 PROOF_BYTES_MAX = 8 << 10
-"""The fields of a proof take 4.4 KB at most, those of a refusal 1.6 KB; more may come."""
+"""The fields of a proof take at most 4.4 KB, those of a refusal 1.6 KB; later versions may add some."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
-    """instance: which process it is, of those that may run with this key. address: where the sender is reached ("" if nowhere).
+    """instance: the process, of those that may run with this key. address: the sender's own ("": it cannot be dialled).
     certificate: signed, as the authority issued it."""
 
     life: Life
@@ -56,8 +56,9 @@ TWIN = "twin"
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True):
-    """reason: a word, to count by. text: for the operator over there. evidence: an item of kind "revoked", encoded, which the
-    refused one checks itself. other_at, other: of a twin, the address and the instance of the one that lives."""
+    """reason: a word for counters. text: for the operator of the refused agent. evidence: an encoded item of kind "revoked",
+    which the refused agent verifies itself. other_at, other: of a twin, the address and the instance of the process that
+    lives."""
 
     reason: Annotated[str, Meta(max_length=32, pattern=r"^[a-z ]*\Z")]
     text: Annotated[str, Meta(max_length=500)] = ""
@@ -75,7 +76,7 @@ class TwinError(PeerError):
 
 
 def reason_of(error: PeerError) -> str:
-    """Of a refusal of a proof, a word."""
+    """The reason, a word, for refusing a proof."""
     return TWIN if isinstance(error, TwinError) else "proof"
 
 
@@ -87,7 +88,7 @@ class Certificate(Protocol):
 
 
 class Keys(Protocol):
-    """Of this node: `elf.srt.security.certificates.Keys`."""
+    """This node's keys: `elf.srt.security.certificates.Keys`."""
 
     @property
     def curve_public(self) -> bytes: ...
@@ -98,7 +99,7 @@ class Keys(Protocol):
 
 
 class Trust(Protocol):
-    """Who belongs to the mesh: `elf.srt.security.certificates.Trust`."""
+    """Verifies members of the mesh: `elf.srt.security.certificates.Trust`."""
 
     def check(self, proof: bytes, now_s: int) -> Any:
         """The certificate. Raises PeerError."""
@@ -114,18 +115,18 @@ def head(kind: int) -> bytes:
 
 
 def kind_of(packet: bytes | memoryview) -> int:
-    """Which kind of packet. Raises PeerError."""
+    """The kind of packet. Raises PeerError."""
     if len(packet) < HEAD_BYTES or packet[: len(MAGIC)] != MAGIC:
-        raise PeerError("it does not speak as an elf agent does; is the address right?")
+        raise PeerError("it does not use the protocol of elf agents; is the address right?")
     if packet[4] != VERSION:
         raise PeerError(
-            f"it speaks version {packet[4]} between agents, this build {VERSION}; upgrade the older one"
+            f"it uses version {packet[4]} between agents, this build {VERSION}; upgrade the older one"
         )
     return packet[5]
 
 
 def proof_of(packet: bytes | memoryview) -> Proof:
-    """Raises PeerError, whatever the bytes."""
+    """Raises only PeerError, whatever the bytes are."""
     if len(packet) > PROOF_BYTES_MAX:
         raise PeerError(f"a proof of {len(packet)} bytes, {PROOF_BYTES_MAX} are allowed")
     return parse(memoryview(packet)[HEAD_BYTES:], Proof)
@@ -137,7 +138,7 @@ def refusal_of(packet: bytes | memoryview) -> Refusal:
 
 
 class Gate:
-    """Whom this node talks to, as far as keys say it. Seconds are those of the host's clock."""
+    """Decides by keys and certificates which peers this node accepts. Seconds are those of the host's clock."""
 
     def __init__(self, key: bytes, life: Life, instance: int, trust: Trust | None) -> None:
         self.me, self.life, self.instance = node_id(key), life, instance
@@ -146,14 +147,14 @@ class Gate:
     def check(self, proof: Proof, key: bytes | None, now_s: float) -> NodeId:
         """The node at the other end of a connection on which CURVE has proven `key` (None: without CURVE).
 
-        Raises PeerError: not with that key, certificate, role or address. O(1), and a signature's check.
+        Raises PeerError: wrong key, certificate, role or address. O(1), and one verification of a signature.
         """
         if key is not None and proof.key != key:
             raise PeerError(
                 "it names another key than the one of its connection; is the address's key right?"
             )
         if proof.address and parse_address(proof.address).key not in (None, proof.key):
-            raise PeerError("the address it tells has another key than its own; see `advertise` over there")
+            raise PeerError("its address contains another key than its own; check `advertise` on its host")
         self.vouched(proof, now_s)
         return node_id(proof.key)
 

@@ -1,4 +1,5 @@
-"""What all connections of one transport share: who this node is, whom it lets in, what is counted, and to whom messages go."""
+"""State that all connections of one transport share: this node's identity, admission, counters, and where messages are
+delivered."""
 
 from __future__ import annotations
 
@@ -24,34 +25,35 @@ from elf.srt.transport.admission import Admission, both, twin
 from elf.srt.transport.handshake import Gate, Keys, Proof, TwinError
 
 PACKET_BYTES_MAX = 1 << 20
-"""libzmq hangs up on anything larger before it is read: twice a stretch."""
+"""libzmq closes a connection that sends more, before it reads it: twice a stretch."""
 PACKETS_MAX = 16
 """High-water mark of each connection, a backstop: 8 MiB each way."""
 BUFFER_BYTES = 1 << 20
-"""Of the kernel, each way: what a probe waits behind is bounded, and 10 Gbit/s within a datacenter still fills the line."""
-SILENCE_S = 15
-"""A connection whose other end's kernel answers nothing is over after so long. The kernel finds out, not zmq: libzmq 4.3.5 aborts
-the process when its heartbeat is due on a connection that broke while nobody took what had come, as after a pause of 15 s."""
+"""Kernel buffers, each way: they bound what a probe waits behind, and still allow 10 Gbit/s within a datacenter."""
+DEAD_S = 15
+"""A connection is closed after so long without an answer of the other kernel. The kernel's keep-alive detects that, not zmq:
+libzmq 4.3.5 aborts the process when its heartbeat is due on a connection that broke while received messages were not read, as
+after a pause of 15 s."""
 PROBE_S = 5
-"""Between the kernel's probes of a silent connection: three in `SILENCE_S`."""
+"""Between the kernel's probes of a silent connection: three in `DEAD_S`."""
 HANDSHAKE_S = 5
 """CURVE takes two round trips and a millisecond; a busy host gets 5 s."""
 NOTICE_S = 60
-"""The same of the same neighbour is told once a minute."""
+"""The same notice about the same neighbour is logged once a minute."""
 NOTICES_MAX = 1_024
-"""Remembered as told: three reasons of each neighbour."""
+"""Notices remembered as logged: three reasons for each neighbour."""
 
 
 TWINS_MAX = 64
 TWIN_S = 60.0
-"""Two processes with one key are a problem that is shown for so long after one was refused: it knocks at least twice as often."""
+"""How long two processes with one key are shown as a problem after one was refused, which tries again at least twice as often."""
 
 Admit = Callable[[NodeId, Proof, str, Callable[[PeerError | None], None]], None]
-"""(node, proof, dialed, decided): whether that process may come in; see `elf.srt.transport.challenges`."""
+"""(node, proof, dialed, decided): decide whether to admit that process; see `elf.srt.transport.challenges`."""
 
 
 class Counters(msgspec.Struct):
-    """Since the start. refused, dropped: by reason; what was refused came from outside, what was dropped was to go there."""
+    """Since the start. refused: incoming, by reason; dropped: outgoing, by reason."""
 
     messages_in: int = 0
     messages_out: int = 0
@@ -64,7 +66,7 @@ class Counters(msgspec.Struct):
 
 
 class Hub:
-    """See the module. `advertised`: the address that proofs tell."""
+    """See the module. `advertised`: the address in this node's proofs."""
 
     def __init__(
         self,
@@ -80,12 +82,12 @@ class Hub:
         admission: Admission,
     ) -> None:
         self.heed = heed
-        """Takes what a neighbour shows for its refusal; nobody has checked it."""
+        """Takes the evidence that a neighbour gives for its refusal; it is not verified yet."""
         self.refused_for = refused_for
-        """Told for which other process, at which address, a neighbour refuses this one; nobody has checked it."""
+        """Notified when a neighbour refuses this process because of another one: its address and instance, not verified."""
         self.admit: Admit
         self.twins: dict[NodeId, tuple[str, float, str]] = {}
-        """Two processes with one key: what is said of them, when one was refused last, and its address; oldest first."""
+        """Two processes with one key: the message about them, when one was refused last, and its address; oldest first."""
         self.gate, self.keys, self.key, self.log = gate, keys, key, log
         self.admission = admission
         self.counters = Counters()
@@ -95,7 +97,7 @@ class Hub:
         self.context.set(zmq.MAX_SOCKETS, 4_096)
         self.loop: AbstractEventLoop
         self._deliver, self._notice = deliver, notice
-        self._notified: dict[tuple[str, bytes], float] = {}  # (reason, about whom) -> when; oldest first
+        self._notified: dict[tuple[str, bytes], float] = {}  # (reason, node or host) -> when; oldest first
 
     def proof(self, kind: int = handshake.PROOF) -> bytes:
         """This node's first packet."""
@@ -104,7 +106,7 @@ class Hub:
         return handshake.pack(kind, proof)
 
     def socket(self, kind: int) -> zmq.Socket[bytes]:
-        """With every bound set."""
+        """A socket with all bounds and keys set."""
         socket: zmq.Socket[bytes] = self.context.socket(kind)
         for option, value in _OPTIONS:
             socket.set(option, value)
@@ -115,7 +117,7 @@ class Hub:
         return socket
 
     def take(self, source: NodeId, stream: Stream, packet: memoryview) -> None:
-        """Deliver the messages that a stretch completes. Raises PeerError: the connection is of no further use."""
+        """Deliver the messages that a stretch completes. Raises PeerError; after that the connection is unusable."""
         counters = self.counters
         counters.bytes_in += len(packet)
         deliver, log = self._deliver, self.log
@@ -127,35 +129,35 @@ class Hub:
             deliver(source, message)
 
     def own_twin(self, proof: Proof) -> TwinError:
-        """Of a process that has proven to have this node's key."""
+        """The error for another process that has proven to hold this node's key."""
         return TwinError(both(self.advertised, proof.address), self.advertised, self.gate.instance)
 
     def check_process(self, node: NodeId, proof: Proof) -> None:
-        """Raises TwinError where another process speaks for the node by now. O(1)."""
+        """Raises TwinError if another process has been admitted for the node since. O(1)."""
         known = self.admission.other_process(node, proof)
         if known is not None:
             raise twin(proof, known)
 
     def note_twin(self, node: NodeId, error: TwinError, refused: Proof) -> None:
-        """Somebody may want to know for a while."""
+        """Remember for `TWIN_S`, for status reports."""
         self.twins.pop(node, None)
         if len(self.twins) >= TWINS_MAX:
             del self.twins[next(iter(self.twins))]
         self.twins[node] = str(error), monotonic(), refused.address
 
     def let_in(self, node: NodeId, proof: Proof) -> None:
-        """That process speaks for the node; if it was refused before at that address, then the other one has ended."""
+        """That process is admitted for the node. If one at that address was refused before, the other one has ended."""
         if node in self.twins and self.twins[node][2] == proof.address:
             del self.twins[node]
         self.address_book.learn(node, proof.life, proof.address)
 
     def refuse(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
-        """Count it, and say so. `about`: node or host."""
+        """Count and report a refusal. `about`: node or host."""
         self.counters.refused[reason] += 1
         self.notify(reason, text, about, node)
 
     def notify(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
-        """Say so once per reason, peer and interval."""
+        """Give a notice, at most once per reason, peer and interval."""
         key, now = (reason, about), monotonic()
         last = self._notified.get(key)
         if last is not None and now - last < NOTICE_S:
@@ -183,6 +185,6 @@ _OPTIONS: tuple[tuple[int, int], ...] = (
     (zmq.TCP_KEEPALIVE, 1),
     (zmq.TCP_KEEPALIVE_IDLE, PROBE_S),
     (zmq.TCP_KEEPALIVE_INTVL, PROBE_S),
-    (zmq.TCP_KEEPALIVE_CNT, SILENCE_S // PROBE_S - 1),
-    (zmq.TCP_MAXRT, SILENCE_S * 1_000),
+    (zmq.TCP_KEEPALIVE_CNT, DEAD_S // PROBE_S - 1),
+    (zmq.TCP_MAXRT, DEAD_S * 1_000),
 )

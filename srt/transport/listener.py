@@ -1,14 +1,15 @@
-"""Where neighbours come in: one ROUTER for their connections, and the socket by which libzmq asks who may (ZAP, RFC 27).
+"""The listener: one ROUTER for the connections that neighbours open, and the socket by which libzmq authenticates them (ZAP, RFC
+27).
 
-libzmq asks before it lets a connection speak. The answer numbers the connection, and that number is with every packet that comes
-over it; so what was proven on one connection counts for no other, whatever routing id a client chooses.
+libzmq requests authentication before it passes on packets of a connection. The reply numbers the connection, and each of its
+packets carries that number. So a proof on one connection counts for no other, whatever routing id a client chooses.
 
-    libzmq asks              too many connections, or from this host too often: refused; else numbered, its key noted
-    first packet             a good proof: ours goes back, the connection is its node's; else refused
+    authentication request   too many connections, or too many from this host: refused; else numbered, its key recorded
+    first packet             a valid proof: ours is sent back, the connection is its node's; else refused
     later packets            of a proven connection: stretches of its stream, and its proof again when it is challenged; of
                              others: refused, unread
 
-The ROUTER receives and replies. Messages go back over it only to neighbours that cannot be reached otherwise.
+The ROUTER receives and replies. Messages are sent over it only to neighbours that cannot be dialled.
 """
 
 from __future__ import annotations
@@ -31,24 +32,26 @@ from elf.srt.transport.hub import HANDSHAKE_S, Hub
 from elf.srt.transport.sockets import Driven
 
 CONNECTIONS_MAX = 4_096
-"""A few hundred neighbours twice over, and as many again that have not said who they are."""
-SILENCE_S = 150
-"""The other side lets go after 60 s; whoever was forgotten and speaks is told to begin again."""
+"""A few hundred neighbours twice over, and as many connections again that are not proven yet."""
+SILENT_S_MAX = 150
+"""A silent connection is forgotten after this; the other side closes it after 60 s. A later packet on it is refused, and the peer
+begins again with a proof."""
 RATE = 100.0
 BURST = 400.0
-"""Connections a second from one host, and at once: after a restart of all, each neighbour on a test's host comes at once."""
+"""Connections a second from one host, and at once: after a restart of all, all neighbours on a test's host connect at once."""
 HOSTS_MAX = 1_024
-"""Whose rate is remembered: twice the neighbours; who is pushed out has `BURST` again."""
+"""Hosts whose rate is remembered: twice the neighbours. A host that is dropped has `BURST` again."""
 ZAP = "inproc://zeromq.zap.01"
 LOOK_S = 0.02
-"""Who was asked for its proof may have ended: libzmq hears that its connection is gone a moment later, and tells who sends."""
+"""Between checks of a challenged connection: its process may have ended, which libzmq detects a moment later, and reports only on
+a send."""
 RETRY_S = 0.01
-"""A full pipe of a ROUTER does not say when it has room."""
+"""A ROUTER does not report when a full pipe has room again."""
 _STRETCH = handshake.head(handshake.STRETCH)
 
 
 class Connection:
-    """One TCP connection of somebody. key: as CURVE has proven it. proof, node: None until it has said who it is."""
+    """One incoming TCP connection. key: as CURVE has proven it. proof, node: None until the peer has proven its identity."""
 
     __slots__ = ("asked", "heard_s", "host", "key", "node", "outbox", "packet", "proof", "routing", "stream")
 
@@ -64,17 +67,15 @@ class Connection:
 
 
 class Listener:
-    """`proven`: latest connection of each node."""
+    """`proven`: the latest proven connection of each node."""
 
     def __init__(self, hub: Hub, queue_bytes_max: int) -> None:
         self._hub, self._bytes_max = hub, queue_bytes_max
         self._connections: dict[bytes, Connection] = {}
         self.proven: dict[NodeId, Connection] = {}
         self._count = 0
-        self._hosts: dict[
-            str, tuple[float, float]
-        ] = {}  # -> connections that it may open, and when that was true
-        self._pending: dict[Connection, None] = {}  # have something to send
+        self._hosts: dict[str, tuple[float, float]] = {}  # -> connections that it may open, and as of when
+        self._pending: dict[Connection, None] = {}  # connections with messages to send
         self._retry: TimerHandle | None = None
         self._router: Driven | None = None
         self._zap: Driven | None = None
@@ -101,10 +102,10 @@ class Listener:
         self._router = Driven(router, hub.loop, self._receive, self._write)
         return port
 
-    # Who may speak.
+    # Authentication.
 
     def _authenticate(self, frames: Sequence[zmq.Frame]) -> None:
-        """libzmq has a new connection."""
+        """libzmq requests authentication of a new connection."""
         parts = [frame.bytes for frame in frames]
         _, _, _, request, _, host_bytes, _, mechanism, *credentials = parts
         host = host_bytes.decode("latin-1")
@@ -124,7 +125,7 @@ class Listener:
         self._zap.send((*parts[:3], request, status, b"", number, b""))
 
     def _has_room(self, host: str, now: float) -> bool:
-        """One connection more, from there, now?"""
+        """Whether that host may open another connection now."""
         if len(self._connections) >= CONNECTIONS_MAX:
             self._hub.refuse("too many connections", f"{host}: {CONNECTIONS_MAX} connections are open", b"")
             return False
@@ -140,7 +141,7 @@ class Listener:
         self._hosts[host] = left - 1, now
         return True
 
-    # What comes.
+    # Incoming packets.
 
     def _receive(self, frames: Sequence[zmq.Frame]) -> None:
         routing, packet = frames[0].bytes, frames[-1].buffer
@@ -162,14 +163,14 @@ class Listener:
                 elif kind == handshake.PROOF and connection.proof is None:
                     self._prove(number, connection, routing, handshake.proof_of(packet))
                 else:
-                    raise PeerError("it speaks before it has said who it is")
+                    raise PeerError("it sends messages before it has proven its identity")
             elif kind == handshake.PROOF and routing == connection.routing:
                 self._take_answer(connection, handshake.proof_of(packet))
             elif kind == handshake.STRETCH and routing == connection.routing:
                 self._check_process(connection)
                 self._hub.take(connection.node, connection.stream, packet)
             else:
-                raise PeerError("it speaks out of turn")
+                raise PeerError("unexpected packet for the state of its connection")
         except PeerError as error:
             reason = (
                 "garbage"
@@ -179,14 +180,14 @@ class Listener:
             self._refuse(reason, number, connection, routing, error)
 
     def _check_process(self, connection: Connection) -> None:
-        """Raises TwinError where another process speaks for the node by now."""
+        """Raises TwinError if another process has been admitted for the node since."""
         assert connection.node is not None
         assert connection.proof is not None
         connection.heard_s = monotonic()
         self._hub.check_process(connection.node, connection.proof)
 
     def _answer(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
-        """Somebody asks who runs here: another node, of one that bears this agent's name; or one that does."""
+        """Answer a challenge: of another node, about a process with this agent's key; or of such a process itself."""
         hub = self._hub
         node = hub.gate.check(proof, connection.key, hub.wall_s())
         if node == hub.gate.me and proof.instance != hub.gate.instance:
@@ -212,7 +213,7 @@ class Listener:
         hub.admit(node, proof, "", decided)
 
     def _let_in(self, connection: Connection, node: NodeId, proof: Proof) -> None:
-        """What another process of that node sends over its connection from now on is refused, and names this one."""
+        """The connection is the node's now. Packets that another process of that node sends from now on are refused."""
         connection.node = node
         self.proven[node] = connection
         self._hub.let_in(node, proof)
@@ -226,7 +227,7 @@ class Listener:
     def _refuse(
         self, reason: str, number: bytes, connection: Connection, routing: bytes, error: PeerError
     ) -> None:
-        """Say why, here and there; what else comes over that connection is not read."""
+        """Report the reason here, and to the peer; later packets of that connection are not read."""
         key = connection.key or (connection.proof.key if connection.proof else None)
         node = b"" if key is None else node_id(key)
         if isinstance(error, TwinError) and connection.proof is not None:
@@ -248,10 +249,10 @@ class Listener:
             del self.proven[connection.node]
         self._pending.pop(connection, None)
 
-    # What goes back.
+    # Outgoing messages.
 
     def send(self, node: NodeId, message: Sequence[bytes], *, is_urgent: bool) -> str:
-        """ "" or why it is dropped. Over the connection by which the node has come; then `flush`."""
+        """Queue it for the connection that the node has opened: "", or why it is dropped. The caller then calls `flush`."""
         connection = self.proven.get(node)
         if connection is None:
             return "no address"
@@ -266,7 +267,8 @@ class Listener:
             self._router.sent()
 
     def _write(self) -> bool:
-        """A pipe that is full is tried again soon, others go on; the socket's own events say nothing of a single one."""
+        """Send to all connections with messages. A full pipe is tried again soon: the socket's events do not report single
+        pipes."""
         for connection in list(self._pending):
             if self._empty(connection):
                 self._pending.pop(connection, None)
@@ -279,7 +281,7 @@ class Listener:
         self.flush()
 
     def _empty(self, connection: Connection) -> bool:
-        """Send what waits for one; False: not all of it."""
+        """Send what waits for one connection; False: some is left."""
         assert connection.outbox is not None
         assert self._router is not None
         while True:
@@ -298,7 +300,7 @@ class Listener:
             self._hub.counters.bytes_out += len(packet)
 
     def _send(self, routing: bytes, packet: bytes) -> None:
-        """A proof or a refusal. Who is gone, or does not read, has no use for it."""
+        """Send a proof or a refusal. It is dropped if the peer is gone or does not read."""
         assert self._router is not None
         try:
             self._router.send((routing, packet))
@@ -306,8 +308,8 @@ class Listener:
             self._hub.counters.dropped["connection lost"] += 1
 
     def is_connected(self, node: NodeId) -> bool:
-        """Whether a connection that the node has opened is there, be it by another process with its key. libzmq tells it only
-        to who sends: a stretch of nothing."""
+        """Whether a connection that the node has opened exists, also one of another process with its key. libzmq reports this
+        only on a send, so this sends an empty stretch."""
         connection = self.proven.get(node)
         if connection is None:
             return False
@@ -322,7 +324,7 @@ class Listener:
         return True
 
     async def ask(self, node: NodeId) -> Proof | None:
-        """Who is at the other end of the connection that the node has opened; None where none stands. Waits for the answer."""
+        """Challenge over the connection that the node has opened, and wait for the proof; None if there is no such connection."""
         connection = self.proven.get(node)
         if connection is None:
             return None
@@ -336,10 +338,11 @@ class Listener:
         return answer.result()
 
     def _take_answer(self, connection: Connection, proof: Proof) -> None:
-        """A late one says nothing any more. Raises PeerError: nobody has ever asked, or it is another one's."""
+        """Take the answer to a challenge; a late one has no effect. Raises PeerError: there was no challenge, or the proof is of
+        another key."""
         answer = connection.asked
         if answer is None:
-            raise PeerError("it speaks out of turn")
+            raise PeerError("unexpected packet for the state of its connection")
         self._hub.gate.check(proof, connection.key, self._hub.wall_s())
         connection.heard_s = monotonic()
         if not answer.done():
@@ -348,16 +351,16 @@ class Listener:
     # Time.
 
     def tick(self, now_s: float) -> None:
-        """About once a second: forget who did not say who it is in time, and who has been silent for long."""
+        """About once a second: forget connections that were not proven in time, or have been silent for long."""
         for connection in list(self._connections.values()):
-            patience = HANDSHAKE_S if connection.node is None else SILENCE_S
+            patience = HANDSHAKE_S if connection.node is None else SILENT_S_MAX
             if now_s - connection.heard_s > patience:
                 if connection.node is None:
                     self._hub.counters.refused["no proof in time"] += 1
                 self._forget(connection)
 
     def recheck(self) -> None:
-        """Certificates may have expired or been revoked since they were shown."""
+        """Refuse connections whose certificates have expired or were revoked since."""
         hub = self._hub
         for number, connection in list(self._connections.items()):
             if connection.proof is not None:

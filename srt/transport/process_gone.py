@@ -1,19 +1,18 @@
-"""Whether the process behind a connection that was lost is gone: what the kernel of its host says.
+"""Whether the process behind a lost connection is gone, as the kernel of its host shows.
 
-A kernel closes the sockets of a process that ends, however it ends, and refuses whoever connects to where it listened. So this
-is known in milliseconds, while a host or a network that is gone can only be told by silence.
+A kernel closes the sockets of a process that ends, however it ends, and refuses connections to the ports where it listened. So
+the end of a process is known in milliseconds, while a lost host or network shows only by a timeout.
 
-    a connection to a neighbour that had proven who it is was lost, and a plain TCP connect to the same address
-    -----------------------------------------------------------------------------------------------------------
-    is refused, and nothing it opened to here stands   the process is gone
-    is refused, and a connection of it stands          asked again, for `PATIENCE_S`: a process that ends closes its sockets one
-                                                       by one
-    is accepted                                        dialled again, and asked again until that is answered. A later life is a
-                                                       restart; a stopped process, or another program there, does not answer
+    a connection to a neighbour that had proven its identity was lost, and a plain TCP connect to the same address
+    ---------------------------------------------------------------------------------------------------------------
+    is refused; no connection that it opened to here   the process is gone
+    is refused; such a connection is open              repeat, for `PATIENCE_S`: a process that ends closes its sockets one by one
+    is accepted                                        dial, and repeat until the neighbour has proven its identity. A later life
+                                                       is a restart; a stopped process, or another program there, does not answer
     is not answered                                    nothing is known
 
-All of these were proven by the neighbour's key before; so nobody but who stands at the address or on the way there can
-have a process taken for gone, and only here: other nodes look for themselves.
+The neighbour's key had authenticated the lost connection. So only a host at that address or on the way to it can make a process
+look gone, and only to this node: other nodes check for themselves.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from collections.abc import Callable
 from elf.srt.messages.addresses import Address
 
 CONNECT_S = 1.0
-"""An answer takes a round trip; without one for so long there is none."""
+"""Timeout of a connect, which takes a round trip."""
 AGAIN_S_MIN, AGAIN_S_MAX = 0.01, 0.08
-"""Doubled each time."""
+"""Between attempts; doubled each time."""
 PATIENCE_S = 2.0
-"""On a busy host a process that ends takes a while to close all its sockets."""
+"""How long to repeat: on a busy host a process that ends takes a while to close all its sockets."""
 
 
 async def is_refused(address: Address) -> bool | None:
-    """Whether nobody listens there: wherever the name leads, the connection is refused. None: that is not known."""
+    """Whether nothing listens there: each address of that name refuses the connection. None: unknown."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -52,8 +51,8 @@ async def is_refused(address: Address) -> bool | None:
 
 
 async def is_gone(address: Address, is_connected: Callable[[], bool], dial: Callable[[], bool]) -> bool:
-    """Whether nobody listens there, and nothing `stands` that the process had opened to here. `dial` connects again, unless that
-    is under way, and tells whether somebody has proven who it is: then this is over."""
+    """Whether nothing listens there, and no connection that the process had opened to here `is_connected`. `dial` connects again,
+    unless it is connecting already, and returns whether the neighbour has proven its identity: then the process lives."""
     wait_s, waited_s = AGAIN_S_MIN, 0.0
     while waited_s < PATIENCE_S:
         refused = await is_refused(address)

@@ -1,8 +1,8 @@
 """A zmq socket on an asyncio loop, driven by its file descriptor. Nothing here awaits, so nothing can be cancelled half way.
 
-zmq's descriptor tells edges, not levels, and any call on the socket may consume the edge for the other direction. So each turn
-reads until zmq says EAGAIN, lets the owner write until EAGAIN, and asks for the events once more before it trusts the descriptor;
-whoever sends outside of a turn calls `sent`.
+zmq's descriptor is edge-triggered, and any call on the socket may consume the edge for the other direction. So each turn reads
+until EAGAIN, lets the owner write until EAGAIN, and checks the events once more before it relies on the descriptor. Code that
+sends outside of a turn must call `sent`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 import zmq
 
 TURN_BYTES = 4 << 20
-"""Read in one turn; others get theirs before the rest."""
+"""Read at most in one turn; then other sockets get theirs."""
 TURN_MESSAGES = 256
-"""Likewise: 13 ms of small ones, at 50 µs each."""
+"""Likewise: 13 ms of small messages, at 50 µs each."""
 
 
 class Driven:
-    """`receive` gets each message's frames; `write` when the socket may take more; it says whether it wants to go on."""
+    """`receive` gets each message's frames. `write` is called when the socket may take more; it returns whether it has more to
+    write."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Driven:
         self.again()
 
     def again(self) -> None:
-        """Have a turn soon, whatever the descriptor says."""
+        """Have a turn soon, whatever the descriptor reports."""
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._turn_due)
@@ -46,7 +47,7 @@ class Driven:
         self.turn()
 
     def turn(self) -> None:
-        """Read, write, and look again."""
+        """Read, write, and check the events again."""
         if self.socket.closed:
             return
         if self._read():
@@ -57,7 +58,7 @@ class Driven:
             self.again()
 
     def _read(self) -> bool:
-        """True: there may be more. Whatever `receive` raises goes to the loop's handler, and the next message is read."""
+        """True: there may be more. An exception of `receive` goes to the loop's handler, and the next message is read."""
         socket, receive = self.socket, self._receive
         nbytes = 0
         for _ in range(TURN_MESSAGES):
@@ -79,7 +80,7 @@ class Driven:
         return True
 
     def send(self, parts: Sequence[bytes]) -> bool:
-        """False: it cannot be taken now. Raises zmq.ZMQError for a ROUTER's peer that is gone."""
+        """False: the socket is full. Raises zmq.ZMQError for a ROUTER's peer that is gone."""
         try:
             self.socket.send_multipart(parts, zmq.NOBLOCK)
         except zmq.Again:
@@ -87,8 +88,8 @@ class Driven:
         return True
 
     def sent(self, *, wants: bool = False) -> None:
-        """After sending outside of a turn: the edge of what came meanwhile may be consumed, and this look at the events consumes
-        that of room to send; `wants`: more is to be sent."""
+        """Call after sending outside of a turn: the send may have consumed the edge of received messages, and this check of the
+        events consumes that of room to send. `wants`: there is more to send."""
         if not self.socket.closed and self._events() & (zmq.POLLIN | (zmq.POLLOUT if wants else 0)):
             self.again()
 

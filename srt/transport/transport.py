@@ -1,11 +1,11 @@
-"""Messages between nodes over TCP: ZeroMQ's sockets, encrypted, each neighbour known by its key.
+"""Messages between nodes over TCP: ZeroMQ sockets, encrypted, each neighbour authenticated by its key.
 
     send -> encode -> outbox of the neighbour -> (end of the loop's turn) stretch -> DEALER ==CURVE==> ROUTER -> decode -> deliver
 
-The contract is that of the simulator's network: a message may be lost, and is dropped rather than waited for where a bound is
-reached (what must arrive goes over links, which send again); it is never changed, and it names who sent it truly. `send` never
-blocks. Everything is bounded: per neighbour its queue, in all the neighbours, the connections, those that have not proven who
-they are, packets, and what a message may take before it is whole.
+The contract is that of the simulator's network: a message may be lost, and is dropped where a bound is reached (messages that
+must arrive go over links, which resend); it is never changed, and its sender is authentic. `send` never blocks. Everything is
+bounded: the queue of each neighbour, the number of neighbours, of connections and of unproven connections, the size of packets,
+and the bytes of an incomplete message.
 """
 
 from __future__ import annotations
@@ -35,23 +35,26 @@ from elf.srt.transport.listener import Listener
 from elf.srt.transport.process_gone import is_gone
 
 NEIGHBOURS_MAX = 512
-"""Connections that this node opens; the one that was used least lately gives way. Leaf set, table and trees need about 100."""
+"""Connections that this node opens; a new one replaces the least recently used. Leaf set, table and trees need about 100."""
 TICK_S = 1.0
-"""What is counted in seconds below, idle connections and terms, is looked at once a second."""
+"""Between checks for idle connections and expired terms."""
 RECHECK_TICKS = 30
 """An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
 _BULK = frozenset((m.Frame, r.Put, r.PutPart, r.Shown, r.ShownPart, m.GossipItems, m.Welcome, r.LedgerReport))
 
 
 class Transport:
-    """One node's way to all others. `keys` and `trust`: both, or None for loopback without security, where `key` alone is told.
+    """Sends and receives one node's messages. `keys` and `trust`: both, or None for loopback without security, where only `key`
+    is sent.
 
-    listen: "host:port", port 0 is any. advertise: "host:port" under which others reach it; "" is what is listened on.
-    heed: takes what a neighbour shows when it refuses this node, a revocation for all that is known; it has to be checked.
-    refused: told which life of which neighbour is gone, by its host's word (`process_gone`). restarted: told who answers in a
-    later life where a connection was lost.
-    refused_for: told for which other process with this node's key, at which address, a neighbour refuses it. instance: which
-    process this is. contact_of: what the node itself has heard of another one.
+    listen: "host:port"; port 0 is any. advertise: "host:port" at which others reach this node; "" is the address listened on.
+    instance: of this process. contact_of: what the node itself knows of another one. Callbacks:
+
+    heed: takes the evidence, a revocation, that a neighbour gives when it refuses this node; the caller must verify it.
+    refused: notified which life of which neighbour is gone, as its host's kernel shows (`process_gone`).
+    restarted: notified which neighbour answers in a later life where a connection was lost.
+    refused_for: notified when a neighbour refuses this process because of another one with its key: that one's address and
+    instance.
     """
 
     def __init__(
@@ -97,23 +100,23 @@ class Transport:
             admission=Admission(contact_of),
         )
         self._address_of, self._refused, self._restarted = address_of, refused, restarted
-        self._unsendable = unsendable  # told of a job's message that could not become bytes, by a bug
+        self._unsendable = unsendable  # notified of a job's message that a bug keeps from being encoded
         self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
         self._congested_bytes = parameters.link_bytes_max // 2
         self._listener = Listener(self._hub, self._queue_bytes_max)
         self._challenges = Challenges(self._hub, self._hub.admission, self._listener.ask)
         self._hub.admit = self._challenges.admit
         self._peers: dict[NodeId, Dialer] = {}  # least lately used first, roughly
-        self._strangers: dict[str, Dialer] = {}  # asked by host:port, not known yet
-        self._checks: dict[NodeId, Task[bool]] = {}  # for those whose connection was lost
-        self._due: dict[Dialer, None] = {}  # have something to send at the end of this turn
+        self._strangers: dict[str, Dialer] = {}  # by host:port, of unknown key
+        self._checks: dict[NodeId, Task[bool]] = {}  # of neighbours whose connection was lost
+        self._due: dict[Dialer, None] = {}  # to be flushed at the end of this turn
         self._is_due = self._is_closed = False
         self._ticks = 0
         self._timer: TimerHandle | None = None
         self._loop: AbstractEventLoop
         self.port = 0
 
-    # What the host calls.
+    # Called by the host.
 
     def start(self) -> None:
         """Listen. Needs a running loop. Raises ConfigError."""
@@ -129,7 +132,7 @@ class Transport:
         return f"{endpoint}/{key_text(self._key)}"
 
     def send(self, to: NodeId, message: Message) -> None:
-        """Never blocks; what cannot be sent now is dropped and counted. O(bytes)."""
+        """Never blocks; a message that cannot be sent or queued now is dropped and counted. O(bytes)."""
         counters = self._hub.counters
         if self._is_closed:
             return
@@ -161,12 +164,12 @@ class Transport:
             self._loop.call_soon(self._flush)
 
     def has_room(self, to: NodeId) -> bool:
-        """Whether what is posted now travels soon: less than half a link's window waits here."""
+        """Whether a message posted now is sent soon: less than half a link's window waits here."""
         dialer = self._peers.get(to)
         return dialer is None or dialer.waiting_bytes < self._congested_bytes
 
     async def ask(self, address: str) -> Contact:
-        """Who is at that address? Its connection stays open. Raises PeerError: nobody, or somebody else."""
+        """The node at that address; the connection to it stays open. Raises PeerError: no node answers, or another one does."""
         wanted = parse_address(address)
         self._check_reach(wanted)
         if wanted.id is not None:
@@ -189,7 +192,7 @@ class Transport:
         return Contact(node_id(proof.key), proof.life, where, 0, proof.instance)
 
     def recheck(self) -> None:
-        """Certificates have been revoked: let go of whom they were for."""
+        """Certificates were revoked: close the connections to their holders."""
         self._listener.recheck()
         hub = self._hub
         for dialer in list(self._peers.values()):
@@ -200,36 +203,36 @@ class Transport:
                     dialer.fail("proof", str(error))
 
     def reset_backoff(self) -> None:
-        """Whoever refused this process may take it now: nobody is left alone for a while any more."""
+        """Neighbours that refused this process may accept it now: end the pauses of all dialers."""
         for dialer in (*self._peers.values(), *self._strangers.values()):
             dialer.reset_backoff()
 
     async def who(self, address: str) -> int:
-        """The instance of the process that runs at an address of this node's; 0 where none answers. It is told that this one
+        """The instance of the process with this node's key at an address; 0 if none answers. That process learns that this one
         runs, too."""
         answer = await self._challenges.who(address, self._key)
         return 0 if answer is None else answer.instance
 
     @property
     def twins(self) -> dict[NodeId, str]:
-        """Nodes of which a second process was refused within the last minute, and what is said of that."""
+        """Nodes of which a second process was refused within the last minute, and the message about it."""
         since_s = monotonic() - TWIN_S
         return {node: text for node, (text, at_s, _) in self._hub.twins.items() if at_s >= since_s}
 
     @property
     def counters(self) -> Counters:
-        """As they stand."""
+        """The present counts."""
         counters = self._hub.counters
         counters.connections_out = sum(peer.state is State.OPEN for peer in self._peers.values())
         return counters
 
     @property
     def queued_bytes(self) -> dict[NodeId, int]:
-        """What waits here for each neighbour for which something waits."""
+        """Bytes that wait for each neighbour, where there are any."""
         return {node: peer.waiting_bytes for node, peer in self._peers.items() if peer.waiting_bytes}
 
     def close(self, linger_ms: int = 0) -> None:
-        """Let go of everything. `linger_ms`: what was sent before may take so long to leave; this call may, too."""
+        """Close everything. `linger_ms`: how long messages sent before may take to leave, and this call may block."""
         if self._is_closed:
             return
         self._flush()
@@ -247,7 +250,7 @@ class Transport:
     # Neighbours.
 
     def _dialer(self, to: NodeId) -> Dialer | None:
-        """The connection to that node, at the address that it has now."""
+        """The dialer for that node, at its present address."""
         hub = self._hub
         text = self._address_of(to) or hub.address_book.of(to)
         known = self._peers.get(to)
@@ -271,12 +274,12 @@ class Transport:
         return Dialer(self._hub, node, address, self._queue_bytes_max, self._found, self._lost)
 
     def _drop_least_used(self) -> None:
-        """Of the neighbour that was spoken to least lately."""
+        """Close the connection to the neighbour that was used least recently."""
         node = min(self._peers, key=lambda node: self._peers[node].used_s)
         self._peers.pop(node).close()
 
     def _found(self, dialer: Dialer, proof: Proof, *, is_later: bool) -> None:
-        """A neighbour has proven who it is."""
+        """A neighbour has proven its identity."""
         assert dialer.node is not None
         self._hub.let_in(dialer.node, proof)
         if is_later:
@@ -292,7 +295,7 @@ class Transport:
         self._peers[dialer.node] = dialer
 
     def _lost(self, dialer: Dialer, proof: Proof) -> None:
-        """A connection to a neighbour that had proven who it is was lost. At most one look at each: `NEIGHBOURS_MAX` in all."""
+        """A proven connection to a neighbour was lost: check its process. At most one check for each neighbour runs at a time."""
         node, life = dialer.node, proof.life
         assert node is not None
         former = self._checks.get(node)
@@ -315,7 +318,7 @@ class Transport:
     def _check_reach(self, address: Address) -> None:
         if self._hub.keys is None and not address.is_loopback:
             raise PeerError(
-                f"{address.endpoint}: without keys only loopback addresses are spoken to; issue keys"
+                f"{address.endpoint}: without keys only loopback addresses are dialled; issue keys"
             )
         if self._hub.keys is not None and address.key is None:
             raise PeerError(

@@ -80,7 +80,7 @@ def test_nothing_is_read_before_the_proof(monkeypatch: pytest.MonkeyPatch) -> No
         client.send(stretch(Ping(Contact(b"x" * 16, 1), 1)))
         kind, packet = await client.answer()
         assert kind == handshake.REFUSAL
-        assert "before it has said who it is" in handshake.refusal_of(packet).text
+        assert "before it has proven its identity" in handshake.refusal_of(packet).text
         client.send(client.proof())  # too late
         assert (await client.answer())[0] == handshake.REFUSAL
         assert not read
