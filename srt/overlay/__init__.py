@@ -1,5 +1,5 @@
-"""Which nodes there are: membership, leaf set, routing table.
+"""The nodes of the mesh: membership, leaf set, routing table.
 
-Enters: messages of other overlays, the time. Leaves: messages, routes to a key, who lives.
+Enters: messages of other overlays, the time. Leaves: messages, routes to a key, which nodes live.
 May import: messages.
 """

@@ -1,8 +1,8 @@
 """The leaf set: the L nodes nearest to me on the ring, half of them on each side.
 
-One list of ids, sorted by how far clockwise from me each lies: the first half are my successors, the last half my
-predecessors, and a new id that makes the list too long pushes out the one in the middle. A list that is not full is
-all that I know of, so it covers the whole ring.
+One list of ids, sorted by clockwise distance from me: the first half are my successors, the last half my predecessors, and an id
+that makes the list too long pushes out the one in the middle. A list that is not full has all nodes that I know, so it covers the
+whole ring.
 
 Invariants: sorted, no id twice, never me, at most L. Prior art: Pastry (Rowstron and Druschel, Middleware 2001), section 2.1.
 """
@@ -21,7 +21,7 @@ _WORD = (1 << 64) - 1
 
 
 def leaves_digest(nodes: Iterable[NodeId]) -> int:
-    """64 bits that name a set of ids, whatever their order; 0 for none."""
+    """64-bit digest of a set of ids, independent of order; 0 for none."""
     digest = 0
     for node in nodes:
         digest ^= (int.from_bytes(node[:8]) * _ODD + int.from_bytes(node[8:])) & _WORD
@@ -29,7 +29,7 @@ def leaves_digest(nodes: Iterable[NodeId]) -> int:
 
 
 class LeafSet:
-    """`size` is L, even. Adding and dropping cost O(L), all questions O(log L)."""
+    """`size` is L, even. Adding and removing cost O(L), queries O(log L)."""
 
     __slots__ = ("_half", "_nodes", "_offsets", "_origin", "_size", "digest", "left", "me", "right")
 
@@ -44,6 +44,7 @@ class LeafSet:
         self.left: NodeId = b""
         """My nearest predecessor; b"" while I am alone."""
         self.right: NodeId = b""
+        """My nearest successor; b"" while I am alone."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -63,7 +64,7 @@ class LeafSet:
         return sorted(self._nodes)
 
     def edges(self) -> list[NodeId]:
-        """The farthest successor and the farthest predecessor; one more where it is open which side lacks one."""
+        """The farthest successor and the farthest predecessor; of a set that is not full, up to one more in the middle."""
         nodes = self._nodes
         if self.full:
             return nodes[self._half - 1 : self._half + 1]
@@ -71,7 +72,7 @@ class LeafSet:
         return nodes[max(middle - 1, 0) : middle + 2]
 
     def fits(self, node: NodeId) -> bool:
-        """Whether `add` would keep it. Never true for me; true for one that is in already."""
+        """Whether `add` would keep it. Never true for me; true for a node that is in already."""
         offsets = self._offsets
         offset = (int.from_bytes(node) - self._origin) & _MASK
         if len(offsets) < self._size:
@@ -79,7 +80,7 @@ class LeafSet:
         return offset >= offsets[self._half] or 0 < offset <= offsets[self._half - 1]
 
     def add(self, node: NodeId) -> NodeId | None:
-        """Returns whom it pushed out: `node` itself if it is too far away; None if nobody."""
+        """Returns the node that it pushed out, `node` itself if that is too far away; None if none."""
         offset = (int.from_bytes(node) - self._origin) & _MASK
         at = bisect_left(self._offsets, offset)
         if offset == 0 or (at < len(self._offsets) and self._offsets[at] == offset):
@@ -102,11 +103,11 @@ class LeafSet:
         self._changed()
 
     def lacks(self, nodes: Iterable[NodeId]) -> list[NodeId]:
-        """Which of these would be in if all were added, and are not. O(n log n)."""
+        """Those of these nodes that are not in, but would be if all were added. O(n log n)."""
         return [node for node in self._with(nodes).values() if node not in self._nodes]
 
     def _with(self, nodes: Iterable[NodeId]) -> dict[int, NodeId]:
-        """Offset -> node, in order, of the leaf set that these and mine give."""
+        """Offset -> node, in order, of the leaf set that would result from adding these."""
         found = {(int.from_bytes(node) - self._origin) & _MASK: node for node in (*self._nodes, *nodes)}
         found.pop(0, None)
         offsets = sorted(found)
@@ -115,7 +116,7 @@ class LeafSet:
         return {offset: found[offset] for offset in offsets}
 
     def discard(self, node: NodeId) -> bool:
-        """Whether it was in."""
+        """Remove a node; whether it was in."""
         if node not in self._nodes:
             return False
         at = self._nodes.index(node)
@@ -125,7 +126,7 @@ class LeafSet:
         return True
 
     def covers(self, key: bytes) -> bool:
-        """Whether the node closest to `key` must be me or one of these, as far as anybody here knows."""
+        """Whether the node closest to `key` must be me or a leaf, as far as this node knows."""
         offsets = self._offsets
         if len(offsets) < self._size:
             return True
@@ -133,7 +134,7 @@ class LeafSet:
         return offset <= offsets[self._half - 1] or offset >= offsets[self._half]
 
     def closest(self, key: bytes) -> NodeId:
-        """Of me and these, by `ids.closeness`."""
+        """The closest to `key`, by `ids.closeness`, of me and the leaves."""
         nodes = self._nodes
         offset = (int.from_bytes(key) - self._origin) & _MASK
         at = bisect_right(self._offsets, offset)
@@ -146,7 +147,7 @@ class LeafSet:
         return before if behind < ahead else after
 
     def nearest(self, key: bytes, count: int) -> list[NodeId]:
-        """The `count` closest to `key` of me and these, closest first. O(count + log L), outwards from the key."""
+        """The `count` closest to `key` of me and the leaves, closest first. O(count + log L)."""
         nodes = (self.me, *self._nodes)
         offsets = (0, *self._offsets)
         size = len(nodes)

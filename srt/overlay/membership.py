@@ -1,35 +1,36 @@
-"""Who lives: each node probes a few others in turn, asks third ones before it suspects, and gives the suspect time to object.
+"""Failure detection: each node probes a few others in turn, has third nodes probe before it suspects, and gives a suspect time to
+refute.
 
-What is believed of a node, by the version (incarnation, refuted) of the claim:
+The state of a node, by the version (incarnation, refuted) of the claim about it:
 
-    believed   hears                               becomes    and
+    state      event                               becomes    effect
     -          alive v, wanted by the overlay      alive v    change "joined"
     alive v    alive w > v, same incarnation       alive w
     alive v    becomes a leaf                      alive v    change "alive"
     alive v    alive w, higher incarnation         alive w    changes "dead" and "joined": it has restarted
-    alive v    no Pong, directly or by others      suspect v  change "suspect"; told to everyone, to the suspect first
+    alive v    no Pong, direct or indirect         suspect v  change "suspect"; sent to all, to the suspect first
     alive v    suspect w >= v                      suspect w  change "suspect"
     suspect v  alive w > v                         alive w    change "alive": it has refuted
     suspect v  suspect_us go by                    dead v     change "dead"
     alive or suspect v   dead or left w >= v       dead w     change "dead" or "left"
-    alive or suspect v   its process is gone       dead v     change "dead"; others are told "suspect", and look for themselves
+    alive or suspect v   its process is gone       dead v     change "dead"; others get "suspect", and check for themselves
     dead v     alive w > v                         alive w    change "joined"
     dead v     dead_us go by                       -
     (myself)   suspect, dead, left w >= mine       alive > w  I refute: `refuted` rises
-    (myself)   another process, or a higher incarnation       `outlived` is told: the node begins anew above it, everywhere
+    (myself)   another process, or a higher incarnation       `outlived` is set: the node restarts with a higher incarnation
 
-What others say of another process than the one that is believed alive (`Contact.instance`; who speaks for itself has come through
-the door, `elf.srt.transport.admission`):
+Claims of others about another process than the one that is believed alive (`Contact.instance`; a process that reports itself has
+passed `elf.srt.transport.admission`):
 
-    alive v    alive w > v                         alive v    v is challenged: where it does not answer, the change is as above
-    alive v    suspect, dead, left                 alive v    it is not the process that is meant
+    alive v    alive w > v                         alive v    v is challenged: if it does not answer, the change is as above
+    alive v    suspect, dead, left                 alive v    none: the claim is about the other process
 
-Claims that change a belief are passed on with the next pings, `news_repeats` times; a claim about the addressee goes first.
+Claims that change a state are forwarded with the next pings, `news_repeats` times; a claim about the addressee goes first.
 
-Time is the time that this node has lived: a clock that stands or steps back adds nothing and one that jumps adds one probe period
-at most, so that neither a paused process nor a stepped clock accuses others.
+Timeouts count the time that this node has lived: a clock that stops or steps back adds nothing to it, and a clock that jumps adds
+at most one probe period. So neither a paused process nor a stepped clock makes a node suspect others.
 
-Invariants: a node is believed alive (or suspect) or dead, not both; suspects are members; everything is bounded.
+Invariants: a node is alive (or suspect) or dead, not both; suspects are members; everything is bounded.
 Prior art: SWIM (Das, Gupta, Motivala, DSN 2002); no loss of precedence rules, no stable storage but the incarnation.
 """
 
@@ -47,29 +48,29 @@ if TYPE_CHECKING:
     from random import Random
 
 Change = tuple[str, Contact]
-"""("joined" | "suspect" | "alive" | "dead" | "left", whom)."""
+"""("joined" | "suspect" | "alive" | "dead" | "left", node)."""
 
 GRAVES_MAX = 64
-"""Remembered dead: four leaf sets. What is pushed out can only be found again through seeds or others."""
+"""Dead members that are remembered: four leaf sets. Others can be found again only through seeds or other nodes."""
 NEWS_KEPT_MAX = 64
-"""Claims waiting to be passed on: ten pings' worth."""
+"""Claims waiting to be forwarded: ten pings' worth."""
 PROBES_MAX = 256
-"""Outstanding at once, those asked for by others included; each lasts one probe period."""
+"""Outstanding at once, including those requested by others; each lasts one probe period."""
 
 DIRECT, INDIRECT, FOR_ANOTHER, ONCE, CHALLENGE = range(5)
-"""Stages of a probe. ONCE: no answer means nothing (a seed, a dead member, a candidate for the routing table). CHALLENGE: no
-answer means that another process has taken the member's place, as others say."""
+"""Stages of a probe. ONCE: a missing answer has no consequence (a seed, a dead member, a candidate for the routing table).
+CHALLENGE: a missing answer means that another process has taken the member's place, as others claim."""
 
 
 def newer(one: Contact, other: Contact) -> bool:
-    """Whether `one` is a later claim about the node than `other`."""
+    """Whether `one` is a newer claim about the node than `other`."""
     if one.incarnation == other.incarnation:
         return one.refuted > other.refuted
     return one.incarnation > other.incarnation
 
 
 def is_other_process(one: Contact, other: Contact) -> bool:
-    """Whether these are known to be two processes."""
+    """Whether the two are known to be different processes."""
     return 0 != one.instance != other.instance != 0
 
 
@@ -89,7 +90,7 @@ class Probe:
 
 
 class Grave:
-    """A dead member: its last contact, how it went, and until when (lived µs) it is remembered."""
+    """A dead member: its last contact, "dead" or "left", and until when (lived µs) it is remembered."""
 
     __slots__ = ("contact", "status", "until")
 
@@ -100,7 +101,8 @@ class Grave:
 
 
 class Membership:
-    """What one node believes of others, and its open probes. `members` holds whom the overlay wants to know, alive or suspect."""
+    """The states of other nodes as one node sees them, and its open probes. `members`: nodes that the overlay keeps, alive or
+    suspect."""
 
     __slots__ = (
         "_news",
@@ -132,7 +134,7 @@ class Membership:
         self.changes: list[Change] = []
         self.leaving = False
         self.outlived: Contact | None = None
-        """A claim about myself that is above anything I can say in this life, or of another process in it."""
+        """A claim about myself that I cannot refute in this life: of a higher incarnation, or of another process in this one."""
         self._news: dict[NodeId, tuple[News, int]] = {}
         self.number = 0
 
@@ -147,13 +149,13 @@ class Membership:
         return self.lived
 
     def clock_at(self, lived: int) -> int:
-        """The node's clock when so much will have been lived."""
+        """The node's clock when that much time will have been lived."""
         return (self._now or 0) + lived - self.lived
 
     # Claims.
 
     def hear(self, contact: Contact) -> bool:
-        """Someone runs, by its own word or another's. True: unknown, or back from the dead; `admit` it or leave it."""
+        """A claim that a node is alive, by itself or by others. True: it is unknown or was dead; the caller may `admit` it."""
         old = self.members.get(contact.id)
         if old is None or not old.incarnation:
             grave = self.graves.get(contact.id)
@@ -180,7 +182,7 @@ class Membership:
         self.spread(News(contact, "alive"))
 
     def suspect(self, contact: Contact) -> bool:
-        """Begin to suspect a member, unless the claim is older than what is known of it. Whether that is new."""
+        """Begin to suspect a member, unless a newer claim about it is known. Whether the state changed."""
         node = contact.id
         old = self.members.get(node)
         if old is None or newer(old, contact) or node in self.suspects or is_other_process(old, contact):
@@ -192,8 +194,8 @@ class Membership:
         return True
 
     def bury(self, contact: Contact, status: str, announced: str) -> bool:
-        """Believe a member "dead" or "left", unless the claim is older than what is known of it. Whether that is new. told: the
-        claim that others hear."""
+        """Mark a member "dead" or "left", unless a newer claim about it is known. Whether the state changed. announced: the
+        status in the claim that others get."""
         old = self.members.get(contact.id)
         if old is None or newer(old, contact) or is_other_process(old, contact):
             return False
@@ -206,17 +208,17 @@ class Membership:
         return True
 
     def forget(self, node: NodeId) -> None:
-        """No longer a member, though it may live."""
+        """Remove a member, though it may live."""
         self.members.pop(node, None)
         self.suspects.pop(node, None)
 
     def is_other(self, contact: Contact) -> bool:
-        """Whether that is another process than the one that is believed to be a member."""
+        """Whether that is another process than the known member's."""
         old = self.members.get(contact.id)
         return old is not None and is_other_process(old, contact)
 
     def refute(self, claim: Contact, status: str) -> None:
-        """A claim about myself. Contradicted with a newer version of me where it is wrong, or noted where I cannot."""
+        """A claim about myself: refute it with a newer version of me if it is wrong, or record it in `outlived` if I cannot."""
         me = self.me
         if claim.incarnation > me.incarnation or (
             claim.incarnation == me.incarnation and is_other_process(me, claim)
@@ -230,7 +232,7 @@ class Membership:
     # News.
 
     def spread(self, news: News) -> None:
-        """Tell it with the next `news_repeats` pings; a newer claim about the same node takes its place."""
+        """Send a claim with the next `news_repeats` pings; it replaces an older claim about the same node."""
         waiting = self._news
         waiting.pop(news.contact.id, None)
         while len(waiting) >= NEWS_KEPT_MAX:
@@ -238,19 +240,20 @@ class Membership:
         waiting[news.contact.id] = (news, self._parameters.news_repeats)
 
     def news_for(self, node: NodeId) -> tuple[News, ...]:
-        """What to tell that node now: what I believe of itself if that is bad, then what waits longest. O(1) in quiet times."""
+        """The claims for the next ping to that node: first that it is suspect or dead, if so, then the oldest waiting ones. O(1)
+        when none wait."""
         about = self._about(node) if self.suspects or self.graves else None
         waiting = self._news
         if not waiting:
             return () if about is None else (about,)
-        told = [] if about is None else [about]
-        for subject in list(waiting)[: self._parameters.news_max - len(told)]:
+        claims = [] if about is None else [about]
+        for subject in list(waiting)[: self._parameters.news_max - len(claims)]:
             news, repeats = waiting.pop(subject)
             if repeats > 1:
                 waiting[subject] = (news, repeats - 1)
             if subject != node:
-                told.append(news)
-        return tuple(told)
+                claims.append(news)
+        return tuple(claims)
 
     def _about(self, node: NodeId) -> News | None:
         if node in self.suspects:
@@ -261,7 +264,7 @@ class Membership:
     # Probes.
 
     def probing(self, target: Contact, stage: int = DIRECT) -> int:
-        """Begin a probe, whose Ping is still to be sent: its number; 0 where too many are open."""
+        """Begin a probe; the caller sends its Ping. Its number; 0 where too many are open."""
         if len(self.probes) >= PROBES_MAX:
             return 0
         wait = self._parameters.probe_timeout_us if stage == DIRECT else self._parameters.probe_us
@@ -270,12 +273,12 @@ class Membership:
         return self.number
 
     def probe(self, target: Contact, digest: int, stage: int = DIRECT) -> Send:
-        """The Ping to send now. Where too many probes are open it asks for no answer."""
+        """Begin a probe: its Ping. Where too many probes are open, the Ping requests no answer."""
         number = self.probing(target, stage)
         return Send(target.id, Ping(self.me, number, self.news_for(target.id), digest))
 
     def challenge(self, rival: Contact, digest: int) -> list[Effect]:
-        """Others say that this process has taken a member's place: ask the member, unless that is under way."""
+        """Others claim that this process has taken a member's place: probe the member, unless that is under way."""
         node = rival.id
         if any(probe.stage == CHALLENGE and probe.target.id == node for probe in self.probes.values()):
             return []
@@ -295,7 +298,7 @@ class Membership:
         return Send(target, Ping(self.me, number, self.news_for(target), digest))
 
     def answered(self, pong: Pong) -> Probe | None:
-        """The probe that this Pong ends, if it is one of mine and about its target."""
+        """The probe that this Pong ends; None if the Pong matches no open probe."""
         probe = self.probes.get(pong.number)
         if probe is None or probe.target.id != pong.about:
             return None
@@ -303,7 +306,7 @@ class Membership:
         return probe
 
     def ask_others(self, number: int, probe: Probe, others: Iterable[NodeId], digest: int) -> list[Effect]:
-        """No direct answer: try again, and have `indirect_probes` others try, for the rest of the probe period."""
+        """No direct answer: ping again, and have `indirect_probes` other nodes ping, for the rest of the probe period."""
         probe.stage = INDIRECT
         probe.due = max(
             probe.sent + self._parameters.probe_us, self.lived + self._parameters.probe_timeout_us
@@ -318,15 +321,15 @@ class Membership:
         return any(probe.stage == INDIRECT and probe.target.id == node for probe in self.probes.values())
 
     def overdue(self) -> list[tuple[int, Probe]]:
-        """Probes whose stage has lasted long enough."""
+        """Probes whose stage is over."""
         return [(number, probe) for number, probe in self.probes.items() if probe.due <= self.lived]
 
     def condemned(self) -> list[Contact]:
-        """Suspects that have had their time to refute."""
+        """Suspects that have not refuted in time."""
         return [self.members[node] for node, until in self.suspects.items() if until <= self.lived]
 
     def next_grave(self) -> Contact | None:
-        """One of the dead to look for again, each in its turn; those past dead_us are forgotten on the way. O(1) amortized."""
+        """The next dead member to probe again, in turn; those older than dead_us are forgotten. O(1) amortised."""
         graves = self.graves
         while graves:
             node = next(iter(graves))
@@ -337,7 +340,7 @@ class Membership:
         return None
 
     def due(self) -> int | None:
-        """Lived µs at which the first probe or suspicion is over."""
+        """Lived µs at which the first probe or suspicion ends."""
         times = [probe.due for probe in self.probes.values()]
         times.extend(self.suspects.values())
         return min(times, default=None)

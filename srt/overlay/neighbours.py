@@ -1,18 +1,19 @@
-"""Whom a node keeps: its leaf set, its routing table and those it was told to watch; and which of them is nearer to a key.
+"""The nodes that a node keeps: its leaf set, its routing table and the watched ones; and which of them is nearest to a key.
 
-Routing: where the leaf set covers the key, its closest node; else the routing table's, else any known one. Each hop is
-strictly closer to the key (`ids.closeness`), whatever the tables hold: so no message runs in a circle, not even while the
-tables of different nodes disagree. That costs a hop in few cases: near a boundary of digits, where the routing table's node
-shares a longer prefix and is yet farther away, the nearest known one on this side is taken.
+Routing: where the leaf set covers the key, its closest node; else the node of the routing table, else any known node. Each hop is
+strictly closer to the key (`ids.closeness`), whatever the tables contain. So no message loops, even while the tables of different
+nodes disagree. That costs a hop in few cases: near a boundary of digits, where the routing table's node shares a longer prefix
+but is farther away, the nearest known node on this side is taken.
 
-A suspect stays in the leaf set and gets what is routed to it: suspicion alone moves no job to another master. It is passed
-over only where the routing table has others.
+A suspect stays in the leaf set and still gets the messages routed to it: suspicion alone moves no job to another master. A
+suspect in the routing table is skipped if another node is closer than this one.
 
-Of two nodes for one cell the table prefers the one with the shorter round trip, by a quarter, so that cells keep still.
+Of two nodes for one cell the table prefers the one whose round trip is shorter by a quarter, so that cells rarely change.
 
-Into the leaf set comes only who was heard; what others say is enough for the table, whose nodes are verified as they are used.
+Only a node that was heard itself enters the leaf set. Reports of others suffice for the table, whose nodes are verified when
+used.
 
-Invariants: every member is a leaf, in the table or watched; only members stand in the tables.
+Invariants: every member is a leaf, in the table, or watched; the tables contain only members.
 Prior art: Pastry (Rowstron and Druschel, Middleware 2001), sections 2.3 and 2.5.
 """
 
@@ -28,7 +29,7 @@ from elf.srt.overlay.routing import RoutingTable
 
 
 class Neighbours:
-    """Decides who is one of `members`; takes part in nothing else."""
+    """Decides which nodes are `members`, and nothing else."""
 
     __slots__ = ("_members", "_proximity", "_round_trips", "candidate", "leaves", "table", "used", "watched")
 
@@ -41,16 +42,16 @@ class Neighbours:
         self.leaves = LeafSet(members.me.id, leaves)
         self.table = RoutingTable(members.me.id)
         self.watched: dict[NodeId, int] = {}
-        """How often each was asked to be watched."""
+        """Node -> number of `watch` calls without an `unwatch`."""
         self.candidate: Contact | None = None
-        """Somebody for whose cell another stands in the table, and whose round trip nobody has measured."""
+        """A node whose cell another one has, and whose round trip is not measured yet."""
         self.used: NodeId | None = None
-        """The last hop that the leaf set did not give: worth a probe, since nobody else may look after it."""
+        """The last hop outside the leaf set: worth a probe, since possibly no other node probes it."""
 
     # Routing.
 
     def next_hop(self, key: bytes) -> NodeId | None:
-        """To whom to hand what is meant for the node closest to `key`; None if that is me. O(log L), seldom O(members)."""
+        """The next hop to the node closest to `key`; None if that is me. O(log L), seldom O(members)."""
         leaves = self.leaves
         if leaves.covers(key):
             hop = leaves.closest(key)
@@ -62,7 +63,7 @@ class Neighbours:
         return found
 
     def hop_past(self, key: NodeId) -> NodeId | None:
-        """The same, as if the node `key` itself did not exist. O(members)."""
+        """The next hop as if the node `key` did not exist. O(members)."""
         if self.leaves.covers(key):
             hop: NodeId | None = next(node for node in self.leaves.nearest(key, 2) if node != key)
             return hop if hop != self.leaves.me else None
@@ -85,10 +86,10 @@ class Neighbours:
                 best, best_distance = node, far
         return best if best != me else None
 
-    # Who is kept.
+    # Members.
 
     def take_in(self, contact: Contact, *, heard: bool) -> bool:
-        """A node lives, by its own word if `heard`: give it its places, if there are any. Whether it is a new leaf."""
+        """A node lives; `heard`: it reported so itself. Give it the places that it fits. Whether it is a new leaf."""
         node = contact.id
         fits = heard and node not in self.leaves and self.leaves.fits(node)
         old = self._members.members.get(node)
@@ -111,7 +112,7 @@ class Neighbours:
         return fits
 
     def warm(self, contacts: Iterable[Contact]) -> None:
-        """Begin with these, without a change told. O(n log n)."""
+        """Start with these members, without reporting changes. O(n log n)."""
         members = self._members.members
         for contact in contacts:
             if contact.id != self.leaves.me:
@@ -124,13 +125,13 @@ class Neighbours:
             del members[node]
 
     def drop(self, node: NodeId) -> tuple[bool, int]:
-        """A former member: out of the tables. (whether it was a leaf, its row in the table or -1)."""
+        """Remove a former member from the tables: (whether it was a leaf, its row in the table or -1)."""
         self._round_trips.pop(node, None)
         was_leaf = self.leaves.discard(node)
         return was_leaf, self.table.row_of(node) if self.table.discard(node) else -1
 
     def would_be_leaves(self) -> list[Contact]:
-        """Members for whom the leaf set has room; they are asked before they get it. O(n log n)."""
+        """Members for which the leaf set has room; they enter it once they answer. O(n log n)."""
         members = self._members.members
         proper = [node for node, member in members.items() if member.incarnation]
         return [members[node] for node in self.leaves.lacks(proper)]
@@ -152,7 +153,7 @@ class Neighbours:
             self._let_go(pushed_out)
 
     def _let_go(self, node: NodeId) -> None:
-        """One reason to keep it has gone: it stays where there is another, or a place in the table."""
+        """One reason to keep the node is gone: it stays if there is another one, or a free cell for it."""
         members = self._members
         if self._is_kept(node) or node not in members.members:
             return
@@ -167,13 +168,13 @@ class Neighbours:
     # Round trips.
 
     def measured(self, node: NodeId, round_trip_us: int) -> None:
-        """Smoothed like TCP's, by an eighth. Call `compete` when the node has been heard."""
+        """Record a round trip, smoothed as in TCP, by an eighth. Call `compete` when the node was heard."""
         if self._proximity is None:
             old = self._round_trips.get(node, round_trip_us)
             self._round_trips[node] = old + (round_trip_us - old) // 8
 
     def compete(self, node: NodeId) -> None:
-        """Let a node that was measured have its cell, if it is nearer than the holder; only those in the table stay measured."""
+        """Give a measured node its cell if it is nearer than the holder; round trips of nodes outside the table are dropped."""
         holder = self.table.get(node)
         if holder == node:
             return

@@ -1,15 +1,15 @@
-"""Whom a node probes and asks when nothing happens: one turn in each probe period.
+"""The periodic probes and requests of a node: one turn in each probe period.
 
-    every turn      one leaf, in random order, anew each time round; one of the watched; up to `SOON_PER_TURN` of `soon`
-    turn mod 4 = 0  one of the routing table: whom I lately routed to, else in turn (each eighth turn a candidate for a cell)
-    turn mod 4 = 1  the ends of the leaf set, while one lacks somebody and has not been told whom
-    turn mod 4 = 2  whom I lately routed to
+    every turn      one leaf, in a random order that is drawn anew each round; one watched node; up to `SOON_PER_TURN` of `soon`
+    turn mod 4 = 0  one of the routing table: the last hop used, else in turn (each eighth turn a candidate for a cell)
+    turn mod 4 = 1  the ends of the leaf set, while it has `holes`
+    turn mod 4 = 2  the last hop used
     turn mod 4 = 3  one of the dead, while there are any
     turn mod 64     a row of the routing table of one of its nodes
-    turn mod 128    a seed that is no member: I join once more through it
+    turn mod 128    a seed that is no member: JoinMesh through it again
 
-So an idle node sends 2 + 1/2 pings a second (and 2 more while it has watched neighbours), and each node is probed twice a
-second by its leaf set together. Invariants: `soon` is bounded. Prior art: SWIM (DSN 2002), section 4.3, for the order of probes.
+So an idle node sends 2 + 1/2 pings a second (and 2 more while it watches neighbours), and each node is probed twice a second by
+its leaf set as a whole. Invariants: `soon` is bounded. Prior art: SWIM (DSN 2002), section 4.3, for the order of probes.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
     from random import Random
 
 SOON_MAX = 32
-"""Nodes to be asked out of turn: two leaf sets."""
+"""Nodes to be probed out of turn: two leaf sets."""
 SOON_TRIES = 3
-"""Pings, a probe period apart, to somebody who is said to live: at 5 % loss one in a thousand is missed, and asked for again."""
+"""Pings, a probe period apart, to a node that is reported alive: at 5 % loss one node in a thousand is missed, and probed again
+later."""
 SOON_PER_TURN = 8
 """All of `SOON_MAX` in four probe periods; with the two of every turn ten pings, 2 KB."""
 TABLE_TURNS, ROW_TURNS, SEED_TURNS = 4, 64, 128
-"""Turns, of which there are two a second: one of the routing table every 2 s, a row of it compared each half minute, a seed asked
-each minute, who may be of another half of the mesh."""
+"""In turns, of which there are two a second: a node of the routing table every 2 s, a row of it every half minute, and every
+minute a seed, which may be in another half of the mesh."""
 
 
 class Rounds:
-    """What is to be asked.
+    """The schedule of probes and requests.
 
-    soon: node -> (contact, tries left), oldest first. holes: the leaf set lost somebody and nobody has told it another.
-    seen: of my nearest neighbours, the digest of the leaf set that each told last.
+    soon: node -> (contact, tries left), oldest first. holes: the leaf set lost a node, and no LeavesReport has come since. seen:
+    the digest of the leaf set that each of my nearest neighbours reported last.
     """
 
     __slots__ = ("_members", "_near", "_order", "_rng", "_turn", "holes", "seen", "soon")
@@ -56,7 +57,7 @@ class Rounds:
         self.seen: dict[NodeId, int] = {}
 
     def ask_now(self, contact: Contact, out: list[Effect]) -> None:
-        """Ping somebody who would be a leaf, unless that is under way."""
+        """Ping a node that would be a leaf, unless that is under way."""
         if contact.id in self.soon:
             return
         if len(self.soon) < SOON_MAX:
@@ -66,12 +67,12 @@ class Rounds:
             self.holes = True
 
     def ask_soon(self, contact: Contact, tries: int = 1) -> None:
-        """With the next turns."""
+        """Ping a node in one of the next turns."""
         if contact.id not in self.soon and len(self.soon) < SOON_MAX:
             self.soon[contact.id] = (contact, tries)
 
     def ask_all_soon(self) -> None:
-        """Where one died others may have, with their rack or behind the same cut: the whole leaf set within two turns."""
+        """Where one leaf died, others may have, in the same rack or partition: ping the whole leaf set within two turns."""
         members = self._members.members
         for leaf in self._near.leaves.clockwise():
             self.ask_soon(members[leaf])
@@ -80,7 +81,7 @@ class Rounds:
         return [Send(node, LeavesRequest(self._members.me)) for node in self._near.leaves.edges()]
 
     def take(self, seeds: tuple[Contact, ...], out: list[Effect]) -> None:
-        """One turn. `seeds`: those to look for now and then."""
+        """One turn. `seeds`: to be joined through again now and then."""
         self._turn += 1
         near = self._near
         self._probe(self._next_leaf(), out)
@@ -107,7 +108,7 @@ class Rounds:
             out.append(self._members.probe(contact, self._near.leaves.digest))
 
     def _next_leaf(self) -> NodeId | None:
-        """In random order, anew each time round: within two rounds everybody is probed."""
+        """In a random order that is drawn anew each round: each leaf is probed once a round."""
         leaves, order = self._near.leaves, self._order
         while order:
             node = order.pop()
@@ -148,7 +149,7 @@ class Rounds:
             self._probe(nodes[self._turn // TABLE_TURNS % len(nodes)], out)
 
     def _look_for_dead(self, out: list[Effect]) -> None:
-        """Rule: the dead are asked now and then, so that the halves of a parted mesh find each other again."""
+        """Rule: dead members are probed now and then, so that the halves of a partitioned mesh find each other again."""
         contact = self._members.next_grave()
         if contact is not None:
             out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))

@@ -1,7 +1,7 @@
-"""The routing table: for each length of prefix that I share with others and each next digit, one node.
+"""The routing table: one node for each length of a shared prefix and each next digit.
 
-A key that shares r digits with me is handed to the node in row r under the key's next digit: that one shares at least one
-digit more. With N nodes about log16 N rows are filled, so the cells are kept in a dict.
+A key that shares r digits with me is forwarded to the node in row r under the key's next digit, which shares at least one digit
+more. With N nodes about log16 N rows are filled, so the cells are kept in a dict.
 
 Invariants: a node stands in the one cell where it belongs; never me. Prior art: Pastry (Middleware 2001), section 2.1.
 """
@@ -20,7 +20,7 @@ _by_id = attrgetter("id")
 
 
 class RoutingTable:
-    """At most 32 rows of 15 nodes; all questions O(1)."""
+    """At most 32 rows of 15 nodes; all queries O(1)."""
 
     __slots__ = ("_cells", "_number", "me")
 
@@ -39,24 +39,24 @@ class RoutingTable:
         return isinstance(node, bytes) and node != self.me and self._cells.get(self.cell(node)) == node
 
     def cell(self, node: bytes) -> int:
-        """Row times 16 plus digit. Not for my own id."""
+        """The cell of a node: row times 16 plus digit. Not for my own id."""
         row = (_BITS - (int.from_bytes(node) ^ self._number).bit_length()) >> 2
         byte = node[row >> 1]
         return row << 4 | (byte & 15 if row & 1 else byte >> 4)
 
     def get(self, key: bytes) -> NodeId | None:
-        """Who shares with `key` one digit more than I do. Not for my own id."""
+        """The known node that shares one digit more with `key` than I do. Not for my own id."""
         return self._cells.get(self.cell(key))
 
     def put(self, node: NodeId) -> NodeId | None:
-        """Takes the cell; returns who had it, if that was another."""
+        """Put the node into its cell; returns the node that was there, if another."""
         cell = self.cell(node)
         old = self._cells.get(cell)
         self._cells[cell] = node
         return old if old != node else None
 
     def discard(self, node: NodeId) -> bool:
-        """Whether it was in."""
+        """Remove a node; whether it was in the table."""
         if node not in self:
             return False
         del self._cells[self.cell(node)]
@@ -66,7 +66,7 @@ class RoutingTable:
         return self.cell(node) >> 4
 
     def row(self, number: int) -> list[NodeId]:
-        """The nodes of one row, by digit; [] for a number that is none."""
+        """The nodes of one row, by digit; [] for an invalid number."""
         if not 0 <= number < DIGITS:
             return []
         cells = self._cells
@@ -78,10 +78,10 @@ class RoutingTable:
 
 
 def warm_tables(contacts: Sequence[Contact], index: int, leaves: int) -> tuple[list[Contact], list[Contact]]:
-    """Leaf set and routing table of node `index` in a mesh that has settled; `contacts` is sorted by id.
+    """Leaf set and routing table of node `index` in a settled mesh; `contacts` is sorted by id.
 
-    Takes O(log N) per cell, so O(log² N) for a node. Which of a cell's nodes is taken depends on the id, so that no node
-    stands in everybody's table.
+    O(log N) per cell, so O(log² N) for a node. The choice among a cell's nodes depends on the id, so that no node is in all
+    tables.
     """
     size = len(contacts)
     around = [*range(index - leaves // 2, index), *range(index + 1, index + leaves // 2 + 1)]
