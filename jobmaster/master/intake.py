@@ -25,7 +25,7 @@ from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.positions import Fit, Place
 from elf.jobmaster.master.parking import Parking
 from elf.jobmaster.master.proposals import Proposals
-from elf.jobmaster.master.roster import Attendance
+from elf.jobmaster.master.roster import Roster
 from elf.srt.messages.effects import Effect, Notice, Post, Send
 from elf.srt.messages.ids import NodeId, short
 from elf.srt.messages.messages import FIRST, Ballot, Bundle, BundleId, Commit, Position, Slot, Span, Split
@@ -51,12 +51,12 @@ class Intake:
         ballot: Ballot,
         parameters: Parameters,
         log: Proposals,
-        attendance: Attendance,
+        roster: Roster,
         tell: Callable[[Effect], None],
     ) -> None:
         self.job, self.ballot, self.log, self.ahead = state.job, ballot, log, log.ahead
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
-        self.state, self._parameters, self._attendance, self._tell = state, parameters, attendance, tell
+        self.state, self._parameters, self._roster, self._tell = state, parameters, roster, tell
         self._commits: dict[NodeId, list[BundleId]] = {}
         self._told_at: dict[NodeId, int] = {}  # when a worker was told its places
 
@@ -146,7 +146,7 @@ class Intake:
             self._tell(Send(worker, tell))
 
     def _accept(self, child: NodeId, bundle: Bundle) -> None:
-        self._attendance.expect(bundle.contributions)
+        self._roster.expect(bundle.contributions)
         parts = self._parts_in_time(bundle) if self._may_be_forgotten(bundle) else bundle.parts
         parts = {version: part for version, part in parts.items() if len(part.rows[1])}
         entry = Accept(

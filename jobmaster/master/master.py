@@ -4,7 +4,7 @@ The machine in one sentence: bundles, hellos, specs and time go in; entries for 
 (commits, welcomes, multicasts, windows) comes out only when the log has them.
 
 Its parts are modules of their own: what is proposed (`proposals`), which bundles are accepted (`intake`), who is expected
-(`attendance`), how the job changes (`amendments`), windows (`publication`), their way to sinks (`outbox`). Here is what goes
+(`roster`), how the job changes (`amendments`), windows (`publication`), their way to sinks (`outbox`). Here is what goes
 between them.
 
 Invariant (`check`): `ahead` is `state` plus the proposed entries; and those of the parts.
@@ -30,7 +30,7 @@ from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.intake import Intake
 from elf.jobmaster.master.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.master.publication import Publication, Ready
-from elf.jobmaster.master.roster import Attendance
+from elf.jobmaster.master.roster import Roster
 from elf.jobmaster.windows.result import Window
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
@@ -72,8 +72,8 @@ class Master:
         self.is_watched = False  # whether `take_published` is read
         self.log = Proposals(state.positions, state.index, parameters.park_bytes_max, propose, room)
         self.ahead = self.log.ahead
-        self.attendance = Attendance(state, ballot, self.log, spec.source, parameters.forget_us, self._tell)
-        self.intake = Intake(state, ballot, parameters, self.log, self.attendance, self._tell)
+        self.roster = Roster(state, ballot, self.log, spec.source, parameters.forget_us, self._tell)
+        self.intake = Intake(state, ballot, parameters, self.log, self.roster, self._tell)
         self.publication = Publication(
             state,
             ballot,
@@ -121,11 +121,11 @@ class Master:
     def begin(self, now: int) -> list[Effect]:
         """The first call: a log that is empty begins, sinks are asked, and what the log holds is looked at."""
         if not self.state.schedule:
-            self.attendance.is_new = True
+            self.roster.is_new = True
             self.log.enter(first_entry(self.spec, self.ballot, now, self._told))
         self.log.enter(Serve(self.ballot, self._unknown_us(now)))
         self.amendments.go_on(now)
-        self._forget_at = now + self.attendance.silence.look_us
+        self._forget_at = now + self.roster.silence.look_us
         self.publication.resume()
         self._look_again(now)
         return self._end(now)
@@ -135,7 +135,7 @@ class Master:
         of a log that was lost all that was over."""
         if self._has_all:
             return 0
-        return now - (0 if self.attendance.is_new else self.spec.lateness_us)
+        return now - (0 if self.roster.is_new else self.spec.lateness_us)
 
     # ---- the log ----
 
@@ -151,8 +151,8 @@ class Master:
 
     def _take_up(self, now: int) -> None:
         """What had no room in the log, or waited for an entry."""
-        self.attendance.add_wanted()
-        self.attendance.vouch()
+        self.roster.add_wanted()
+        self.roster.vouch()
         self.amendments.go_on(now)
         self.intake.retry_parked(now)
         self._look_again(now)
@@ -165,7 +165,7 @@ class Master:
             self._out += self.unshared.keep(entry, self._losses(), now)
             self.publication.accepted(index, entry)
             if entry.promises:
-                self.attendance.reported(entry.contributions)
+                self.roster.reported(entry.contributions)
         elif isinstance(entry, Final):
             ready = self.publication.committed(entry)
             if ready is not None:
@@ -181,7 +181,7 @@ class Master:
                     self.outbox.put(put)
         elif isinstance(entry, Retire):
             self.publication.retired()
-            self.attendance.retired()
+            self.roster.retired()
             self._out += self.outbox.retired(self.state.is_past)
 
     def _end(self, now: int) -> list[Effect]:
@@ -199,7 +199,7 @@ class Master:
     def bundle(self, child: NodeId, bundle: Bundle, now: int) -> list[Effect]:
         """A bundle has reached the root. O(contributions)."""
         if bundle.elsewhere:
-            unheard = any(not self.attendance.has_reported(worker) for worker, _, _ in bundle.contributions)
+            unheard = any(not self.roster.has_reported(worker) for worker, _, _ in bundle.contributions)
             is_new = unheard and not self._has_all
             self.publication.elsewhere.heard(bundle, self.state.whole, is_new, now)
         self.intake.bundle(child, bundle, now)
@@ -209,23 +209,23 @@ class Master:
 
     def hello(self, message: Hello, now: int) -> list[Effect]:
         """A worker asks where to go on."""
-        self.attendance.hello(message, now)
+        self.roster.hello(message, now)
         return self._end(now)
 
     def goodbye(self, message: Goodbye, now: int) -> list[Effect]:
         """A worker leaves, its last line committed."""
-        self.attendance.goodbye(message, now)
+        self.roster.goodbye(message, now)
         return self._end(now)
 
     def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], now: int) -> list[Effect]:
         """Who advertises a source, as the directory has it."""
-        self.attendance.adverts(adverts)
+        self.roster.adverts(adverts)
         return self._end(now)
 
     def forget(self, workers: Iterable[NodeId], now: int) -> list[Effect]:
         """The operator has said that these workers will not come back, by revoking their certificates."""
         for worker in sorted(workers):
-            self.attendance.forget(worker)
+            self.roster.forget(worker)
         return self._end(now)
 
     # ---- changes of the job ----
@@ -270,11 +270,11 @@ class Master:
         self._emit_at = None
         if self._is_news and self._wants_open:
             self._is_news, self._looked_us = False, now
-        self.attendance.look_again()
+        self.roster.look_again()
         if not self.amendments.is_under_way and self.log.has_room:
             self.publication.is_told = self.outbox.is_told and not self._ledgers
             due, opened = self.publication.emit(
-                now, self.attendance.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
+                now, self.roster.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
             )
             for ready in opened:
                 self._publish_open(ready)
@@ -430,13 +430,13 @@ class Master:
         self._read_on(now)
         self._out += self.watchers.tick(now)
         self.amendments.tick(now)
-        if self._is_time(self._forget_at, now, self.attendance.silence.look_us):
-            self._forget_at = now + self.attendance.silence.look_us
-            self.attendance.forget_silent(now)
+        if self._is_time(self._forget_at, now, self.roster.silence.look_us):
+            self._forget_at = now + self.roster.silence.look_us
+            self.roster.forget_silent(now)
             self.publication.settle()
             if self.log.room() > 0 and not self.amendments.is_under_way:
                 self._retire()  # also where no line comes, so that no window is looked at
-        self.attendance.add_wanted()
+        self.roster.add_wanted()
         return self._end(now)
 
     def _is_time(self, at: int | None, now: int, span: int) -> bool:
@@ -462,7 +462,7 @@ class Master:
         self.state.check()
         self.log.check()
         self.intake.check()
-        self.attendance.check()
+        self.roster.check()
         self.amendments.check()
         self.publication.check()
         self.outbox.check()

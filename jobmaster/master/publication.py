@@ -29,7 +29,7 @@ from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL
 from elf.jobmaster.master.contents import Contents
 from elf.jobmaster.master.elsewhere import Elsewhere
 from elf.jobmaster.master.unsettled import Unsettled
-from elf.jobmaster.master.window_rule import Coverage, Roster
+from elf.jobmaster.master.window_rule import Coverage, Progress
 from elf.jobmaster.windows.reading import Content
 from elf.jobmaster.windows.result import Lines, Window
 from elf.jobmaster.windows.windows import starts_of
@@ -281,7 +281,7 @@ class Publication:
     ) -> tuple[list[Ready], list[Ready]]:
         """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
         `with_open` those that are open are not read: nobody wants them."""
-        roster = self.settle()
+        progress = self.settle()
         # A log that stands still keeps ledgers waiting that are behind it.
         if self.state.index != self._emitted_at:
             self._emitted_at = self.state.index
@@ -296,7 +296,7 @@ class Publication:
                     continue
                 if len(due) >= finals_max:
                     return self._held_back(due), opened
-                ready = self._final(key, roster, now, has_majority)
+                ready = self._final(key, progress, now, has_majority)
                 if isinstance(ready, Ready):
                     due.append(ready)
                 elif (
@@ -306,15 +306,15 @@ class Publication:
                     and self._unsettled.has_changed(key)
                     and self.may_be_partial(key)
                 ):
-                    opened += self._open(key, roster)
+                    opened += self._open(key, progress)
         return self._held_back(due), opened
 
-    def _open(self, key: WindowKey, roster: Roster) -> list[Ready]:
+    def _open(self, key: WindowKey, progress: Progress) -> list[Ready]:
         """A large one is read for a quarter of the time at most."""
         if self._rests.get(key):
             self._rests[key] -= 1
             return []
-        ready = self._read(key, "open", roster.of_open(*self.state.covers(*key)))
+        ready = self._read(key, "open", progress.of_open(*self.state.covers(*key)))
         if not isinstance(ready, Ready):
             return []
         self._opened[key] = key[1] + self.state.shape(key[0]).size_us
@@ -330,21 +330,21 @@ class Publication:
         return {start for of, start in self._partial if of == version}
 
     def _final(
-        self, key: WindowKey, roster: Roster, now: int, has_majority: bool
+        self, key: WindowKey, progress: Progress, now: int, has_majority: bool
     ) -> Ready | Literal["later"] | None:
         version, start = key
         covers = self.state.covers(version, start)
-        if not self.state.shape(version).pane_us or covers[1] + self.lateness_us > roster.highest:
+        if not self.state.shape(version).pane_us or covers[1] + self.lateness_us > progress.highest:
             return None
-        coverage = roster.of_final(*covers)
+        coverage = progress.of_final(*covers)
         known = self.state.finals.get(key)
         if known is None:
-            if not self._is_due(key, roster, coverage, now, has_majority):
+            if not self._is_due(key, progress, coverage, now, has_majority):
                 return None
             if self.state.served != self.ballot:
                 return LATER  # what others may have called final is in the log with the entry that this master serves
             return self._read(key, self._first_status(key), coverage)
-        is_due = self._is_due(key, roster, coverage, now, has_majority)
+        is_due = self._is_due(key, progress, coverage, now, has_majority)
         if not self._unsettled.has_changed(key) and not self._is_filled(key, coverage, is_due):
             return None
         if self._is_worse(coverage, known) and not is_due:
@@ -379,18 +379,18 @@ class Publication:
         return key in self._partial and coverage.passed > self.state.finals[key].passed and is_due
 
     def _is_due(
-        self, key: WindowKey, roster: Roster, coverage: Coverage, now: int, has_majority: bool
+        self, key: WindowKey, progress: Progress, coverage: Coverage, now: int, has_majority: bool
     ) -> bool:
         if coverage.is_whole:
             return True
-        is_settled = roster.is_settled(*self.state.covers(*key))
+        is_settled = progress.is_settled(*self.state.covers(*key))
         is_waited_for = not is_settled and (
-            not self.may_be_partial(key) or not roster.is_of_most(*self.state.covers(*key))
+            not self.may_be_partial(key) or not progress.is_of_most(*self.state.covers(*key))
         )
         if is_waited_for or self._may_be_older(key):
             self._held_since.pop(key, None)
             return False
-        if roster.have_all_passed(*self.state.covers(*key)):
+        if progress.have_all_passed(*self.state.covers(*key)):
             return has_majority
         since = self._held_since[key] = min(now, self._held_since.get(key, now))
         return now - since >= self._parameters.hold_us_max and has_majority
@@ -537,11 +537,11 @@ class Publication:
 
     # ---- retention ----
 
-    def settle(self) -> Roster:
+    def settle(self) -> Progress:
         """See how far everybody has come. O(workers)."""
-        roster = Roster(self.state, self.lateness_us)
-        self._settled_us = roster.lowest - self.lateness_us
-        return roster
+        progress = Progress(self.state, self.lateness_us)
+        self._settled_us = progress.lowest - self.lateness_us
+        return progress
 
     def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
         """Up to where panes and positions may go: final for `keep_us` (where there are no windows, or none with lines: everyone

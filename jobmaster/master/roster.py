@@ -29,7 +29,7 @@ from elf.srt.messages.ids import NodeId, short
 from elf.srt.messages.messages import Ballot, Farewell, Goodbye, Hello, Micros, Slot, Welcome
 
 
-class Attendance:
+class Roster:
     """The roster's keeper under `ballot`. `tell` takes what leaves. `is_new`: the log began with this master, which therefore
     does not know who was there before. Memory: one entry per worker."""
 

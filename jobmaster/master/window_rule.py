@@ -29,7 +29,7 @@ class Coverage(NamedTuple):
         return self.passed == self.expected
 
 
-class Roster:
+class Progress:
     """The roster at one moment as arrays: O(workers) to make, then a few vector operations for each window."""
 
     def __init__(self, state: JobState, lateness_us: Micros) -> None:

@@ -42,8 +42,8 @@ from elf.jobmaster.master.master import Master
 from elf.jobmaster.master.parking import Parked, Parking
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.publication import Publication, Ready
-from elf.jobmaster.master.roster import Attendance
-from elf.jobmaster.master.window_rule import Roster
+from elf.jobmaster.master.roster import Roster
+from elf.jobmaster.master.window_rule import Progress
 from elf.srt.link.link import Link
 from elf.srt.messages.bundles import OpenBundle
 from elf.srt.messages.effects import Effect, Read, Write
@@ -390,7 +390,7 @@ CANARIES = (
     Canary(
         "8: who may still come is waited for, with what was final before a rebuild",
         "only as long as for other windows",
-        *(Roster, "is_settled", always(True)),
+        *(Progress, "is_settled", always(True)),
         *(meshes.late_comers, range(5, 6)),
     ),
     Canary(
@@ -414,13 +414,13 @@ CANARIES = (
     Canary(
         "Windows: the roster starts from the directory",
         "from who reports",
-        *(Attendance, "adverts", nothing),
+        *(Roster, "adverts", nothing),
         *(meshes.silent, range(3)),
     ),
     Canary(
         "Windows: with less than all only by a master to which more than half have reported",
         "by any master",
-        *(Attendance, "has_majority", always(True)),
+        *(Roster, "has_majority", always(True)),
         *(meshes.divided, range(2)),
     ),
     Canary(

@@ -108,7 +108,7 @@ class Rig:
                 for answer in self.ledgers[effect.to].step(BALLOT[1], effect.message, self.now):
                     if isinstance(answer, Send):
                         queue += self.master.step(effect.to, answer.message, self.now)
-        for part in (self.master.attendance, self.master.amendments, self.master.outbox):
+        for part in (self.master.roster, self.master.amendments, self.master.outbox):
             part.check()
 
     def _commit(self, count: int) -> list[Effect]:

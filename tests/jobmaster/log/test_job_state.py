@@ -32,7 +32,7 @@ from elf.jobmaster.log.entries import (
 from elf.jobmaster.log.job_state import JobState, StateSnapshot
 from elf.jobmaster.log.positions import Place
 from elf.jobmaster.log.schedule import Shape, in_force, lane_from, next_number, with_line, without_past
-from elf.jobmaster.master.window_rule import Coverage, Roster
+from elf.jobmaster.master.window_rule import Coverage, Progress
 from elf.jobmaster.windows.lanes import LINE_OPS, group_ops
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, NO_WATERMARK, Line, Position, Schedule
@@ -160,8 +160,8 @@ def test_gaps_are_remembered_until_retention_passes_them() -> None:
     add(state, Add((A,), T0), Accept(1, {file(A): (0, 10, FIRST)}, T0 + SIZE, {}, {}))
     add(state, Accept(1, {file(A): (10, 20, GAP)}, T0 + 3 * SIZE, {}, {}))
     assert state.gaps == {A: (T0 + SIZE, T0 + 3 * SIZE)}
-    assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == (0, 1)
-    assert Roster(state, 0).of_final(T0, T0 + SIZE) == (1, 1)
+    assert Progress(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == (0, 1)
+    assert Progress(state, 0).of_final(T0, T0 + SIZE) == (1, 1)
     add(state, Retire(T0 + 3 * SIZE))
     assert not state.gaps
 
@@ -191,7 +191,7 @@ def test_control_gives_up_the_pane_that_is_cut_and_opens_a_lane_for_each_file() 
     lane = state.positions.lane
     assert lane is not None
     assert lane.ends == {file(A, 1, 7): 30, file(A, 2, 7): 10}
-    assert Roster(state, 0).highest < T0
+    assert Progress(state, 0).highest < T0
     add(state, Accept(7, {file(A, 1, 7): (20, 30, FIRST | CLOSED)}, NO_WATERMARK, {}, {}))
     assert state.positions.lane_ends_of(A) == ((file(A, 2, 7), 10),)
     add(state, Accept(7, {file(A, 2, 7): (10, 10, FIRST | CLOSED)}, NO_WATERMARK, {}, {}))
@@ -204,10 +204,10 @@ def test_most_are_more_than_half_of_those_who_have_not_left() -> None:
     state, nodes = new_state(), [bytes([n]) * 16 for n in range(1, 6)]
     add(state, Add(tuple(nodes), T0), *(Left(node, T0 + SIZE) for node in nodes[3:]))
     add(state, accept(state, {file(nodes[0]): (0, 30, FIRST)}, [(T0, 1, 1)], T0 + SIZE))
-    assert Roster(state, 0).of_final(T0, T0 + SIZE) == Coverage(3, 5)
-    assert not Roster(state, 0).is_of_most(T0, T0 + SIZE)
+    assert Progress(state, 0).of_final(T0, T0 + SIZE) == Coverage(3, 5)
+    assert not Progress(state, 0).is_of_most(T0, T0 + SIZE)
     add(state, accept(state, {file(nodes[1]): (0, 30, FIRST)}, [(T0, 1, 1)], T0 + SIZE))
-    assert Roster(state, 0).is_of_most(T0, T0 + SIZE)
+    assert Progress(state, 0).is_of_most(T0, T0 + SIZE)
 
 
 def test_whose_words_are_all_in_the_log() -> None:
@@ -227,12 +227,12 @@ def test_who_leaves_with_lines_to_read_again_leaves_a_gap() -> None:
     add(state, ControlEntry(line(7, T0 + SIZE, "7 seconds"), T0 + SIZE, (2, b"")))
     assert dict(state.positions.lane_ends_of(B)) == {file(B, 1, 7): 30}
     assert not state.positions.lane_ends_of(A)
-    assert Roster(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
-    assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 2)
+    assert Progress(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
+    assert Progress(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 2)
     add(state, Left(B, T0 + 2 * SIZE))
     assert not state.positions.lane_ends_of(B)
-    assert Roster(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
-    assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 2)
+    assert Progress(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
+    assert Progress(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 2)
 
 
 @pytest.mark.parametrize(("unread", "whole"), [(True, 1), (False, 2)])
@@ -356,11 +356,11 @@ def test_a_closed_file_is_known_while_a_pane_with_lines_of_it_is_retained() -> N
 def test_the_roster_expects_from_until() -> None:
     state = new_state()
     add(state, Add((A,), T0), Add((B,), T0 + SIZE), Accept(1, {file(A): (0, 1, FIRST)}, T0 + SIZE, {}, {}))
-    assert Roster(state, 0).of_final(T0, T0 + SIZE) == Coverage(1, 1)
-    assert Roster(state, 1).of_final(T0, T0 + SIZE) == Coverage(0, 1)
-    assert Roster(state, 0).of_open(T0 + SIZE - 1, T0 + SIZE + 1) == Coverage(1, 2)
+    assert Progress(state, 0).of_final(T0, T0 + SIZE) == Coverage(1, 1)
+    assert Progress(state, 1).of_final(T0, T0 + SIZE) == Coverage(0, 1)
+    assert Progress(state, 0).of_open(T0 + SIZE - 1, T0 + SIZE + 1) == Coverage(1, 2)
     add(state, Forget(A, T0 + SIZE), Serve(BALLOT))
-    assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 1)
+    assert Progress(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(0, 1)
     add(state, Add((A,), T0 + 9 * SIZE))
     assert state.positions.roster[A].from_us == T0
 

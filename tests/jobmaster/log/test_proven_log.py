@@ -23,7 +23,7 @@ def test_by_what_was_cut_under_its_ballot() -> None:
     assert proven(first) == [Proven(BALLOT)] * 2
     successor = Rig(spec=first.spec, state=first.state, ballot=(7, b"N" * 16))
     successor.bundle({file(worker): (100, 150, 0) for worker in WORKERS[:5]}, ballot=BALLOT)
-    assert not successor.master.attendance.has_majority()
+    assert not successor.master.roster.has_majority()
     assert not proven(successor)
     successor.bundle({file(worker): (150, 160, 0) for worker in WORKERS[:5]})
     assert proven(successor) == [Proven((7, b"N" * 16))] * 2

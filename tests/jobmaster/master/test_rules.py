@@ -78,23 +78,23 @@ def test_strangers_do_not_stand_in_for_the_roster() -> None:
     rig.do(rig.master.forget([C, D], rig.now))
     rig.do(rig.master.adverts([(worker, AgentAdvert("w", ("access",), 1, T0)) for worker in (A, B)], rig.now))
     rig.bundle({file(C): (0, 10, FIRST), file(D): (0, 10, FIRST)}, watermark=T0)
-    assert not rig.master.attendance.has_majority()
+    assert not rig.master.roster.has_majority()
     rig.bundle({file(A): (0, 10, FIRST), file(B): (0, 10, FIRST)}, watermark=T0)
-    assert rig.master.attendance.has_majority()
+    assert rig.master.roster.has_majority()
 
 
 def test_who_left_long_ago_is_not_remembered() -> None:
     rig = Rig(spec_of(plan_of(), keep_us=60 * SECOND))
-    attendance: Any = rig.master.attendance
+    roster: Any = rig.master.roster
     rig.bundle({file(A): (0, 10, FIRST), file(B): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 20 * SECOND)
     from elf.srt.messages.messages import Goodbye
 
     rig.do(rig.master.goodbye(Goodbye(rig.spec.id, A, T0 + 20 * SECOND, 1, rig.master.ballot), rig.now))
-    assert attendance._known == {A, B}
+    assert roster._known == {A, B}
     rig.bundle({file(B): (10, 20, 0)}, [(T0 + 500 * SECOND, 1, 1)], watermark=T0 + 900 * SECOND)
     rig.run(SECOND)
     rig.tick(PARAMETERS.forget_us // 16)
-    assert attendance._known == {B} == set(rig.state.positions.roster)
+    assert roster._known == {B} == set(rig.state.positions.roster)
     # its advert, which says that it has left, is no news
     rig.do(rig.master.adverts([(A, AgentAdvert("a", ("access",), 1, T0, T0 + 20 * SECOND))], rig.now))
     assert set(rig.state.positions.roster) == {B}
