@@ -23,7 +23,7 @@ LOOKS = 16
 """How often in that span it is looked at: so much of it a worker may be forgotten late."""
 
 
-class Silence:
+class Eviction:
     """Watermarks as they were seen last, and since when they are that. Memory: one entry per worker."""
 
     def __init__(self, forget_us: int) -> None:

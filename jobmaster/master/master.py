@@ -125,7 +125,7 @@ class Master:
             self.log.enter(first_entry(self.spec, self.ballot, now, self._told))
         self.log.enter(Serve(self.ballot, self._unknown_us(now)))
         self.amendments.go_on(now)
-        self._forget_at = now + self.roster.silence.look_us
+        self._forget_at = now + self.roster.eviction.look_us
         self.publication.resume()
         self._look_again(now)
         return self._end(now)
@@ -430,9 +430,9 @@ class Master:
         self._read_on(now)
         self._out += self.watchers.tick(now)
         self.amendments.tick(now)
-        if self._is_time(self._forget_at, now, self.roster.silence.look_us):
-            self._forget_at = now + self.roster.silence.look_us
-            self.roster.forget_silent(now)
+        if self._is_time(self._forget_at, now, self.roster.eviction.look_us):
+            self._forget_at = now + self.roster.eviction.look_us
+            self.roster.evict_silent(now)
             self.publication.settle()
             if self.log.room() > 0 and not self.amendments.is_under_way:
                 self._retire()  # also where no line comes, so that no window is looked at

@@ -1,11 +1,11 @@
-"""Who is expected to report to a master: the roster of its log, as the directory, workers, silence and the operator change it.
+"""Who is expected to report to a master: the roster of its log, as the directory, workers, evictions and the operator change it.
 
 | what happens | entry |
 |---|---|
 | an agent advertises the source, or a worker asks or reports that nobody advertised | ADD, from when it was there |
 | a worker says goodbye, its last line committed by this master | LEAVE |
 | an agent left while another log was served | GONE: its windows say that it is missing |
-| its certificate is revoked, or `forget_us` of silence | FORGET |
+| its certificate is revoked, or it was silent for `forget_us` | FORGET |
 
 A worker is told where to go on (Welcome), or that it may go (Farewell), when the log has what was proposed before.
 
@@ -22,7 +22,7 @@ from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.log.entries import Add, Forget, Gone, Left, Proven
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL
-from elf.jobmaster.master.eviction import Silence
+from elf.jobmaster.master.eviction import Eviction
 from elf.jobmaster.master.proposals import Proposals
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.ids import NodeId, short
@@ -44,7 +44,7 @@ class Roster:
     ) -> None:
         self.job, self.ballot, self.source = state.job, ballot, source
         self.is_new = False
-        self.silence = Silence(forget_us)
+        self.eviction = Eviction(forget_us)
         self._state, self._log, self._tell = state, log, tell
         self._reported: set[NodeId] = set()  # under this ballot
         members = state.positions.roster.items()
@@ -226,16 +226,16 @@ class Roster:
         mark = self._state.watermarks.get(worker)
         self._log.enter(Forget(worker, self._log.ahead.roster[worker].from_us if mark is None else mark))
 
-    def forget_silent(self, now: int) -> None:
+    def evict_silent(self, now: int) -> None:
         """Rule "Windows": who was silent for `forget_us` is expected no more."""
-        for worker in list(self.silence.look(self._log.ahead.roster, self._state.watermarks, now)):
+        for worker in list(self.eviction.look(self._log.ahead.roster, self._state.watermarks, now)):
             if self._log.has_room:
                 self._tell(Notice("forgotten", f"{short(worker)} was silent and is forgotten", worker))
                 self._forget(worker)
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(roster)."""
-        self.silence.check()
+        self.eviction.check()
         expected = {
             worker for worker, member in self._log.ahead.roster.items() if member.until_us == AFTER_ALL
         }
