@@ -62,7 +62,7 @@ def whole(put: Put) -> Put:
     return replace(put, panes=tuple(replace(pane, parts=tuple(pane.parts)) for pane in put.panes))
 
 
-class Parcel:
+class ChunkedWindow:
     """One window's payloads. They are made in order; those that may be asked for again are kept until `free`."""
 
     def __init__(self, put: Put, part_bytes: int) -> None:

@@ -4,7 +4,7 @@ A sink is asked for its ledger first (which raises its fence), and gets nothing 
 revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so that one that was away for long
 is not flooded when it comes back.
 
-A window larger than a frame goes in parts (`parcels`), one such window of a sink at a time: a few parts are on the way until
+A window larger than a frame goes in parts (`chunks`), one such window of a sink at a time: a few parts are on the way until
 the sink has told that they came. A sink that has lost what it had of them says so by another `begun`, and gets all of them again.
 It acknowledges the window, as any other, when all of it is durable. A window that a sink holds from before this log began is not
 told there with less than all: of what was lost with the log nobody knows any more.
@@ -44,7 +44,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from elf.jobmaster.delivery.chunks import Parcel, put_bytes, whole
+from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, whole
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.ids import JobId, NodeId, short
@@ -86,7 +86,7 @@ class _Sending(msgspec.Struct):
 
     key: WindowKey
     revision: Revision
-    parcel: Parcel
+    chunks: ChunkedWindow
     begun: int | None = None
     next: int = 0
     flight: dict[int, tuple[int, int]] = {}
@@ -118,7 +118,7 @@ class _Sink(msgspec.Struct):
     def held_bytes(self) -> int:
         """With the large window that is kept besides, and its parts."""
         large = self.waiting[self.large].put if self.large is not None else None
-        sent = self.sending.parcel.held_bytes if self.sending is not None else 0
+        sent = self.sending.chunks.held_bytes if self.sending is not None else 0
         return self.nbytes + sent + (put_bytes(large) if large is not None else 0)
 
     def drop(self, key: WindowKey) -> None:
@@ -150,7 +150,7 @@ class _Sink(msgspec.Struct):
             sending = self.sending
             assert sending.revision >= self.waiting[sending.key].revision
             assert sending.flight.keys() <= set(range(sending.next))
-            assert sending.next <= sending.parcel.of
+            assert sending.next <= sending.chunks.of
 
 
 class Outbox:
@@ -258,12 +258,12 @@ class Outbox:
         if sink is None or sending is None or about != (sending.key, sending.revision):
             return []
         if message.room:
-            return self._too_large(source, sink, sending.key, sending.parcel.nbytes, message.room)
+            return self._too_large(source, sink, sending.key, sending.chunks.nbytes, message.room)
         if sending.begun is not None and message.begun > sending.begun:
-            sending.parcel.restart()
+            sending.chunks.restart()
             sending.next, sending.flight, sending.ask_at = 0, {}, None
         elif sending.begun in (None, message.begun) and sending.flight.pop(message.at, None) is not None:
-            sending.parcel.free(message.at)
+            sending.chunks.free(message.at)
         sending.begun = max(message.begun, sending.begun or 0)
         return []
 
@@ -343,8 +343,8 @@ class Outbox:
         if nbytes <= self._parameters.frame_bytes_max:
             return [Send(to, whole(put))]
         if sink.sending is None:
-            parcel = Parcel(put, self._parameters.frame_bytes_max)
-            sink.sending = _Sending(key, put.revision, parcel)
+            chunks = ChunkedWindow(put, self._parameters.frame_bytes_max)
+            sink.sending = _Sending(key, put.revision, chunks)
         return []
 
     def is_worse(self, put: Put, held: tuple[Revision, int] | None) -> bool:
@@ -362,14 +362,14 @@ class Outbox:
                 flight[at] = now + wait, min(2 * wait, p.ask_us_max)
                 out.append(self._part(to, sending, at))
         most = self._flight_max(sending)
-        while sending.next < sending.parcel.of and len(flight) < most:
+        while sending.next < sending.chunks.of and len(flight) < most:
             flight[sending.next] = now + p.ask_us, 2 * p.ask_us
             out.append(self._part(to, sending, sending.next))
             sending.next += 1
         if not flight:
             sending.ask_at = self._sooner(sending.ask_at, now, p.ask_us_max)
             if sending.ask_at is not None and now >= sending.ask_at:
-                out.append(self._part(to, sending, sending.parcel.of - 1))
+                out.append(self._part(to, sending, sending.chunks.of - 1))
                 sending.ask_at = None
             if sending.ask_at is None:
                 sending.ask_at = now + p.ask_us_max
@@ -381,9 +381,9 @@ class Outbox:
         return max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
 
     def _part(self, to: NodeId, sending: _Sending, at: int) -> Send:
-        parcel = sending.parcel
+        chunks = sending.chunks
         about = (self.job, self.ballot, *sending.key, sending.revision)
-        return Send(to, PutPart(*about, at, parcel.of, parcel.nbytes, parcel.payload(at)))
+        return Send(to, PutPart(*about, at, chunks.of, chunks.nbytes, chunks.payload(at)))
 
     def _sooner(self, due: int | None, now: int, span: int) -> int | None:
         """A clock that went back lets nobody wait longer than `span`."""

@@ -9,7 +9,7 @@
     a part never came         | it goes again, at another place
     time                      | what is owed is read again and told, as far as there is room; who is silent is forgotten
 
-A window larger than a frame goes in parts (`parcels`), each with a place of its own, and nothing else meanwhile; a part that is
+A window larger than a frame goes in parts (`chunks`), each with a place of its own, and nothing else meanwhile; a part that is
 missing goes again, and a new revision waits until the one on its way has come. Of one larger than `WINDOW_BYTES_MAX` the first
 rows are told, and how many were left out.
 
@@ -29,7 +29,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from elf.jobmaster.delivery.chunks import Parcel, put_bytes, rows_bytes
+from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, rows_bytes
 from elf.jobmaster.delivery.outbox import LATER
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import JobId, NodeId
@@ -76,13 +76,13 @@ class _Sending(msgspec.Struct):
     key: WindowKey
     revision: tuple[int, Maker, int]
     status: str
-    parcel: Parcel
+    chunks: ChunkedWindow
     again: deque[int]
     next: int = 0
 
     @property
     def has_more(self) -> bool:
-        return bool(self.again) or self.next < self.parcel.of
+        return bool(self.again) or self.next < self.chunks.of
 
 
 class _Watcher(msgspec.Struct):
@@ -121,7 +121,7 @@ class _Watcher(msgspec.Struct):
         if is_lost:
             self.sending.again.append(at)
         else:
-            self.sending.parcel.free(at)
+            self.sending.chunks.free(at)
         if not self.flight and not self.sending.has_more:
             self.sending = None
 
@@ -162,7 +162,7 @@ class Watchers:
         """Of large windows that are on their way."""
         each = (watcher.sending for watchers in self._watchers.values() for watcher in watchers.values())
         return sum(
-            sending.parcel.nbytes + sending.parcel.held_bytes for sending in each if sending is not None
+            sending.chunks.nbytes + sending.chunks.held_bytes for sending in each if sending is not None
         )
 
     def watch(self, message: Watch, now: int) -> tuple[bool, list[Effect]]:
@@ -205,8 +205,8 @@ class Watchers:
     def _show(self, to: NodeId, watcher: _Watcher, put: Put, nbytes: int) -> list[Effect]:
         key = put.version, put.start
         if nbytes > self._frame_bytes:
-            parcel = Parcel(put, self._frame_bytes)
-            watcher.sending = _Sending(key, put.revision, put.status, parcel, deque())
+            chunks = ChunkedWindow(put, self._frame_bytes)
+            watcher.sending = _Sending(key, put.revision, put.status, chunks, deque())
             return self._go_on(to, watcher)
         place = self._place(watcher, _Flight(0, key, put.status, nbytes))
         return [Send(to, Shown(self.job, watcher.number, place, put))]
@@ -224,7 +224,7 @@ class Watchers:
         while sending is not None and sending.has_more and len(watcher.flight) < PARTS_MAX:
             at = sending.again.popleft() if sending.again else sending.next
             sending.next = max(sending.next, at + 1)
-            payload, of = sending.parcel.payload(at), sending.parcel.of
+            payload, of = sending.chunks.payload(at), sending.chunks.of
             place = self._place(watcher, _Flight(0, sending.key, sending.status, len(payload), at))
             about = (self.ballot, *sending.key, sending.revision, at, of, payload)
             effects.append(Send(to, ShownPart(self.job, watcher.number, place, *about)))

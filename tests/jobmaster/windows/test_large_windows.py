@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from elf.agent.control.gathering import IDLE_US, Gathering, InMemory, OnDisk
 from elf.agent.host.lake_ledgers import step_all, wanted
 from elf.errors import PeerError
-from elf.jobmaster.delivery.chunks import Parcel, fragment_of, panes_bytes, put_bytes, rows_bytes, whole
+from elf.jobmaster.delivery.chunks import (
+    ChunkedWindow,
+    fragment_of,
+    panes_bytes,
+    put_bytes,
+    rows_bytes,
+    whole,
+)
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.jobmaster.delivery.outbox import Outbox
 from elf.srt.codec.wire import decode, encode
@@ -196,10 +203,10 @@ def test_large_windows_are_stored_whole_each_once(seed: int, loss: float) -> Non
 def test_a_few_parts_are_on_the_way_at_a_time_and_none_twice_without_loss() -> None:
     scene = Scene(1)
     made = scene.publish(0, parts=120)
-    parcel = Parcel(made, FRAME)
+    chunks = ChunkedWindow(made, FRAME)
     scene.until_told()
     assert 1 < scene.in_flight_max <= 4, "half of a link's window"
-    assert scene.sent == parcel.of > 20
+    assert scene.sent == chunks.of > 20
 
 
 def test_a_sink_that_dies_between_parts_gets_all_of_them_again() -> None:
@@ -310,8 +317,8 @@ def test_states_lie_on_disk_until_they_are_read(tmp_path: Any) -> None:
 def test_what_is_gathered_is_bounded_and_idle_ones_give_way() -> None:
     """Two windows that do not fit together: the first goes on, the second waits until nobody tells of the first any more."""
     gathering = Gathering(100_000)
-    parcels = [Parcel(put(10 * at, (1, A), parts=50), FRAME) for at in range(2)]
-    parts = [[part_of(parcel, at) for at in range(parcel.of)] for parcel in parcels]
+    made = [ChunkedWindow(put(10 * at, (1, A), parts=50), FRAME) for at in range(2)]
+    parts = [[part_of(chunks, at) for at in range(chunks.of)] for chunks in made]
     assert gathering.step(parts[0][0], 0)[1] is not None
     assert gathering.step(parts[1][0], 1_000) == (None, None)
     assert gathering.step(parts[1][0], IDLE_US)[1] is not None
@@ -319,14 +326,14 @@ def test_what_is_gathered_is_bounded_and_idle_ones_give_way() -> None:
     gathering.check()
 
 
-def part_of(parcel: Parcel, at: int, **changes: Any) -> PutPart:
-    made = parcel.put
+def part_of(chunks: ChunkedWindow, at: int, **changes: Any) -> PutPart:
+    made = chunks.put
     about = (JOB, made.ballot, made.version, made.start, made.revision)
-    return replace(PutPart(*about, at, parcel.of, parcel.nbytes, parcel.payload(at)), **changes)
+    return replace(PutPart(*about, at, chunks.of, chunks.nbytes, chunks.payload(at)), **changes)
 
 
 def test_parts_that_do_not_fit_together_are_refused() -> None:
-    one, two = (Parcel(put(0, (1, A), n), FRAME) for n in (1, 2))
+    one, two = (ChunkedWindow(put(0, (1, A), n), FRAME) for n in (1, 2))
     first = part_of(one, 0)
     for wrong in (
         replace(first, of=one.of + 1),
@@ -348,9 +355,9 @@ def test_rows_travel_in_parts_too() -> None:
     """To a sink that stores no states."""
     rows = tuple((f"/{n}", n, None, 0.5) for n in range(1_000))
     made = replace(put(0, (1, A), panes=0), rows=rows)
-    parcel, gathering = Parcel(made, FRAME), Gathering(1 << 20)
-    came = [gathering.step(part_of(parcel, at), 0)[0] for at in range(parcel.of)]
-    assert came[:-1] == [None] * (parcel.of - 1)
+    chunks, gathering = ChunkedWindow(made, FRAME), Gathering(1 << 20)
+    came = [gathering.step(part_of(chunks, at), 0)[0] for at in range(chunks.of)]
+    assert came[:-1] == [None] * (chunks.of - 1)
     assert came[-1] == made
 
 
@@ -360,16 +367,16 @@ def test_cuts_are_about_as_large_as_asked_and_nothing_is_left_out() -> None:
         made = put(
             seed, (1, A), panes=rng.randrange(5), parts=rng.randrange(60), size=rng.choice([10, 1_500, 9_000])
         )
-        parcel = Parcel(made, FRAME)
-        cuts = [fragment_of(parcel.payload(at)) for at in range(parcel.of)]
+        chunks = ChunkedWindow(made, FRAME)
+        cuts = [fragment_of(chunks.payload(at)) for at in range(chunks.of)]
         assert all(put_bytes(cut) <= FRAME or sum(len(p.parts) for p in cut.panes) == 1 for cut in cuts)
         told = [(pane.start, part) for cut in cuts for pane in cut.panes for part in pane.parts]
         assert told == [(pane.start, part) for pane in made.panes for part in pane.parts]
         assert {pane.start for cut in cuts for pane in cut.panes} == {pane.start for pane in made.panes}
-        assert rows_bytes(made) + panes_bytes(made) == parcel.nbytes
-        for at in range(parcel.of):
-            parcel.free(at)
-        assert parcel.held_bytes == len(parcel.payload(parcel.of - 1))
+        assert rows_bytes(made) + panes_bytes(made) == chunks.nbytes
+        for at in range(chunks.of):
+            chunks.free(at)
+        assert chunks.held_bytes == len(chunks.payload(chunks.of - 1))
 
 
 def test_a_lake_more_at_one_sink_is_told_what_it_lacks() -> None:
