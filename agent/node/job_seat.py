@@ -28,7 +28,7 @@ from elf.jobmaster.directory.job_spec import (
     decode_agent,
     decode_job,
 )
-from elf.jobmaster.directory.known_schedule import ToldSchedule, decode_schedule, schedule_item
+from elf.jobmaster.directory.known_schedule import KnownSchedule, decode_schedule, schedule_item
 from elf.jobmaster.log.entries import AnyEntry
 from elf.jobmaster.log.handover import Offering, Unshared
 from elf.jobmaster.log.job_log import Promise
@@ -489,7 +489,7 @@ class JobSeat:
             [sink for _, sink in self._served],
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
-            told=self._known_schedule(),
+            known_schedule=self._known_schedule(),
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
             handed_on=not self._served_on and (serve.handed_on or serve.former in self._ended),
@@ -503,7 +503,7 @@ class JobSeat:
         effects += self.master.adverts(self._adverts(), now)
         return effects + self.master.forget(self._revoked, now)
 
-    def _known_schedule(self) -> ToldSchedule | None:
+    def _known_schedule(self) -> KnownSchedule | None:
         """What a master of this job said last of its log's schedule."""
         item = self._directory.get("schedule", self.job)
         return None if item is None else decode_schedule(item)

@@ -6,7 +6,7 @@ from math import lcm
 
 from elf.jobmaster.directory.directory import body_digest
 from elf.jobmaster.directory.job_spec import JobSpec
-from elf.jobmaster.directory.known_schedule import ToldSchedule
+from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.log.entries import Begin, SpecRank
 from elf.jobmaster.log.schedule import Shape, next_number, plan_of, without_past
 from elf.srt.messages.messages import Ballot, Line, Micros, Schedule
@@ -19,30 +19,30 @@ def rank_of(spec: JobSpec) -> SpecRank:
     return spec.number, body_digest(spec.item())
 
 
-def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, told: ToldSchedule | None = None) -> Begin:
+def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedule | None = None) -> Begin:
     """Rule 7, 8: a log that is not found never begins at position zero, but with the oldest pane that is retained (or with the
-    job, if that is later). told: the schedule that an earlier log had, as the directory knows it."""
-    known = _known_lines(spec, ballot, told) if told is not None else ()
+    job, if that is later). earlier: the schedule that an earlier log had, as the directory knows it."""
+    known = _known_lines(spec, ballot, earlier) if earlier is not None else ()
     schedule = known or _first_schedule(spec, ballot)
     sizes = [Shape.of(plan_of(line.plan)).size_us for line in schedule]
     since = max(spec.since_us, now - spec.keep_us - spec.lateness_us - max(sizes))
     if len(spec.versions) == 1:
         since = max(since, spec.line_us)
     since -= since % (sizes[0] or 1)
-    if not known or told is None:
+    if not known or earlier is None:
         return Begin(ballot, since, schedule, rank_of(spec))
     since = max(since, known[0].from_us)  # what was in force before it, nobody knows
     is_all = schedule[-1].version == spec.versions[-1].digest
-    rank = rank_of(spec) if is_all else min(told.rank, rank_of(spec))
+    rank = rank_of(spec) if is_all else min(earlier.rank, rank_of(spec))
     return Begin(ballot, since, without_past(schedule, since), rank)
 
 
-def _known_lines(spec: JobSpec, ballot: Ballot, told: ToldSchedule) -> Schedule:
+def _known_lines(spec: JobSpec, ballot: Ballot, earlier: KnownSchedule) -> Schedule:
     """The last lines of an earlier log whose versions the spec has, as lines of a new log. What is newer than the spec here comes
     into force when the spec has come too."""
     plans = {version.digest: version.plan for version in spec.versions}
-    lines = list(told.lines)
-    while lines and lines[-1].version not in plans and told.rank > rank_of(spec):
+    lines = list(earlier.lines)
+    while lines and lines[-1].version not in plans and earlier.rank > rank_of(spec):
         lines.pop()
     unknown = [at for at, line in enumerate(lines) if line.version not in plans]
     lines = lines[unknown[-1] + 1 :] if unknown else lines

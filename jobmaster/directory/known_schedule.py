@@ -30,19 +30,19 @@ STAMP_PARTS = BALLOT_PARTS + 1
 """Epoch, both halves of a node's id, instance; and a number."""
 
 
-class ToldLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class KnownLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """From `from_us` on that version is in force."""
 
     version: Annotated[str, Meta(min_length=1, max_length=64)]
     from_us: Micros
 
 
-class ToldSchedule(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class KnownSchedule(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """number, digest: of the spec that is in force whole. What was in force before the first line is not told."""
 
     number: Annotated[int, Meta(ge=0, lt=1 << 62)]
     digest: Annotated[bytes, Meta(max_length=16)]
-    lines: Annotated[tuple[ToldLine, ...], Meta(min_length=1, max_length=LINES_MAX)]
+    lines: Annotated[tuple[KnownLine, ...], Meta(min_length=1, max_length=LINES_MAX)]
 
     @property
     def rank(self) -> SpecRank:
@@ -50,7 +50,7 @@ class ToldSchedule(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(ToldSchedule)
+_decoder = msgspec.msgpack.Decoder(KnownSchedule)
 
 
 def stamp_of(ballot: Ballot) -> tuple[int, ...]:
@@ -61,21 +61,21 @@ def stamp_of(ballot: Ballot) -> tuple[int, ...]:
 
 def schedule_item(job: JobId, ballot: Ballot, rank: SpecRank, schedule: Schedule) -> Item:
     """What a master under that ballot says."""
-    lines = tuple(ToldLine(line.version, line.from_us) for line in schedule[-LINES_MAX:])
-    told = ToldSchedule(*rank, lines)
+    lines = tuple(KnownLine(line.version, line.from_us) for line in schedule[-LINES_MAX:])
+    known = KnownSchedule(*rank, lines)
     stamp = (*stamp_of(ballot), number_of(schedule))
-    return Item("schedule", job, stamp, _encoder.encode(told))
+    return Item("schedule", job, stamp, _encoder.encode(known))
 
 
-def decode_schedule(item: Item) -> ToldSchedule:
+def decode_schedule(item: Item) -> KnownSchedule:
     """Raises PeerError for what is no schedule, or is not in order."""
     if len(item.stamp) != STAMP_PARTS or len(item.body) > BODY_BYTES_MAX:
         raise PeerError("directory: a schedule item without a ballot, or too large; it is ignored")
     try:
-        told = _decoder.decode(item.body)
+        known = _decoder.decode(item.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerError(f"directory: a schedule item cannot be read ({error}); it is ignored") from error
-    times = [line.from_us for line in told.lines]
+    times = [line.from_us for line in known.lines]
     if times != sorted(set(times)):
         raise PeerError("directory: a schedule item whose lines are not in order; it is ignored")
-    return told
+    return known

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from elf.jobmaster.directory.changes import next_boundary, rank_of
 from elf.jobmaster.directory.job_spec import JobSpec
-from elf.jobmaster.directory.known_schedule import ToldSchedule
+from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.log.entries import ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import lane_from, next_number, number_of
@@ -41,13 +41,13 @@ class Amendments:
         log: Proposals,
         publication: Publication,
         repeat_us: int,
-        told: ToldSchedule | None = None,
+        known_schedule: KnownSchedule | None = None,
     ) -> None:
         self.spec, self.rank, self.ballot = spec, max(state.spec, rank_of(spec)), ballot
         self._state, self._log, self._publication = state, log, publication
         self._index = 0  # a CONTROL that is proposed and not committed, or 0
         self._words: list[Control] = []
-        self._told = told
+        self._known_schedule = known_schedule
         self._is_news = bool(state.schedule)  # the directory is to hear of the log's schedule
         self._repeat_us = repeat_us
         self._repeat_at: int | None = None
@@ -107,10 +107,14 @@ class Amendments:
 
     def decided(self) -> Micros | None:
         """Where an earlier log has put this line, if the directory knows: windows may have been published by it."""
-        told = self._told
-        if told is None or told.rank != self.rank or told.lines[-1].version != self.spec.versions[-1].digest:
+        known = self._known_schedule
+        if (
+            known is None
+            or known.rank != self.rank
+            or known.lines[-1].version != self.spec.versions[-1].digest
+        ):
             return None
-        return told.lines[-1].from_us
+        return known.lines[-1].from_us
 
     def announce(self) -> None:
         """CONTROL*: the line is in the log before anybody hears of it."""

@@ -22,7 +22,7 @@ from elf.jobmaster.delivery.outbox import Outbox
 from elf.jobmaster.delivery.watchers import Watchers, without_panes
 from elf.jobmaster.directory.changes import first_entry
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
-from elf.jobmaster.directory.known_schedule import ToldSchedule
+from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.log.entries import Accept, AnyEntry, ControlEntry, Final, Retire, Revision, Serve
 from elf.jobmaster.log.handover import Unshared
 from elf.jobmaster.log.job_state import JobState, WindowKey
@@ -62,7 +62,7 @@ class Master:
         sinks: Sequence[NodeId] = (),
         room: Callable[[], int] = lambda: ROOM_KEPT << 16,
         stores_states: bool = False,
-        told: ToldSchedule | None = None,
+        known_schedule: KnownSchedule | None = None,
         losses: Callable[[], int] = lambda: 0,
         unshared: Unshared | None = None,
         handed_on: bool = False,
@@ -96,9 +96,9 @@ class Master:
         )
         self.watchers = Watchers(self.job, ballot, parameters, self._again, self.publication.newest_finals)
         self._out: list[Effect] = []
-        self._told = told if not state.schedule else None
+        self._known_schedule = known_schedule if not state.schedule else None
         self.amendments = Amendments(
-            spec, state, ballot, self.log, self.publication, parameters.ask_us_max, self._told
+            spec, state, ballot, self.log, self.publication, parameters.ask_us_max, self._known_schedule
         )
         self.unshared = unshared or Unshared.by(parameters)
         self.unshared.begin(state.positions)
@@ -122,7 +122,7 @@ class Master:
         """The first call: a log that is empty begins, sinks are asked, and what the log holds is looked at."""
         if not self.state.schedule:
             self.roster.is_new = True
-            self.log.enter(first_entry(self.spec, self.ballot, now, self._told))
+            self.log.enter(first_entry(self.spec, self.ballot, now, self._known_schedule))
         self.log.enter(Serve(self.ballot, self._unknown_us(now)))
         self.amendments.go_on(now)
         self._forget_at = now + self.roster.eviction.look_us
