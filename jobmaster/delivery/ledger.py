@@ -50,7 +50,7 @@ open."""
 NO_REVISION: Revision = (0, b"", 0)
 ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000
 """Past the one, the oldest are forgotten down to the other: sorting is rare."""
-ENTRIES_TOLD_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
+ENTRIES_REPORTED_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
 
 
 def above_all(epoch: int) -> Ballot:
@@ -75,11 +75,11 @@ class Ledger:
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """Answer a master. `now` is not looked at: a ledger has no clock, it only looks like the other cores."""
         if isinstance(message, LedgerRequest):
-            return self._on_ask(source, message)
+            return self._on_request(source, message)
         if isinstance(message, Put):
             return self._on_put(source, message)
         if isinstance(message, PutPart) and not self.wants(message):
-            return [*self._raise_fence(message.ballot), self._told(source, message)]
+            return [*self._raise_fence(message.ballot), self._reply(source, message)]
         return []
 
     def wants(self, part: PutPart) -> bool:
@@ -130,14 +130,14 @@ class Ledger:
             del self.entries[window]
         self._open.difference_update(oldest)
 
-    def _on_ask(self, source: NodeId, message: LedgerRequest) -> list[Effect]:
+    def _on_request(self, source: NodeId, message: LedgerRequest) -> list[Effect]:
         if self._is_fenced_off(message.ballot):
             return [Send(source, LedgerReport(self.job, self.fence, message.number, ()))]
         effects = self._raise_fence(message.ballot)
         told = [
             window for window in self.entries if window[1] >= message.since_us and window not in self._open
         ]
-        told = sorted(told, key=lambda window: (window[1], window[0]))[-ENTRIES_TOLD_MAX:]
+        told = sorted(told, key=lambda window: (window[1], window[0]))[-ENTRIES_REPORTED_MAX:]
         entries = tuple((window, *self.entries[window]) for window in told)
         return [*effects, Send(source, LedgerReport(self.job, self.fence, message.number, entries))]
 
@@ -154,14 +154,14 @@ class Ledger:
             if self._is_newer(window, message.revision, message.ballot, message.status == "open"):
                 effects.append(self._accept(window, message))
             else:
-                effects += self._raise_fence(message.ballot) + self._doubt(source, window, message)
-        return [*effects, self._told(source, message)]
+                effects += self._raise_fence(message.ballot) + self._check_digest(source, window, message)
+        return [*effects, self._reply(source, message)]
 
-    def _told(self, source: NodeId, about: Put | PutPart) -> Send:
+    def _reply(self, source: NodeId, about: Put | PutPart) -> Send:
         held = self.entries.get((about.version, about.start), (NO_REVISION, 0))[0]
         return Send(source, PutReply(self.job, self.fence, about.version, about.start, held))
 
-    def _doubt(self, source: NodeId, window: Window, message: Put) -> list[Effect]:
+    def _check_digest(self, source: NodeId, window: Window, message: Put) -> list[Effect]:
         revision, digest = self.entries[window]
         if message.revision != revision or message.digest == digest:
             return []

@@ -68,7 +68,7 @@ WINDOW_BYTES = 500
 LATER: Final[Literal["later"]] = "later"
 Revision = tuple[int, Maker, int]
 WindowKey = tuple[str, Micros]
-Again = Callable[[WindowKey, str], Put | Literal["later"] | None]
+Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
 """Reads a final window again, to be told with that status; None if its rows are about to be others, of a later put; `LATER` if
 it is large, and being read."""
 
@@ -163,7 +163,7 @@ class Outbox:
         ballot: Ballot,
         sinks: Iterable[NodeId],
         parameters: Parameters,
-        again: Again = lambda key, status: None,
+        reread: Reread = lambda key, status: None,
         with_open: bool = True,
         name: str = "",
         is_before: Callable[[Revision], bool] = lambda revision: False,
@@ -172,7 +172,7 @@ class Outbox:
         self._is_before = is_before
         self._parameters, self._name = parameters, name
         self._sinks = {sink: _Sink() for sink in sinks}
-        self._again = again
+        self._reread = reread
         self.fence: Ballot | None = None
         self.lost = 0
         """Windows that could not be sent while they were retained, or are too large."""
@@ -227,7 +227,9 @@ class Outbox:
             return []  # it comes when it is final
         return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
 
-    def told(self, source: NodeId, message: LedgerReport) -> Sequence[tuple[WindowKey, Revision, int]] | None:
+    def ledger_reported(
+        self, source: NodeId, message: LedgerReport
+    ) -> Sequence[tuple[WindowKey, Revision, int]] | None:
         """A sink's ledger; None if it tells nothing new. See `is_refused`.
 
         The ask has raised the fence to this ballot: what was told under a lower one answers an earlier master, maybe this node.
@@ -250,7 +252,7 @@ class Outbox:
         if waiting is not None and message.revision >= waiting.revision:
             sink.drop(key)
 
-    def part_told(self, source: NodeId, message: PartReply) -> list[Effect]:
+    def part_acknowledged(self, source: NodeId, message: PartReply) -> list[Effect]:
         """A part came there, or never will."""
         sink = self._sinks.get(source)
         sending = sink.sending if sink is not None else None
@@ -289,7 +291,7 @@ class Outbox:
         return [sink.ledger for sink in self._sinks.values() if sink.ledger is not None]
 
     @property
-    def is_told(self) -> bool:
+    def has_ledgers(self) -> bool:
         """Whether every sink has told its ledger."""
         return all(sink.ledger is not None for sink in self._sinks.values())
 
@@ -325,7 +327,7 @@ class Outbox:
         waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
         if waiting.due is not None and now < waiting.due:
             return []
-        put = waiting.put or self._again(key, waiting.status)
+        put = waiting.put or self._reread(key, waiting.status)
         first = waiting.due is None
         waiting.due = now + (self._parameters.ask_us if first else self._parameters.ask_us_max)
         if put == LATER:

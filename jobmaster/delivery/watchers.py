@@ -53,7 +53,7 @@ RENEWALS = 20
 """A watcher says so each emit interval; so many of them may be lost: five seconds."""
 
 WindowKey = tuple[str, Micros]
-Again = Callable[[WindowKey, str], Put | Literal["later"] | None]
+Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
 """Reads a final window again, to be told with that status; None if it cannot be, or is about to be another one; `LATER` if it is
 large, and being read."""
 Finals = Callable[[Micros, int], Sequence[WindowKey]]
@@ -77,12 +77,12 @@ class _Sending(msgspec.Struct):
     revision: tuple[int, Maker, int]
     status: str
     chunks: ChunkedWindow
-    again: deque[int]
+    resend: deque[int]
     next: int = 0
 
     @property
     def has_more(self) -> bool:
-        return bool(self.again) or self.next < self.chunks.of
+        return bool(self.resend) or self.next < self.chunks.of
 
 
 class _Watcher(msgspec.Struct):
@@ -119,7 +119,7 @@ class _Watcher(msgspec.Struct):
     def _part_heard(self, at: int, is_lost: bool) -> None:
         assert self.sending is not None
         if is_lost:
-            self.sending.again.append(at)
+            self.sending.resend.append(at)
         else:
             self.sending.chunks.free(at)
         if not self.flight and not self.sending.has_more:
@@ -144,11 +144,11 @@ class Watchers:
     """Of one job at its master."""
 
     def __init__(
-        self, job: JobId, ballot: Ballot, parameters: Parameters, again: Again, finals: Finals
+        self, job: JobId, ballot: Ballot, parameters: Parameters, reread: Reread, finals: Finals
     ) -> None:
         self.job, self.ballot = job, ballot
         self.expiry_us = RENEWALS * parameters.emit_us
-        self._again, self._finals = again, finals
+        self._reread, self._finals = reread, finals
         self._frame_bytes, self._read_us = parameters.frame_bytes_max, parameters.read_us
         self._read_at: int | None = None  # something that is owed is being read
         self._watchers: dict[NodeId, dict[int, _Watcher]] = {}
@@ -186,7 +186,7 @@ class Watchers:
         tell = WatchReply(self.job, number, self.ballot, watcher.last, watcher.seen)
         return is_new, [*effects, Send(to, tell)]
 
-    def tell(self, put: Put) -> list[Effect]:
+    def publish(self, put: Put) -> list[Effect]:
         """A window is published. O(watchers)."""
         effects: list[Effect] = []
         if not self._count:
@@ -222,7 +222,7 @@ class Watchers:
         effects: list[Effect] = []
         sending = watcher.sending
         while sending is not None and sending.has_more and len(watcher.flight) < PARTS_MAX:
-            at = sending.again.popleft() if sending.again else sending.next
+            at = sending.resend.popleft() if sending.resend else sending.next
             sending.next = max(sending.next, at + 1)
             payload, of = sending.chunks.payload(at), sending.chunks.of
             place = self._place(watcher, _Flight(0, sending.key, sending.status, len(payload), at))
@@ -235,7 +235,7 @@ class Watchers:
         effects = self._go_on(to, watcher)
         while watcher.owed and watcher.has_room(0):
             key = next(iter(watcher.owed))
-            put = self._again(key, watcher.owed[key])
+            put = self._reread(key, watcher.owed[key])
             if put == LATER:
                 self._read_at = now + self._read_us
                 return effects

@@ -356,7 +356,7 @@ class Directory:
             self._rumor_due = now + self._rng.randrange(1, self._parameters.rumor_us + 1)
         elif self._rumor_due is not None and now >= self._rumor_due:
             if neighbours:
-                effects += self._tell_rumors(neighbours)
+                effects += self._send_rumors(neighbours)
             else:
                 self._rumor_due = now + self._parameters.gossip_us
         if self._gossip_due is None:
@@ -367,7 +367,7 @@ class Directory:
                 effects.append(Send(self._rng.choice(neighbours), self._digest()))
         return effects
 
-    def _tell_rumors(self, neighbours: Sequence[NodeId]) -> list[Effect]:
+    def _send_rumors(self, neighbours: Sequence[NodeId]) -> list[Effect]:
         self._rumor_due = None
         chosen = self._rng.sample(neighbours, min(len(neighbours), self._parameters.rumor_fanout))
         messages: list[Message]

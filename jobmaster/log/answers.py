@@ -14,16 +14,16 @@ NOTHING: Rank = (NO_BALLOT, NO_BALLOT, 0)
 class Answers:
     """`ranks`: the log of each neighbour that has answered. `own`: of this node's, when it asked. Bounded by the leaf set."""
 
-    __slots__ = ("_heeded", "own", "ranks")
+    __slots__ = ("_given_way", "own", "ranks")
 
     def __init__(self) -> None:
         self.own: Rank = NOTHING
         self.ranks: dict[NodeId, Rank] = {}
-        self._heeded: dict[NodeId, Rank] = {}  # for whose log this node gave up its own already
+        self._given_way: dict[NodeId, Rank] = {}  # for whose log this node gave up its own already
 
     def keep_only(self, neighbours: Collection[NodeId]) -> None:
         self.ranks = {node: told for node, told in self.ranks.items() if node in neighbours}
-        self._heeded = {node: told for node, told in self._heeded.items() if node in neighbours}
+        self._given_way = {node: told for node, told in self._given_way.items() if node in neighbours}
 
     def lacking(self, neighbours: Iterable[NodeId]) -> list[NodeId]:
         """Who has not answered."""
@@ -52,12 +52,12 @@ class Answers:
         told = self.own if former == me else self.ranks.get(former, NOTHING)
         return told[1] == log.last
 
-    def heed(self, node: NodeId, told: Rank) -> None:
+    def give_way(self, node: NodeId, told: Rank) -> None:
         """Give up the own log for that one. Once: whoever cannot give it, or takes too long, must not end each master anew."""
-        self._heeded[node] = told
+        self._given_way[node] = told
 
-    def is_heeded(self, node: NodeId, told: Rank) -> bool:
-        return self._heeded.get(node) == told
+    def has_given_way(self, node: NodeId, told: Rank) -> bool:
+        return self._given_way.get(node) == told
 
 
 def rank_of(tell: StateReport) -> Rank:

@@ -62,27 +62,27 @@ from elf.srt.messages.messages import (
     StateReport,
 )
 
-CUT_PIECES = 2
+COMPACTED_PIECES = 2
 """Are written of a state with each call that commits entries: 2 MiB unpacked, 20 ms of packing and a third of it on disk."""
 PIECES_AHEAD = 8
 """Are asked for before the first one is on disk: 2 to 3 MiB on their way."""
 
 
-class Cutting:
+class Compaction:
     """The own state on its way to the disk."""
 
     def __init__(self, number: int, reading: Reading) -> None:
         self.number, self.reading = number, reading
 
 
-class Lent:
+class Outgoing:
     """The own state on its way to another node."""
 
     def __init__(self, ballot: Ballot, index: int, reading: Reading) -> None:
         self.ballot, self.index, self.reading = ballot, index, reading
 
 
-class Coming:
+class Incoming:
     """Another node's state on its way here. state: what came of it; at: the number of the next piece."""
 
     def __init__(self, source: NodeId, message: Install, state: State, number: int) -> None:
@@ -105,12 +105,12 @@ class Replica:
     __slots__ = (
         "_numbers",
         "answered",
-        "coming",
-        "cutting",
+        "compaction",
         "highest",
+        "incoming",
         "job",
-        "lent",
         "log",
+        "outgoing",
         "snapshot_entries",
     )
 
@@ -119,9 +119,9 @@ class Replica:
         self.highest: Ballot = NO_BALLOT
         self.log = JobLog(new_state, piece_bytes)
         self.answered: tuple[NodeId, Ballot] | None = None
-        self.cutting: Cutting | None = None
-        self.coming: Coming | None = None
-        self.lent: dict[NodeId, Lent] = {}
+        self.compaction: Compaction | None = None
+        self.incoming: Incoming | None = None
+        self.outgoing: dict[NodeId, Outgoing] = {}
         self._numbers = 0
 
     @staticmethod
@@ -141,13 +141,13 @@ class Replica:
         Written again for each answer: the first write may still be under way, and only what stands behind a write waits for it.
         """
         if self.outranks(ballot, self.highest):
-            self.highest, self.coming = ballot, None
-            self.lent.clear()
+            self.highest, self.incoming = ballot, None
+            self.outgoing.clear()
         return Write(("ballot", self.job), Promise(self.highest), replace=True)
 
     def write(self, record: LogRecord, *, replace: bool = False) -> Write:
         if replace:  # with all that is written of states that are not whole
-            self.cutting = self.coming = None
+            self.compaction = self.incoming = None
         return Write(("log", self.job), record, replace)
 
     def refuse(self, to: NodeId) -> list[Effect]:
@@ -187,7 +187,7 @@ class Replica:
         if message.entries or (message.ballot, last) != (log.held, log.last):
             out += self._hold(source, log.extend(message.ballot, last, message.first, message.entries))
         if log.commit(message.committed):
-            out += self.cut()
+            out += self.compact()
         return out
 
     def _hold(self, source: NodeId, record: More | Base) -> list[Effect]:
@@ -200,101 +200,101 @@ class Replica:
         if log.held == message.ballot:
             return self._hold(source, log.raised(message.ballot))
         if self.has_more(message):
-            return self._tell_more(source)
+            return self._report_more(source)
         return [Post(source, Held(self.job, message.ballot, -1))]
 
-    def _tell_more(self, source: NodeId) -> list[Effect]:
-        return [self.promise(self.highest), Post(source, self.told(self.highest))]
+    def _report_more(self, source: NodeId) -> list[Effect]:
+        return [self.promise(self.highest), Post(source, self.report(self.highest))]
 
     def install(self, source: NodeId, message: Install) -> list[Effect]:
         """In place of all that was held; or of nothing, where the same log is held already and goes as far."""
         if self.has_more(message):
-            return self._tell_more(source)
+            return self._report_more(source)
         log, last = self.log, message.previous
         if log.held == message.ballot and message.index + len(message.tail) <= log.index:
             return self._hold(source, log.extend(message.ballot, max(log.last, last), log.index + 1, ()))
         if is_in_pieces(message):
-            return self.expect(source, message)
+            return self.request_pieces(source, message)
         return self._hold(
             source, log.install(message.ballot, last, message.index, message.state, message.tail)
         )
 
-    def cut(self) -> list[Effect]:
+    def compact(self) -> list[Effect]:
         """A snapshot in place of the records, when they have become many; of a large state some pieces at a time."""
-        if self.cutting is not None:
-            return self._cut_on(self.cutting)
-        if self.log.recorded - len(self.log.tail) < self.snapshot_entries or self.coming is not None:
+        if self.compaction is not None:
+            return self._compact_on(self.compaction)
+        if self.log.recorded - len(self.log.tail) < self.snapshot_entries or self.incoming is not None:
             return []
         rows = self.log.rows()
         if rows is None:
             return [self.write(self.log.base(), replace=True)]
-        self.cutting = Cutting(self._number(), Reading(rows))
-        return [self.write(self.log.base(self.cutting.number)), *self._cut_on(self.cutting)]
+        self.compaction = Compaction(self._number(), Reading(rows))
+        return [self.write(self.log.base(self.compaction.number)), *self._compact_on(self.compaction)]
 
     def _number(self) -> int:
         self._numbers += 1
         return self._numbers
 
-    def _cut_on(self, cutting: Cutting) -> list[Effect]:
-        number, reading = cutting.number, cutting.reading
+    def _compact_on(self, compaction: Compaction) -> list[Effect]:
+        number, reading = compaction.number, compaction.reading
         out: list[Effect] = []
-        while not reading.is_over and len(out) < CUT_PIECES:
+        while not reading.is_over and len(out) < COMPACTED_PIECES:
             out.append(self.write(Rows(number, reading.at, reading.take())))
         if reading.is_over:
-            self.cutting = None
+            self.compaction = None
             out.append(self.write(Whole(number, reading.at)))
         return out
 
     # States in pieces, between nodes.
 
-    def lend(self, to: NodeId, ballot: Ballot) -> Install:
+    def send_all(self, to: NodeId, ballot: Ballot) -> Install:
         """All that is held, for a node that is to hold it under that ballot. A large state's rows it asks for."""
         log = self.log
         rows = log.rows()
-        self.lent.pop(to, None)
+        self.outgoing.pop(to, None)
         if rows is not None:
-            self.lent[to] = Lent(ballot, log.applied, Reading(rows))
+            self.outgoing[to] = Outgoing(ballot, log.applied, Reading(rows))
         whole = log.applied, log.image(), log.last, tuple(log.tail), log.proven
         return Install(self.job, ballot, *whole)
 
-    def expect(self, source: NodeId, message: Install) -> list[Effect]:
+    def request_pieces(self, source: NodeId, message: Install) -> list[Effect]:
         """Ask for the pieces of that state, in place of any that is on its way."""
-        self.coming = Coming(source, message, self.log.new_state(message.state), self._number())
+        self.incoming = Incoming(source, message, self.log.new_state(message.state), self._number())
         asks = (PieceRequest(self.job, message.ballot, message.index, at) for at in range(PIECES_AHEAD))
         return [Post(source, ask) for ask in asks]
 
-    def asked(self, source: NodeId, message: PieceRequest) -> list[Effect]:
+    def piece_requested(self, source: NodeId, message: PieceRequest) -> list[Effect]:
         """Somebody wants the next piece. Who asks past the end has not heard of it yet."""
-        lent = self.lent.get(source)
-        if lent is None or (lent.ballot, lent.index, lent.reading.at) != (
+        outgoing = self.outgoing.get(source)
+        if outgoing is None or (outgoing.ballot, outgoing.index, outgoing.reading.at) != (
             message.ballot,
             message.index,
             message.at,
         ):
             return []
-        piece = lent.reading.take()
-        if lent.reading.is_over:
-            del self.lent[source]
-        about = message.ballot, message.index, message.at, lent.reading.is_over
+        piece = outgoing.reading.take()
+        if outgoing.reading.is_over:
+            del self.outgoing[source]
+        about = message.ballot, message.index, message.at, outgoing.reading.is_over
         return [Post(source, StatePiece(self.job, *about, piece.version, piece.tree, piece.frame))]
 
-    def piece(self, source: NodeId, message: StatePiece) -> tuple[list[Effect], Coming | None]:
+    def take_piece(self, source: NodeId, message: StatePiece) -> tuple[list[Effect], Incoming | None]:
         """A piece came: what follows, and the state if that was the last one. Raises PeerError: a piece of another state."""
-        coming = self.coming
-        if coming is None or not coming.awaits(source, message):
+        incoming = self.incoming
+        if incoming is None or not incoming.awaits(source, message):
             return [], None
         piece = RowPiece(message.version, message.tree, message.frame)
         try:
-            coming.state.add(piece)
+            incoming.state.add(piece)
         except PeerError as error:
-            self.coming = None
+            self.incoming = None
             text = f"{short(source)} sent a piece of a log that is none of it ({error}); look at that agent"
             return [Notice("unsound", text, source)], None
-        out: list[Effect] = [self.write(Rows(coming.number, message.at, piece))]
-        coming.at += 1
+        out: list[Effect] = [self.write(Rows(incoming.number, message.at, piece))]
+        incoming.at += 1
         if self.is_whole(message):
-            self.coming = None
-            return out, coming
+            self.incoming = None
+            return out, incoming
         ask = PieceRequest(self.job, message.ballot, message.index, message.at + PIECES_AHEAD)
         return [*out, Post(source, ask)], None
 
@@ -303,25 +303,25 @@ class Replica:
         """Rule 6*: a state is taken, and so acknowledged, with all of its pieces or not at all."""
         return message.last
 
-    def took(self, coming: Coming, ballot: Ballot) -> list[Effect]:
+    def install_pieces(self, incoming: Incoming, ballot: Ballot) -> list[Effect]:
         """All pieces are there: it takes the place of what was held, under that ballot."""
-        message = coming.message
-        self.cutting = None
-        self.log.place(ballot, message.previous, message.index, coming.state, message.tail)
-        about = ballot, message.previous, message.index, message.state, message.tail, coming.number
-        return [self.write(Base(*about)), self.write(Whole(coming.number, coming.at))]
+        message = incoming.message
+        self.compaction = None
+        self.log.place(ballot, message.previous, message.index, incoming.state, message.tail)
+        about = ballot, message.previous, message.index, message.state, message.tail, incoming.number
+        return [self.write(Base(*about)), self.write(Whole(incoming.number, incoming.at))]
 
-    def came(self, source: NodeId, message: StatePiece) -> list[Effect]:
+    def on_piece(self, source: NodeId, message: StatePiece) -> list[Effect]:
         """A piece of the log of who serves, or is about to."""
-        out, coming = self.piece(source, message)
-        if coming is None:
+        out, incoming = self.take_piece(source, message)
+        if incoming is None:
             return out
-        if self.has_more(coming.message):
-            return out + self._tell_more(source)
-        held = Held(self.job, message.ballot, coming.message.index + len(coming.message.tail))
-        return [*out, *self.took(coming, message.ballot), Post(source, held)]
+        if self.has_more(incoming.message):
+            return out + self._report_more(source)
+        held = Held(self.job, message.ballot, incoming.message.index + len(incoming.message.tail))
+        return [*out, *self.install_pieces(incoming, message.ballot), Post(source, held)]
 
-    def told(self, asked: Ballot, serving: bool = False) -> StateReport:
+    def report(self, asked: Ballot, serving: bool = False) -> StateReport:
         """What is held and promised."""
         log = self.log
         return StateReport(self.job, asked, self.highest, log.last, log.index, serving, log.proven)
@@ -330,16 +330,16 @@ class Replica:
         """All that is held, once for each ballot of the asker: a link loses nothing."""
         log = self.log
         if message.ballot != self.highest or log.state is None:
-            return [self.promise(message.ballot), Send(source, self.told(message.ballot))]
+            return [self.promise(message.ballot), Send(source, self.report(message.ballot))]
         if self.answered == (source, message.ballot):
             return []
         self.answered = (source, message.ballot)
-        return [Post(source, self.lend(source, message.ballot))]
+        return [Post(source, self.send_all(source, message.ballot))]
 
     def link_reset(self, peer: NodeId) -> None:
-        self.lent.pop(peer, None)
-        if self.coming is not None and self.coming.source == peer:
-            self.coming = None
+        self.outgoing.pop(peer, None)
+        if self.incoming is not None and self.incoming.source == peer:
+            self.incoming = None
         if self.answered and self.answered[0] == peer:
             self.answered = None
 

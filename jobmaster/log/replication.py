@@ -121,7 +121,7 @@ class Replication:
         """These are the replicas now: commits wait for them and for nobody else."""
         out = self.flush() if any(node not in self.peers for node in nodes) else []
         for node in self.peers.keys() - nodes:
-            self.replica.lent.pop(node, None)
+            self.replica.outgoing.pop(node, None)
         self.peers = {node: self.peers.get(node) or Peer() for node in nodes}
         for node, peer in self.peers.items():
             if peer.sent < 0:
@@ -194,7 +194,7 @@ class Replication:
             rest = log.after(known)
             return [Post(node, Append(self.replica.job, self.ballot, known + 1, rest, log.applied, log.last))]
         peer.expects, peer.proven = log.index, log.proven
-        message = self.replica.lend(node, self.ballot)
+        message = self.replica.send_all(node, self.ballot)
         peer.waits = is_in_pieces(message)
         return [Post(node, message)]
 
@@ -247,8 +247,8 @@ class Replication:
         """Up to where each replica holds the log; all of it, of one that has asked for more pieces since the last call."""
         held: dict[NodeId, int] = {}
         for node, peer in self.peers.items():
-            lent = self.replica.lent.get(node)
-            before, peer.taken = peer.taken, lent.reading.at if lent is not None else 0
+            outgoing = self.replica.outgoing.get(node)
+            before, peer.taken = peer.taken, outgoing.reading.at if outgoing is not None else 0
             held[node] = self.replica.log.index if peer.taken > before else peer.held
         return held
 

@@ -46,7 +46,7 @@ class Amendments:
         self.spec, self.rank, self.ballot = spec, max(state.spec, rank_of(spec)), ballot
         self._state, self._log, self._publication = state, log, publication
         self._index = 0  # a CONTROL that is proposed and not committed, or 0
-        self._words: list[Control] = []
+        self._controls: list[Control] = []
         self._known_schedule = known_schedule
         self._is_news = bool(state.schedule)  # the directory is to hear of the log's schedule
         self._repeat_us = repeat_us
@@ -86,7 +86,7 @@ class Amendments:
             # Logs of all times that it counts are not there.
             lane_us = max(lane_us, min(line_us, ahead.retained_us))
         line = Line(number, last.digest, line_us, last.plan)
-        self._index = self._log.enter(ControlEntry(line, lane_us, self.rank))
+        self._index = self._log.propose(ControlEntry(line, lane_us, self.rank))
         self.announce()
 
     def reread_from(self, line_us: Micros) -> Micros:
@@ -118,12 +118,12 @@ class Amendments:
 
     def announce(self) -> None:
         """CONTROL*: the line is in the log before anybody hears of it."""
-        self._log.after_log(self._tell)
+        self._log.when_committed(self._multicast)
 
-    def _tell(self) -> None:
+    def _multicast(self) -> None:
         lane = self._state.positions.lane
         from_us = lane.from_us if lane is not None else 0
-        self._words.append(Control(self._state.job, self.ballot, self._state.schedule, from_us))
+        self._controls.append(Control(self._state.job, self.ballot, self._state.schedule, from_us))
 
     def committed(self, index: int) -> None:
         """A CONTROL is in the log."""
@@ -139,9 +139,9 @@ class Amendments:
         schedule = self._state.schedule
         return schedule if len(schedule) > 1 or schedule[0].from_us else ()
 
-    def take_words(self) -> list[Control]:
+    def take_controls(self) -> list[Control]:
         """Messages for the tree's multicast, once each."""
-        out, self._words = self._words, []
+        out, self._controls = self._controls, []
         return out
 
     def tick(self, now: int) -> None:
@@ -151,7 +151,7 @@ class Amendments:
         elif self._repeat_at is None:
             self._repeat_at = now + self._repeat_us
         elif now >= self._repeat_at or self._repeat_at > now + self._repeat_us:  # a clock that went back
-            self._tell()
+            self._multicast()
             self._repeat_at = now + self._repeat_us
 
     @property
@@ -169,5 +169,5 @@ class Amendments:
             assert self.is_under_way == (schedule[-1] != ahead[-1])
             assert not self._index or self._index > self._state.index
             assert number_of(schedule) <= number_of(ahead)
-        assert all(word.ballot == self.ballot for word in self._words)
-        assert all(number_of(word.schedule) <= number_of(schedule) for word in self._words)
+        assert all(control.ballot == self.ballot for control in self._controls)
+        assert all(number_of(control.schedule) <= number_of(schedule) for control in self._controls)

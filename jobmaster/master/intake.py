@@ -13,7 +13,7 @@ A worker's first word of some bytes is hardly ever behind them (a former life's,
 is told its places directly, past all reducers: one that somebody else has moved is then noticed by whose it is.
 
 "Committed" above means: by the log and by what is proposed (`ahead`). What is said to others is only ever what the log has
-(`state`): each answer waits behind the entries that were proposed before it (`Proposals.after_log`).
+(`state`): each answer waits behind the entries that were proposed before it (`Proposals.when_committed`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from elf.srt.messages.sizes import bundle_bytes
 
 SPLIT_POSITIONS_MAX = 64
 """A Split tells so many positions of files that do fit as well, where only the schedule is wrong: a lone worker needs them."""
-TOLD_MAX = 4_096
+CORRECTED_MAX = 4_096
 """Workers of which is remembered when they were told their places."""
 
 
 class Intake:
-    """Judges bundles for the master of `ballot`. tell: takes an effect of the present call; Commits are gathered for its end.
+    """Judges bundles for the master of `ballot`. add_effect: adds an effect to the current call; Commits are sent at its end.
 
     Invariant (`check`): that of `Parking`.
     """
@@ -52,13 +52,13 @@ class Intake:
         parameters: Parameters,
         log: Proposals,
         roster: Roster,
-        tell: Callable[[Effect], None],
+        add_effect: Callable[[Effect], None],
     ) -> None:
         self.job, self.ballot, self.log, self.ahead = state.job, ballot, log, log.ahead
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
-        self.state, self._parameters, self._roster, self._tell = state, parameters, roster, tell
+        self.state, self._parameters, self._roster, self._add_effect = state, parameters, roster, add_effect
         self._commits: dict[NodeId, list[BundleId]] = {}
-        self._told_at: dict[NodeId, int] = {}  # when a worker was told its places
+        self._corrected_at: dict[NodeId, int] = {}  # when a worker was told its places
 
     def bundle(self, child: NodeId, bundle: Bundle, now: int) -> None:
         """A bundle has reached the root. O(contributions)."""
@@ -69,9 +69,9 @@ class Intake:
         """Rule 4*: accept, drop, park or split; returns whether positions moved."""
         fit = self.ahead.judge(bundle.contributions)
         if fit in (Fit.BEHIND, Fit.MIXED) and not bundle.again:
-            self._tell_places(bundle, now)
+            self._send_positions(bundle, now)
         if fit is Fit.BEHIND:
-            self.log.after_log(self._commit, child, bundle.id)
+            self.log.when_committed(self._commit, child, bundle.id)
         elif fit is Fit.MIXED:
             self._split(child, bundle, self._misplaced(bundle))
         elif not (self._is_sound(child, bundle) and self._rows_count(bundle)):
@@ -106,10 +106,10 @@ class Intake:
                 return False
             rows += len(part.rows[1])
         if rows and not any(end > start for start, end, _ in bundle.contributions.values()):
-            self._doubt(child, "rows of no line of any log")
+            self._report_unsound(child, "rows of no line of any log")
             return False
         if not bundle.lagging.keys() | bundle.untimed.keys() <= {slot[0] for slot in bundle.contributions}:
-            self._doubt(child, "promises or counts of workers that are not in it")
+            self._report_unsound(child, "promises or counts of workers that are not in it")
             return False
         return True
 
@@ -122,14 +122,14 @@ class Intake:
         worker left out for another master may count here."""
         return bundle.since_us <= self.ahead.reread_us
 
-    def _doubt(self, child: NodeId, what: str) -> None:
+    def _report_unsound(self, child: NodeId, what: str) -> None:
         text = (
             f"{short(child)} passed on a bundle with {what}; it is refused. An agent below it is broken or lies: "
             "look at it, and at those below it in `elf mesh tree`"
         )
-        self._tell(Notice("unsound", text, child))
+        self._add_effect(Notice("unsound", text, child))
 
-    def _tell_places(self, bundle: Bundle, now: int) -> None:
+    def _send_positions(self, bundle: Bundle, now: int) -> None:
         """To whom some of these bytes were said to be before it had read them, how far its files are committed."""
         state, moved = self.state.positions, dict[NodeId, list[tuple[Slot, Position]]]()
         for slot, (_, end, _) in bundle.contributions.items():
@@ -137,13 +137,17 @@ class Intake:
             if at is not None and (end < at.offset or at.closed):
                 moved.setdefault(slot[0], []).append((slot, at))
         for worker, places in moved.items():
-            if 0 <= now - self._told_at.get(worker, -self._parameters.park_us) < self._parameters.park_us:
+            if (
+                0
+                <= now - self._corrected_at.get(worker, -self._parameters.park_us)
+                < self._parameters.park_us
+            ):
                 continue
-            if len(self._told_at) >= TOLD_MAX:
-                del self._told_at[next(iter(self._told_at))]
-            self._told_at[worker] = now
-            tell = Split(self.job, self.ballot, (worker, 0, 0), (), tuple(places[:SPLIT_POSITIONS_MAX]))
-            self._tell(Send(worker, tell))
+            if len(self._corrected_at) >= CORRECTED_MAX:
+                del self._corrected_at[next(iter(self._corrected_at))]
+            self._corrected_at[worker] = now
+            split = Split(self.job, self.ballot, (worker, 0, 0), (), tuple(places[:SPLIT_POSITIONS_MAX]))
+            self._add_effect(Send(worker, split))
 
     def _accept(self, child: NodeId, bundle: Bundle) -> None:
         self._roster.expect(bundle.contributions)
@@ -159,8 +163,8 @@ class Intake:
             bundle.since_us,
             bundle.untimed,
         )
-        self.log.enter(entry, bundle_bytes(bundle))
-        self.log.after_log(self._commit, child, bundle.id)
+        self.log.propose(entry, bundle_bytes(bundle))
+        self.log.when_committed(self._commit, child, bundle.id)
 
     def _may_be_forgotten(self, bundle: Bundle) -> bool:
         """Whether this log may have had it: it remembers nothing of files that ended before what is retained, and what comes
@@ -196,9 +200,9 @@ class Intake:
         self._commits.setdefault(child, []).append(bundle_id)
 
     def _split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
-        self.log.after_log(self._tell_split, child, bundle, slots)
+        self.log.when_committed(self._send_split, child, bundle, slots)
 
-    def _tell_split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
+    def _send_split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
         """A worker that goes on in the middle of a file which the log does not know is told no position at all, so that it asks:
         of a slot that is not named it would think that it fits."""
         state = self.state.positions
@@ -207,7 +211,7 @@ class Intake:
         lost = {slot[0] for slot in unknown if state.place(slot, bundle.contributions[slot]) is Place.AHEAD}
         told = tuple((slot, position) for slot, position in at if slot[0] not in lost)
         split = Split(self.job, self.ballot, bundle.id, state.schedule, told, state.reread_us)
-        self._tell(Post(child, split))
+        self._add_effect(Post(child, split))
 
     def expire(self, now: int) -> None:
         """What has waited too long is split."""

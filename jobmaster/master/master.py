@@ -72,8 +72,8 @@ class Master:
         self.is_watched = False  # whether `take_published` is read
         self.log = Proposals(state.positions, state.index, parameters.park_bytes_max, propose, room)
         self.ahead = self.log.ahead
-        self.roster = Roster(state, ballot, self.log, spec.source, parameters.forget_us, self._tell)
-        self.intake = Intake(state, ballot, parameters, self.log, self.roster, self._tell)
+        self.roster = Roster(state, ballot, self.log, spec.source, parameters.forget_us, self._add_effect)
+        self.intake = Intake(state, ballot, parameters, self.log, self.roster, self._add_effect)
         self.publication = Publication(
             state,
             ballot,
@@ -89,12 +89,12 @@ class Master:
             ballot,
             sinks,
             parameters,
-            self._again,
+            self._reread,
             with_open=not stores_states,
             name=spec.name,
             is_before=self.publication.is_before,
         )
-        self.watchers = Watchers(self.job, ballot, parameters, self._again, self.publication.newest_finals)
+        self.watchers = Watchers(self.job, ballot, parameters, self._reread, self.publication.newest_finals)
         self._out: list[Effect] = []
         self._known_schedule = known_schedule if not state.schedule else None
         self.amendments = Amendments(
@@ -113,7 +113,7 @@ class Master:
         self._read_at: int | None = None
         self._forget_at: int | None = None
 
-    def _tell(self, effect: Effect) -> None:
+    def _add_effect(self, effect: Effect) -> None:
         self._out.append(effect)
 
     # ---- beginning ----
@@ -122,8 +122,8 @@ class Master:
         """The first call: a log that is empty begins, sinks are asked, and what the log holds is looked at."""
         if not self.state.schedule:
             self.roster.is_new = True
-            self.log.enter(first_entry(self.spec, self.ballot, now, self._known_schedule))
-        self.log.enter(Serve(self.ballot, self._unknown_us(now)))
+            self.log.propose(first_entry(self.spec, self.ballot, now, self._known_schedule))
+        self.log.propose(Serve(self.ballot, self._unknown_us(now)))
         self.amendments.go_on(now)
         self._forget_at = now + self.roster.eviction.look_us
         self.publication.resume()
@@ -176,7 +176,7 @@ class Master:
             for put in finals:
                 self.withdraw(put)
             for put in opened:
-                self._out += self.watchers.tell(put)
+                self._out += self.watchers.publish(put)
                 if self.outbox.with_open:
                     self.outbox.put(put)
         elif isinstance(entry, Retire):
@@ -240,7 +240,7 @@ class Master:
 
     def take_multicast(self) -> list[Control]:
         """Messages for the tree's multicast, once each."""
-        return self.amendments.take_words()
+        return self.amendments.take_controls()
 
     def take_schedule(self) -> Schedule:
         """What the directory should hear of the log's schedule, once each; () for nothing."""
@@ -272,7 +272,7 @@ class Master:
             self._is_news, self._looked_us = False, now
         self.roster.look_again()
         if not self.amendments.is_under_way and self.log.has_room:
-            self.publication.is_told = self.outbox.is_told and not self._ledgers
+            self.publication.has_ledgers = self.outbox.has_ledgers and not self._ledgers
             due, opened = self.publication.emit(
                 now, self.roster.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
             )
@@ -306,26 +306,26 @@ class Master:
 
     def log_final(self, ready: Ready) -> None:
         """Windows*: FINAL is replicated before it is published; `committed` does that."""
-        self.log.enter(ready.entry)
+        self.log.propose(ready.entry)
 
     def _publish(self, ready: Ready) -> None:
         put = self.publication.as_put(self.job, ready)
         self.outbox.put(put)
         if not ready.coverage.is_whole and not self.publication.may_be_partial(ready.key):
             return
-        self._out += self.watchers.tell(without_panes(put))
+        self._out += self.watchers.publish(without_panes(put))
         if self.is_watched:
             self._published.append(self.publication.as_window(ready))
 
     def withdraw(self, put: Put) -> None:
         """Windows*: one version per result. A window that is none any more is taken back wherever it was told."""
         self.outbox.put(put)
-        self._out += self.watchers.tell(put)
+        self._out += self.watchers.publish(put)
 
     def _publish_open(self, ready: Ready) -> None:
         put = self.publication.as_put(self.job, ready)
         self._out += self.outbox.open(put)
-        self._out += self.watchers.tell(put)
+        self._out += self.watchers.publish(put)
         if self.is_watched:
             self._published.append(self.publication.as_window(ready))
 
@@ -337,7 +337,7 @@ class Master:
     def _retire(self) -> None:
         """Retention in steps of a sixteenth: an entry for each pane would be as dear as the panes. Lines that are on their way
         into the log are published first: behind Retire they would be in no window, and not counted as late."""
-        self.publication.is_told = self.outbox.is_told and not self._ledgers
+        self.publication.has_ledgers = self.outbox.has_ledgers and not self._ledgers
         least = self.ahead.retained_us + self.spec.keep_us // 16 + 1
         before = self.publication.retire_at(self.outbox.oldest_us)
         if (
@@ -345,7 +345,7 @@ class Master:
             and before >= least
             and (before := min(before, self.log.first_start())) >= least
         ):
-            self.log.enter(Retire(before))
+            self.log.propose(Retire(before))
 
     # ---- those who watch ----
 
@@ -354,7 +354,7 @@ class Master:
         is_new, effects = self.watchers.watch(message, now)
         self._out += effects
         if is_new:
-            self.publication.tell_open()
+            self.publication.republish_open()
             self._hurry(now)
         return self._end(now)
 
@@ -366,35 +366,35 @@ class Master:
         self.outbox.serve(sinks, fresh)
         return self._end(now)
 
-    def _again(self, key: WindowKey, status: str) -> Put | Literal["later"] | None:
+    def _reread(self, key: WindowKey, status: str) -> Put | Literal["later"] | None:
         """A window for the outbox, which did not keep its rows."""
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
-        ready = self.publication.again(key)
+        ready = self.publication.reread(key)
         return self.publication.as_put(self.job, ready) if isinstance(ready, Ready) else ready
 
-    def ledger_told(self, source: NodeId, message: LedgerReport, now: int) -> list[Effect]:
+    def ledger_reported(self, source: NodeId, message: LedgerReport, now: int) -> list[Effect]:
         """A sink answers with what it holds."""
-        entries = self.outbox.told(source, message)
+        entries = self.outbox.ledger_reported(source, message)
         if entries is not None:
             self._ledgers += 1
-            self.log.after_log(self._heard_ledger, source, entries)
+            self.log.when_committed(self._compare_ledger, source, entries)
         self._look_again(now)
         return self._end(now)
 
-    def _heard_ledger(self, source: NodeId, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
+    def _compare_ledger(self, source: NodeId, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
         self._ledgers -= 1
-        for put in self.publication.ledger_told(entries, self.outbox.is_late(source)):
+        for put in self.publication.ledger_reported(entries, self.outbox.is_late(source)):
             self.outbox.put(put, source)
 
-    def put_told(self, source: NodeId, message: PutReply, now: int) -> list[Effect]:
+    def put_acknowledged(self, source: NodeId, message: PutReply, now: int) -> list[Effect]:
         """A sink acknowledges a window, or refuses this master."""
         self.outbox.acknowledged(source, message)
         return self._end(now)
 
-    def part_told(self, source: NodeId, message: PartReply, now: int) -> list[Effect]:
+    def part_acknowledged(self, source: NodeId, message: PartReply, now: int) -> list[Effect]:
         """A part of a large window came at a sink."""
-        self._out += self.outbox.part_told(source, message)
+        self._out += self.outbox.part_acknowledged(source, message)
         return self._end(now)
 
     @property
@@ -413,11 +413,11 @@ class Master:
         if isinstance(message, Goodbye):
             return self.goodbye(message, now)
         if isinstance(message, LedgerReport):
-            return self.ledger_told(source, message, now)
+            return self.ledger_reported(source, message, now)
         if isinstance(message, PutReply):
-            return self.put_told(source, message, now)
+            return self.put_acknowledged(source, message, now)
         if isinstance(message, PartReply):
-            return self.part_told(source, message, now)
+            return self.part_acknowledged(source, message, now)
         if isinstance(message, Watch):
             return self.watch(message, now)
         return []

@@ -57,7 +57,7 @@ class Proposals:
         """Whether the log takes more: replicas that are slow make bundles wait."""
         return self.room() > ROOM_KEPT and self.nbytes <= self._bytes_max
 
-    def enter(self, entry: AnyEntry, nbytes: int = 0) -> int:
+    def propose(self, entry: AnyEntry, nbytes: int = 0) -> int:
         """Propose an entry; returns its index."""
         self._proposed = self._propose(entry)
         self.ahead.apply(entry)
@@ -79,7 +79,7 @@ class Proposals:
                         first = min(first, *starts_of(int(panes[0]), shape.size_us, shape.slide_us))
         return first
 
-    def after_log(self, answer: Answer, *about: Any) -> None:
+    def when_committed(self, answer: Answer, *about: Any) -> None:
         """Rule 6*: nothing is acknowledged, multicast or published before all that is proposed by now is in the log."""
         if self._proposed <= self._committed:
             answer(*about)

@@ -88,7 +88,7 @@ class Publication:
         self._before: set[WindowKey] = set()  # published before this log began
         self._unlogged: set[WindowKey] = set()  # published since, by a log of which this one is an older copy
         self._better: set[WindowKey] = set()  # of these, whose first panes are not in this log
-        self.is_told = True
+        self.has_ledgers = True
         """Whether every durable sink has told its ledger."""
         self._patience = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
         """In so many emit intervals from now on nothing is retired that a sink may lack."""
@@ -229,7 +229,7 @@ class Publication:
             return self.state.is_past(*key)
         return key[1] < self.state.positions.retained_us - self._longest_us
 
-    def ledger_told(
+    def ledger_reported(
         self, entries: Sequence[tuple[WindowKey, Revision, int]], is_late: bool = False
     ) -> list[Put]:
         """A durable sink's ledger: what differs there is logged and published once more, what is no result is withdrawn (which
@@ -295,7 +295,7 @@ class Publication:
                 if key in self._pending:
                     continue
                 if len(due) >= finals_max:
-                    return self._held_back(due), opened
+                    return self._awaiting_log(due), opened
                 ready = self._final(key, progress, now, has_majority)
                 if isinstance(ready, Ready):
                     due.append(ready)
@@ -307,7 +307,7 @@ class Publication:
                     and self.may_be_partial(key)
                 ):
                     opened += self._open(key, progress)
-        return self._held_back(due), opened
+        return self._awaiting_log(due), opened
 
     def _open(self, key: WindowKey, progress: Progress) -> list[Ready]:
         """A large one is read for a quarter of the time at most."""
@@ -320,7 +320,7 @@ class Publication:
         self._opened[key] = key[1] + self.state.shape(key[0]).size_us
         return [ready]
 
-    def _held_back(self, due: list[Ready]) -> list[Ready]:
+    def _awaiting_log(self, due: list[Ready]) -> list[Ready]:
         """They are not told, and not read again, before the log has them."""
         for ready in due:
             self._pending[ready.key] = ready
@@ -366,8 +366,8 @@ class Publication:
     def _first_status(self, key: WindowKey) -> str:
         """Rule Final*: what is told as final for the first time in this log may be a revision of what readers have."""
         due_us = self.state.covers(*key)[1] + self.lateness_us
-        is_told = key in self._before or key in self._unlogged
-        is_known = is_told or self.state.was_final(key) or self.elsewhere.may_have(due_us)
+        has_ledgers = key in self._before or key in self._unlogged
+        is_known = has_ledgers or self.state.was_final(key) or self.elsewhere.may_have(due_us)
         return "revised" if is_known else "final"
 
     def _is_worse(self, coverage: Coverage, known: Published) -> bool:
@@ -410,7 +410,7 @@ class Publication:
         pane that was retained then (`changes.first_entry`), so when that was is known to two windows' lengths."""
         size = self.state.shape(key[0]).size_us
         span = self.keep_us + self.lateness_us + 2 * size
-        return not self.is_told and key[1] + size <= self.state.positions.since_us + span
+        return not self.has_ledgers and key[1] + size <= self.state.positions.since_us + span
 
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready | Literal["later"]:
         """`LATER`: it is large, and being read; or another one is."""
@@ -465,7 +465,7 @@ class Publication:
         del self._pending[key]
         return ready if entry.version in self.state.touched else None  # CONTROL, or its end, came before it
 
-    def again(self, key: WindowKey) -> Ready | Literal["later"] | None:
+    def reread(self, key: WindowKey) -> Ready | Literal["later"] | None:
         """A window that is final, read once more as the log has it; `LATER` while it is being read; None if its panes have
         changed since: then it is published anew, whether or not that would have been worth it."""
         known = self.state.finals.get(key)
@@ -493,7 +493,7 @@ class Publication:
         before = bisect_left(finals, since_us, key=lambda key: key[1])
         return finals[max(0, before - back) :]
 
-    def tell_open(self) -> None:
+    def republish_open(self) -> None:
         """Windows that are not final are told at the next emit interval, though they have not changed: somebody is new."""
         self._unsettled.mark_unfinal()
 
@@ -559,7 +559,7 @@ class Publication:
                 bounds.append(max(min(starts), done - 2 * self.keep_us))
         bounds += [start for _, start in self._pending]
         if self._patience > 0:
-            bounds += [start for _, start in self._forced] if self.is_told else [BEFORE_ALL]
+            bounds += [start for _, start in self._forced] if self.has_ledgers else [BEFORE_ALL]
         if self.state.positions.lane is not None:
             bounds.append(max(self.state.positions.lane.from_us, done - 2 * self.keep_us))
         return min(bounds)

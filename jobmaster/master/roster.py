@@ -30,8 +30,8 @@ from elf.srt.messages.messages import Ballot, Farewell, Goodbye, Hello, Micros, 
 
 
 class Roster:
-    """The roster's keeper under `ballot`. `tell` takes what leaves. `is_new`: the log began with this master, which therefore
-    does not know who was there before. Memory: one entry per worker."""
+    """Maintains the roster under `ballot`. add_effect: adds an effect to the call. is_new: the log began with this master,
+    which therefore does not know earlier workers. Memory: one entry per worker."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Roster:
         log: Proposals,
         source: str,
         forget_us: int,
-        tell: Callable[[Effect], None],
+        add_effect: Callable[[Effect], None],
     ) -> None:
         self.job, self.ballot, self.source = state.job, ballot, source
         self.is_new = False
         self.eviction = Eviction(forget_us)
-        self._state, self._log, self._tell = state, log, tell
+        self._state, self._log, self._add_effect = state, log, add_effect
         self._reported: set[NodeId] = set()  # under this ballot
         members = state.positions.roster.items()
         self._known = {
@@ -88,7 +88,7 @@ class Roster:
         while self._wanted and self._log.has_room:
             from_us = min(self._wanted.values())
             workers = [worker for worker, since in self._wanted.items() if since == from_us]
-            self._log.enter(Add(tuple(workers), from_us))
+            self._log.propose(Add(tuple(workers), from_us))
             for worker in workers:
                 del self._wanted[worker]
         if self._to_forget:
@@ -133,7 +133,7 @@ class Roster:
             return
         if self._state.stands[1] == self.ballot if self._vouched else self._is_vouched_for():
             self._vouched += 1
-            self._log.enter(Proven(self.ballot))
+            self._log.propose(Proven(self.ballot))
 
     def _is_vouched_for(self) -> bool:
         """Whoever is expected and not yet on the roster counts as silent. O(roster), when more have reported or may have left."""
@@ -159,7 +159,7 @@ class Roster:
             waits = message.worker in self._asked
             self._asked[message.worker] = message
             if not waits:
-                self._log.after_log(self._welcome, message.worker)
+                self._log.when_committed(self._welcome, message.worker)
 
     def _welcome(self, worker: NodeId) -> None:
         """Files that the log does not know begin with the oldest retained pane: what is before that cannot count."""
@@ -168,7 +168,7 @@ class Roster:
         lanes = ((lane.number, lane.from_us),) if lane is not None and ends else ()
         files, since = positions.files_of(worker), positions.reread_us
         about = (self.job, self.ballot, message.incarnation, positions.schedule, since, files, lanes, ends)
-        self._tell(Send(worker, Welcome(*about)))
+        self._add_effect(Send(worker, Welcome(*about)))
 
     def has_all_of(self, message: Goodbye) -> bool:
         """Whether it was this master that committed the last line of a worker which leaves."""
@@ -184,11 +184,11 @@ class Roster:
         if member is not None and member.until_us == AFTER_ALL:
             if not self._log.has_room:
                 return  # it says so again
-            self._log.enter(Left(message.worker, message.until_us, message.unread))
-        self._log.after_log(self._farewell, message.worker)
+            self._log.propose(Left(message.worker, message.until_us, message.unread))
+        self._log.when_committed(self._farewell, message.worker)
 
     def _farewell(self, worker: NodeId) -> None:
-        self._tell(Send(worker, Farewell(self.job, worker)))
+        self._add_effect(Send(worker, Farewell(self.job, worker)))
 
     def _note_gone(self, worker: NodeId, advert: AgentAdvert) -> None:
         """Rule 8: who left while another log was served is missing in this one, and its windows say so."""
@@ -199,7 +199,7 @@ class Roster:
         if (is_here or was_never) and self._log.room() > 0:
             self._wanted.pop(worker, None)
             self._known.add(worker)
-            self._log.enter(Gone(worker, ahead.since_us, advert.until_us))
+            self._log.propose(Gone(worker, ahead.since_us, advert.until_us))
 
     # ---- who is not expected any more ----
 
@@ -224,13 +224,13 @@ class Roster:
         self._known.discard(worker)
         self._reported.discard(worker)
         mark = self._state.watermarks.get(worker)
-        self._log.enter(Forget(worker, self._log.ahead.roster[worker].from_us if mark is None else mark))
+        self._log.propose(Forget(worker, self._log.ahead.roster[worker].from_us if mark is None else mark))
 
     def evict_silent(self, now: int) -> None:
         """Rule "Windows": who was silent for `forget_us` is expected no more."""
         for worker in list(self.eviction.look(self._log.ahead.roster, self._state.watermarks, now)):
             if self._log.has_room:
-                self._tell(Notice("forgotten", f"{short(worker)} was silent and is forgotten", worker))
+                self._add_effect(Notice("forgotten", f"{short(worker)} was silent and is forgotten", worker))
                 self._forget(worker)
 
     def check(self) -> None:

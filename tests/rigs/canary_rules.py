@@ -306,7 +306,7 @@ CANARIES = (
     Canary(
         "4: the sender of a bundle is told to split it",
         "nobody is told",
-        *(Intake, "_tell_split", nothing),
+        *(Intake, "_send_split", nothing),
         *(meshes.brisk, range(8)),
     ),
     Canary(
@@ -348,7 +348,7 @@ CANARIES = (
     Canary(
         "6: nothing is acknowledged before",
         "answers do not wait for the log",
-        *(Proposals, "after_log", at_once),
+        *(Proposals, "when_committed", at_once),
         *(meshes.takeovers, range(2)),
     ),
     Canary(

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.jobmaster.delivery.ledger import ENTRIES_TOLD_MAX, Ledger
+from elf.jobmaster.delivery.ledger import ENTRIES_REPORTED_MAX, Ledger
 from elf.srt.messages.effects import Effect, Notice, Send, Write
 from elf.srt.messages.messages import Ballot, Message
 from elf.srt.messages.results import LedgerReport, LedgerRequest, Put, PutReply
@@ -119,11 +119,11 @@ def test_a_master_may_ask_for_the_windows_it_retains() -> None:
 
 def test_the_newest_windows_are_told_when_there_are_too_many() -> None:
     ledger = Ledger(JOB)
-    for start in range(ENTRIES_TOLD_MAX + 10):
+    for start in range(ENTRIES_REPORTED_MAX + 10):
         ledger.step(MASTER, put((1, A), start), 0)
     tell = answer(ledger.step(MASTER, LedgerRequest(JOB, (1, A)), 0))
     assert isinstance(tell, LedgerReport)
-    assert [entry[0][1] for entry in tell.entries] == list(range(10, ENTRIES_TOLD_MAX + 10))
+    assert [entry[0][1] for entry in tell.entries] == list(range(10, ENTRIES_REPORTED_MAX + 10))
 
 
 ballots = st.tuples(st.integers(1, 3), st.sampled_from([A, B]))

@@ -108,7 +108,7 @@ class Scene:
         made = put(start, (self.epoch, self.node, self.counts[start]), status, rows)
         if status != "open":
             self.job.finals[start] = made
-        self.send(self.master.tell(made))
+        self.send(self.master.publish(made))
         return made
 
     def send(self, effects: list[Effect]) -> None:
@@ -322,7 +322,7 @@ def test_a_withdrawal_that_was_lost_does_not_take_the_place_of_the_window_that_c
     def again(key: tuple[str, int], status: str) -> Put | None:
         return None if status == WITHDRAWN else scene.job.again(key, status)
 
-    scene.master._again = again
+    scene.master._reread = again
     scene.run(SECOND)
     scene.publish(1, "final")
     scene.run(SECOND)

@@ -57,7 +57,7 @@ class Model:
     def log(self) -> Log:
         return Log(self.held, self.last, tuple(self.entries))
 
-    def told(self) -> StateReport:
+    def report(self) -> StateReport:
         log = self.log
         return StateReport(JOB, self.promised, self.promised, log.last, len(log.entries), False, log.proven)
 
@@ -68,7 +68,7 @@ class Model:
             if message.first > length + 1:
                 return Held(JOB, self.held, length)
         elif not is_same_log or message.first != length + 1:
-            return self.told() if is_same_log and length > end else Held(JOB, message.ballot, -1)
+            return self.report() if is_same_log and length > end else Held(JOB, message.ballot, -1)
         assert self.entries == master.entries[:length], "what is gone on from is another log"
         before = self.held, self.last
         self.held = message.ballot
@@ -82,7 +82,7 @@ class Model:
         offered = Log(master.ballot, master.last, tuple(master.entries))
         mine, theirs = self.log, offered
         if mine.proven > theirs.proven if master.serves else mine.rank > theirs.rank:
-            return self.told()
+            return self.report()
         if self.held == master.ballot and len(theirs.entries) <= len(mine.entries):
             self.last = max(self.last, master.last)
         else:
@@ -224,7 +224,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         self.model.promised = max(self.model.promised, ballot)
         promise = self.replica.promise(ballot)
         asked = max(ballot, self.replica.highest)
-        self.perform([promise, Send(node, self.replica.told(asked))], self.model.told())
+        self.perform([promise, Send(node, self.replica.report(asked))], self.model.report())
 
     @rule(higher=st.sampled_from([False, False, True]), node=st.sampled_from([A, B]))
     def fetch(self, higher: bool, node: NodeId) -> None:
@@ -239,7 +239,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         model = self.model
         effects = self.replica.fetch(node, Fetch(JOB, ballot))
         if model.held == NO_BALLOT:
-            self.perform(effects, model.told())
+            self.perform(effects, model.report())
         elif (node, ballot) == self.answered:
             assert effects == []
         else:

@@ -95,7 +95,7 @@ class Fleet:
 
     def size(self) -> dict[str, int]:
         found = sizes(self.rig.master) | {"bytes": self.rig.state.snapshot().nbytes}
-        del found["intake._told_at"]  # bounded by a number of its own
+        del found["intake._corrected_at"]  # bounded by a number of its own
         return found
 
 

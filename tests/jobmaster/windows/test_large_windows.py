@@ -169,13 +169,13 @@ class Scene:
     def answer(self, message: Any) -> None:
         kind = type(message).__name__
         if kind == "LedgerReport":
-            self.outbox.told(SINK, message)
+            self.outbox.ledger_reported(SINK, message)
         elif kind == "PartReply":
-            self.send(SINK, self.outbox.part_told(SINK, message))
+            self.send(SINK, self.outbox.part_acknowledged(SINK, message))
         else:
             self.outbox.acknowledged(SINK, message)
 
-    def until_told(self, span_us: int = 60 * SECOND) -> None:
+    def until_held(self, span_us: int = 60 * SECOND) -> None:
         until = self.now + span_us
         while self.outbox.waiting:
             assert self.now < until
@@ -192,7 +192,7 @@ def same(stored: Put, made: Put) -> bool:
 def test_large_windows_are_stored_whole_each_once(seed: int, loss: float) -> None:
     scene = Scene(seed, loss)
     made = [scene.publish(10 * at, parts=size) for at, size in enumerate((40, 1, 60, 0, 25))]
-    scene.until_told()
+    scene.until_held()
     assert {start: same(stored, made[start // 10]) for start, stored in scene.sink.lakes["lake"].items()} == {
         10 * at: True for at in range(5)
     }
@@ -204,7 +204,7 @@ def test_a_few_parts_are_on_the_way_at_a_time_and_none_twice_without_loss() -> N
     scene = Scene(1)
     made = scene.publish(0, parts=120)
     chunks = ChunkedWindow(made, FRAME)
-    scene.until_told()
+    scene.until_held()
     assert 1 < scene.in_flight_max <= 4, "half of a link's window"
     assert scene.sent == chunks.of > 20
 
@@ -216,7 +216,7 @@ def test_a_sink_that_dies_between_parts_gets_all_of_them_again() -> None:
         scene.run(300_000)
         assert scene.outbox.waiting
         scene.sink.start()
-    scene.until_told()
+    scene.until_held()
     assert same(scene.sink.lakes["lake"][0], made)
 
 
@@ -238,7 +238,7 @@ def test_a_sink_that_dies_with_all_parts_and_no_answer_gets_them_again() -> None
     assert scene.outbox.waiting == 1
     scene.sink.start()
     scene.sink.take = take  # type: ignore[method-assign]
-    scene.until_told()
+    scene.until_held()
     assert same(scene.sink.lakes["lake"][0], made)
 
 
@@ -248,7 +248,7 @@ def test_a_master_that_changes_between_parts_begins_anew_under_its_revision(seed
     scene.publish(0, parts=100)
     scene.run(700_000)
     scene.take_over()
-    scene.until_told()
+    scene.until_held()
     stored = scene.sink.lakes["lake"][0]
     assert stored.ballot == (2, B)
     assert same(stored, scene.kept[0])
@@ -260,7 +260,7 @@ def test_a_revision_between_parts_takes_the_place_of_the_one_on_its_way(seed: in
     for n in range(1, 4):
         scene.publish(0, n, parts=60)
         scene.run(scene.rng.randrange(1_000_000))
-    scene.until_told()
+    scene.until_held()
     assert same(scene.sink.lakes["lake"][0], scene.kept[0])
 
 
@@ -272,14 +272,14 @@ def test_small_windows_pass_a_large_one() -> None:
     scene.publish(10, parts=1, size=100)
     scene.run(500_000)
     assert list(scene.sink.lakes["lake"]) == [10]
-    scene.until_told()
+    scene.until_held()
 
 
 def test_a_window_past_the_bound_is_told_to_the_operator_and_the_rest_goes_on() -> None:
     scene = Scene(5)
     scene.publish(0, parts=400)
     made = scene.publish(10)
-    scene.until_told()
+    scene.until_held()
     assert list(scene.sink.lakes["lake"]) == [10]
     assert same(scene.sink.lakes["lake"][10], made)
     (notice,) = scene.notices
@@ -292,7 +292,7 @@ def test_a_window_past_the_bound_is_told_to_the_operator_and_the_rest_goes_on() 
 def test_a_window_past_what_the_sink_takes_is_told_too() -> None:
     scene = Scene(6, sink=Sink(bytes_max=20 << 10))
     scene.publish(0)
-    scene.until_told()
+    scene.until_held()
     assert not scene.sink.lakes["lake"]
     assert "20 KiB" in scene.notices[0].text
 
@@ -302,14 +302,14 @@ def test_one_large_window_is_kept_and_others_are_read_again() -> None:
     made = [scene.publish(10 * at, parts=80) for at in range(3)]
     (sink,) = scene.outbox._sinks.values()
     assert [waiting.put is not None for waiting in sink.waiting.values()] == [True, False, False]
-    scene.until_told()
+    scene.until_held()
     assert all(same(scene.sink.lakes["lake"][10 * at], made[at]) for at in range(3))
 
 
 def test_states_lie_on_disk_until_they_are_read(tmp_path: Any) -> None:
     scene = Scene(8, 0.1, Sink(lambda: OnDisk(tmp_path)))
     made = scene.publish(0, parts=70)
-    scene.until_told()
+    scene.until_held()
     assert same(scene.sink.lakes["lake"][0], made)
     assert not list(tmp_path.iterdir())
 
@@ -384,7 +384,7 @@ def test_a_lake_more_at_one_sink_is_told_what_it_lacks() -> None:
     sink = Sink(lakes=("first",))
     scene = Scene(9, sink=sink)
     made = [scene.publish(10 * at, parts=30) for at in range(2)]
-    scene.until_told()
+    scene.until_held()
     sink.ledgers["second"], sink.lakes["second"] = Ledger(JOB, b"second"), {}
     told = list(sink.lakes["first"])
     scene.outbox.serve([SINK], {SINK})
@@ -393,7 +393,7 @@ def test_a_lake_more_at_one_sink_is_told_what_it_lacks() -> None:
     assert scene.outbox.ledgers() == [{}], "nothing is held by both"
     for each in made:
         scene.outbox.put(each)
-    scene.until_told()
+    scene.until_held()
     assert sorted(sink.lakes["second"]) == sorted(told) == [0, 10]
     assert all(same(sink.lakes["second"][each.start], each) for each in made)
 
@@ -405,7 +405,7 @@ def test_an_old_part_tell_means_nothing() -> None:
     before = scene.sent
     for begun in (0, 1):
         tell = PartReply(JOB, "v1", 0, made.revision, 0, begun)
-        assert scene.outbox.part_told(SINK, tell) == []
-    assert scene.outbox.part_told(B, PartReply(JOB, "v1", 0, made.revision, 0, 1 << 40)) == []
+        assert scene.outbox.part_acknowledged(SINK, tell) == []
+    assert scene.outbox.part_acknowledged(B, PartReply(JOB, "v1", 0, made.revision, 0, 1 << 40)) == []
     assert scene.sent == before
-    scene.until_told()
+    scene.until_held()
