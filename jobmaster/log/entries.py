@@ -1,6 +1,6 @@
-"""What a job's log is made of. Entries are values: they survive encoding, and mean the same on every replica.
+"""The entries of a job's log. Entries are values: they survive encoding, and have the same effect on every replica.
 
-`JobState` says what each of them does; `Master` is the only one who makes them.
+`JobState` defines the effect of each; only `Master` makes them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SpecRank = tuple[int, bytes]
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """Base of all. Tagged by name on the wire."""
+    """Base class. Tagged by name on the wire."""
 
 
 class Begin(Entry, frozen=True, array_like=True, tag="begin"):
-    """The log of a job starts here, or starts anew because nothing was found. since_us: workers begin at the place where their
-    event time first reached it; what is older is not part of the job. Always the first entry of a log."""
+    """A job's log starts here, or starts anew because no log was found. since_us: workers begin at the position where their event
+    time first reached it; older lines are not part of the job. Always the first entry of a log."""
 
     ballot: Ballot
     since_us: Micros
@@ -33,22 +33,22 @@ class Begin(Entry, frozen=True, array_like=True, tag="begin"):
 
 
 class Serve(Entry, frozen=True, array_like=True, tag="serve"):
-    """`ballot` serves from here on. What it says waits for this entry, and so for all before it, to be held by its replicas.
-    unknown_us: windows that end by then may have been final in what this log lacks."""
+    """`ballot` serves from here on. Its messages wait until the replicas hold this entry, and so all before it. unknown_us:
+    windows that end by then may have been final in entries that this log lacks."""
 
     ballot: Ballot
     unknown_us: Micros = 0
 
 
 class Proven(Entry, frozen=True, array_like=True, tag="proven"):
-    """More than half of the roster has reported to the master of this log under `ballot`. Said twice: once more when the first is
-    committed, so that whoever holds the second knows that."""
+    """More than half of the roster has reported to the master of this log under `ballot`. Appended twice: again when the first is
+    committed, so that a log with the second shows that the first is committed."""
 
     ballot: Ballot
 
 
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):
-    """A bundle, each contribution at the committed place: rows are merged and positions move, in one step.
+    """A bundle whose contributions begin at the committed positions: rows are merged and positions advance, atomically.
 
     promises: its watermarks count. since_us: lines before it were left out. untimed: see `Bundle`.
     """
@@ -69,15 +69,15 @@ class Accept(Entry, frozen=True, array_like=True, tag="accept"):
 
 
 class Add(Entry, frozen=True, array_like=True, tag="add"):
-    """The roster: windows that reach past `from_us` expect these workers."""
+    """Adds to the roster: windows that reach past `from_us` expect these workers."""
 
     workers: tuple[NodeId, ...]
     from_us: Micros
 
 
 class Left(Entry, frozen=True, array_like=True, tag="left"):
-    """The worker left, its last line committed; none of its lines is at or past `until_us`. unread: nor could any of its last
-    lines be read, so it is missing from its last promise on."""
+    """The worker left after its last line was committed; none of its lines is at or past `until_us`. unread: none of its last
+    lines could be parsed, so it is missing from its last watermark on."""
 
     worker: NodeId
     until_us: Micros
@@ -85,8 +85,8 @@ class Left(Entry, frozen=True, array_like=True, tag="left"):
 
 
 class Gone(Entry, frozen=True, array_like=True, tag="gone"):
-    """The worker left for good, as the directory has it, while another log than this one was served: what only that one took in
-    is lost. Windows in [from_us, until_us) expect it (from when on it was expected already, if it was)."""
+    """According to the directory, the worker left for good while another log than this one was served: lines that only that log
+    accepted are lost. Windows in [from_us, until_us) expect the worker (from an earlier time if it is on the roster already)."""
 
     worker: NodeId
     from_us: Micros
@@ -94,15 +94,15 @@ class Gone(Entry, frozen=True, array_like=True, tag="gone"):
 
 
 class Forget(Entry, frozen=True, array_like=True, tag="forget"):
-    """Nobody expects the worker any more in windows from `until_us` on: its watermark."""
+    """Windows from `until_us` on, the worker's watermark, no longer expect the worker."""
 
     worker: NodeId
     until_us: Micros
 
 
 class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):
-    """From `line.from_us` on another version is in force. Rows at or past `lane_us` are given up and read once more, under the
-    new schedule, up to where each file stands at this entry."""
+    """From `line.from_us` on another version is in force. Rows at or past `lane_us` are discarded and read again under the new
+    schedule, up to the position of each file at this entry."""
 
     line: Line
     lane_us: Micros
@@ -110,8 +110,8 @@ class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):
 
 
 class Final(Entry, frozen=True, array_like=True, tag="final"):
-    """The window's rows up to entry `at` are its result, under that revision. passed: workers of `expected` that are done.
-    covers: the event times that it speaks for. is_revised: readers may have another final result of the window."""
+    """The window's rows up to entry `at` are its result, under that revision. passed: how many of the `expected` workers are
+    done. covers: the event times that it covers. is_revised: readers may have another final result of the window."""
 
     version: str
     start: Micros
@@ -125,7 +125,7 @@ class Final(Entry, frozen=True, array_like=True, tag="final"):
 
 
 class Retire(Entry, frozen=True, array_like=True, tag="retire"):
-    """Panes that end at or before `before_us` are given up: their lines are late from now on."""
+    """Panes that end at or before `before_us` are dropped: their lines are late from now on."""
 
     before_us: Micros
 

@@ -1,10 +1,10 @@
-"""Which of a log's records count, and in which order they are read back: a state in pieces counts only when it is whole.
+"""Which of a log's records are valid, and in which order they are read back: a state in pieces is valid only when it is complete.
 
     written   Base  More  Base 1  Rows 1.0  More  Rows 1.1  More  Whole 1  More
-    read back       Base 1  Rows 1.0  Rows 1.1  Whole 1   More  More  More          the first two are forgotten
+    read back       Base 1  Rows 1.0  Rows 1.1  Whole 1   More  More  More          the first two are obsolete
     before Whole 1  Base  More  More  More                                          pieces are left out
 
-For whoever keeps records, whatever form they have there: values, or places in a file.
+Works for records in any form: values, or places in a file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """What a record is to a state in pieces: number 0 is nothing. of: which piece, or how many there are."""
+    """A record's part in a state in pieces; number 0: none. of: the number of the piece, or the count of pieces."""
 
     kind: str = ""
     number: int = 0
@@ -30,7 +30,7 @@ NONE = Part()
 
 
 def part_of(record: Any) -> Part:
-    """Of a value."""
+    """The part of a record that is a value."""
     if isinstance(record, Base) and record.number:
         return Part(BASE, record.number)
     if isinstance(record, Rows):
@@ -39,7 +39,8 @@ def part_of(record: Any) -> Part:
 
 
 class InOrder(Generic[T]):
-    """The records of one key. Numbers are those of one life: what begins again has nothing to do with an earlier life's."""
+    """The records of one key. A process numbers its states from 1, so a new `Base` or first `Rows` discards an earlier process's
+    incomplete state of that number."""
 
     __slots__ = ("_rest", "_state")
 
@@ -48,24 +49,25 @@ class InOrder(Generic[T]):
         self._rest: list[tuple[Part, T]] = []
 
     def copy(self) -> InOrder[T]:
-        """Another one with the same records."""
+        """A copy with the same records."""
         new = InOrder[T]()
         new._state, new._rest = [*self._state], [*self._rest]
         return new
 
     def note(self, part: Part, record: T, replaces: bool = False) -> None:
-        """The next record. O(1); where a state begins or ends O(records). Raises StateError: a whole one that is not."""
+        """Add the next record. O(1); where a state begins or ends O(records). Raises StateError for a `Whole` without its
+        pieces."""
         if replaces:
             self._state, self._rest = [], []
         elif part.kind == WHOLE:
-            self._count(part, record)
+            self._complete(part, record)
             return
         elif part.kind == BASE or (part.kind == ROWS and not part.of):
             self._rest = [each for each in self._rest if each[0][:2] != part[:2]]
         self._rest.append((part, record))
 
-    def _count(self, whole: Part, record: T) -> None:
-        """The state of that number is there: what was written before its `Base` is not needed any more."""
+    def _complete(self, whole: Part, record: T) -> None:
+        """The state of that number is complete: records before its `Base` are obsolete."""
         bases = [at for at, (part, _) in enumerate(self._rest) if part[:2] == (BASE, whole.number)]
         rows = [each for part, each in self._rest if part[:2] == (ROWS, whole.number)]
         if not bases or len(rows) != whole.of:
@@ -78,9 +80,9 @@ class InOrder(Generic[T]):
         ]
 
     def counting(self) -> list[T]:
-        """What is read back."""
+        """The records to read back."""
         return [*self._state, *(record for part, record in self._rest if not part.number)]
 
     def needed(self) -> list[T]:
-        """That, and what is under way."""
+        """These, and the pieces of incomplete states."""
         return [*self._state, *(record for _, record in self._rest)]

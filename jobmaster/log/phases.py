@@ -1,4 +1,4 @@
-"""The phases of a job's succession on one node, what others see of them, and how they end: it serves, or serves no more."""
+"""The phases of a job's succession on one node, the role that others see, and its changes: Serve and StepDown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAUSE_DOUBLINGS = 5
 
 
 class Role(Enum):
-    """What a node is for a job's log."""
+    """A node's role for a job's log."""
 
     IDLE = "idle"
     REPLICA = "replica"
@@ -65,9 +65,9 @@ class Pause:
 
 
 class Serve(msgspec.Struct, frozen=True):
-    """This node serves from now on. `state` goes on to be applied to by the succession. fresh: nothing was found; rebuild.
-    former: who served right before; b"" where there was nobody, or another one in between, whose log is lost. handed_on: and has
-    published nothing that is not in this log."""
+    """This node serves from now on. The succession keeps applying entries to `state`. fresh: no log was found; rebuild. former:
+    the node that served right before; b"" if there was none, or if a node whose log is lost served in between. handed_on: the
+    former node has published nothing that is not in this log."""
 
     ballot: Ballot
     state: State
@@ -78,14 +78,15 @@ class Serve(msgspec.Struct, frozen=True):
 
     @classmethod
     def after(cls, former: Ballot, ballot: Ballot, state: State, index: int, handed_on: bool) -> Serve:
-        """former: of who served before, as the log of so many entries says. handed_on: what is known of that besides."""
+        """former: the ballot that served before, according to the log of `index` entries. handed_on: whether that master is known
+        to have published nothing that this log lacks."""
         node = node_of(former)
         is_last = index > 0 and former[0] + 1 == ballot[0]
         return cls(ballot, state, index, index == 0, node if is_last else b"", handed_on and is_last)
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """It serves no more; what was proposed and not committed is not its business any more. handed_on: its successor has all."""
+    """This node no longer serves, and drops its uncommitted proposals. handed_on: its successor has the whole log."""
 
     ballot: Ballot
     handed_on: bool = False

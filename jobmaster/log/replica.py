@@ -170,10 +170,10 @@ class Replica:
             end = message.first + len(message.entries)
             return message.previous == log.last != NO_BALLOT and log.index >= end
         if message.previous == message.ballot:
-            return self.stands_above(message.proven)
+            return self.has_later_majority(message.proven)
         return log.rank > rank(message.proven, message.previous, message.index + len(message.tail))
 
-    def stands_above(self, proven: Ballot) -> bool:
+    def has_later_majority(self, proven: Ballot) -> bool:
         """Rule 7*: between two logs that do not go on from one another the one wins that most agents have reported to."""
         return self.log.proven > proven
 

@@ -1,4 +1,4 @@
-"""Which version of a job an event time belongs to, and what a change of the schedule must read again. Pure functions."""
+"""Which version of a job an event time belongs to, and which lines a change of the schedule must read again. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan_of(data: bytes) -> Plan:
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
-    """A version's windows. pane_us 0: the query has none, everything is one pane."""
+    """The shape of a version's windows. pane_us 0: the query has no windows, all lines are in one pane."""
 
     pane_us: int
     size_us: int
@@ -35,7 +35,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         return cls(window.pane_us, window.size_us, window.slide_us) if window else cls(0, 0, 0)
 
     def floor(self, time_us: Micros) -> Micros:
-        """Where the pane of that time begins."""
+        """The start of the pane of that time."""
         return time_us - time_us % self.pane_us if self.pane_us else BEFORE_ALL
 
     def is_before(self, pane: Micros, time_us: Micros) -> bool:
@@ -43,7 +43,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         return bool(self.pane_us) and pane + self.pane_us <= time_us
 
     def first_in_time(self, retained_us: Micros) -> Micros:
-        """The first pane that a window reads of which all is retained; rows before it are in no window any more."""
+        """The start of the first window that is retained whole; rows before it are in no window any more."""
         if not self.pane_us:
             return BEFORE_ALL
         first = self.floor(retained_us)
@@ -55,7 +55,7 @@ def number_of(schedule: Schedule) -> int:
 
 
 def next_number(ballot: Ballot, schedule: Schedule) -> int:
-    """A number for a new line: above all of the log's, and unlike any that another master gives, even in the same epoch."""
+    """A number for a new line: above all in the log, and different from any other master's, even in the same epoch."""
     epoch, node = ballot
     mine = epoch << 32 | int.from_bytes(blake2b(node, digest_size=2).digest()) << 16
     return max(mine, number_of(schedule)) + 1
@@ -74,7 +74,7 @@ def without_past(schedule: Schedule, before_us: Micros) -> Schedule:
 
 
 def interval(schedule: Schedule, version: str) -> tuple[Micros, Micros]:
-    """From when until when a version is in force (from first to last, where it came back). Raises KeyError."""
+    """The interval in which a version is in force (from first to last, if it came back). Raises KeyError."""
     found = [i for i, line in enumerate(schedule) if line.version == version]
     if not found:
         raise KeyError(version)
@@ -93,7 +93,7 @@ def speaks_for(schedule: Schedule, version: str, start: Micros, end: Micros) -> 
 
 
 def in_force(schedule: Schedule, time_us: Micros) -> Line:
-    """The line that `time_us` belongs to; the first one's before all."""
+    """The line in force at `time_us`; the first one for earlier times."""
     found = schedule[0]
     for line in schedule:
         if line.from_us <= time_us:
@@ -102,15 +102,16 @@ def in_force(schedule: Schedule, time_us: Micros) -> Line:
 
 
 def first_unknown(schedule: Schedule, number: int) -> Micros:
-    """From when on a schedule of that number says something else than this one."""
+    """The time from which a schedule of that number differs from this one."""
     return next((line.from_us for line in schedule if line.number > number), AFTER_ALL)
 
 
 def lane_from(schedule: Schedule, shapes: Mapping[str, Shape], line_us: Micros) -> Micros:
-    """From where on lines are read again when a line is put at `line_us`.
+    """The time from which log lines are read again when a control line is put at `line_us`.
 
-    A pane that holds rows on both sides cannot be cut, so it is given up whole and filled again from its start; under whatever
-    version each of its lines belongs to. A version that came back may have an earlier stretch in that pane, and so on.
+    A pane with rows on both sides cannot be divided, so it is discarded and filled again from its start, each log line under the
+    version that it belongs to. A version that came back may have an earlier interval in that pane, which moves the time further
+    back.
     """
     low = line_us
     while True:
@@ -123,7 +124,8 @@ def lane_from(schedule: Schedule, shapes: Mapping[str, Shape], line_us: Micros) 
 
 
 def _reach(schedule: Schedule, of: Line, pane: Micros, low: Micros) -> Micros:
-    """The earliest time of a version that is in its panes from `pane` on, if it is in force at all after `low`."""
+    """The earliest time at which the line's version has rows in its panes from `pane` on, if it is in force at all after
+    `low`."""
     bounds = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
     spans = [
         (line.from_us, until)

@@ -1,7 +1,7 @@
-"""A state's rows as they were at one entry, in pieces: what is written and sent of a state that is large, while the log goes on.
+"""A state's rows at one entry, in pieces: how a large state is written and sent while the log continues.
 
-Taking it is cheap: it shares the trees' fragments, which never change, until it is dropped. Pieces are read one after the other,
-each at most about `piece_bytes` of unpacked rows, in an order that only depends on the trees; their sum is the state's rows.
+Creating it is cheap: it shares the trees' immutable fragments until it is dropped. Pieces are read one after the other, each
+about `piece_bytes` of unpacked rows at most, in an order that depends on the trees only; together they are the state's rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RowPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateRows:
-    """Rows of all panes. Memory: fragments that the trees have given up since, which go to disk like all others."""
+    """Rows of all panes. Memory: fragments that the trees have dropped since, which spill to disk like all others."""
 
     def __init__(self, panes: Mapping[str, Panes], budget: Budget, piece_bytes: int) -> None:
         """Raises OSError."""
@@ -41,7 +41,7 @@ class StateRows:
         finalize(self, budget.abandon, fragments).atexit = False
 
     def pieces(self) -> Iterator[RowPiece]:
-        """One after the other; a fragment is unpacked at a time, or as many as make a piece. Raises OSError."""
+        """All pieces. One fragment is unpacked at a time, or as many as make a piece. Raises OSError."""
         for version, tree, ops, fragments in self._trees:
             for some in self._together(fragments):
                 for frame in self._frames(some, ops):
@@ -70,7 +70,7 @@ class StateRows:
 
 
 class Reading:
-    """Pieces of one `StateRows` for one who takes them in order: `at` is the number of the next."""
+    """The pieces of one `StateRows` for one reader, in order: `at` is the number of the next."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = iter(rows.pieces())

@@ -1,10 +1,10 @@
-"""What a journal holds, by key: which of its records count, and what they say, one at a time.
+"""A journal's records by key: which of them are valid, and their values, one at a time.
 
-    records, in the order of the file -> `Needed`: the places of those that no later one replaced, and of states that are whole
-    places -> `Stored`: key -> values, each read and decoded when it is asked for
+    records, in the order of the file -> `Needed`: the places of those that no later record replaced, and of complete states
+    places -> `Stored`: key -> values, each read and decoded on demand
 
-So whoever starts holds one record at a time, however long the file, and whoever rewrites the file copies bytes by their places.
-A place is (offset, length) in the file. No IO: `read` is given.
+So a starting process holds one record at a time, however long the file is, and a rewrite of the file copies bytes by their
+places. A place is (offset, length) in the file. No IO: the caller passes `read`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Read = Callable[[int, int], bytes]
 
 
 class Needed:
-    """Places of records that count. Memory: some 100 bytes for each."""
+    """Places of the valid records. Memory: some 100 bytes for each."""
 
     def __init__(self) -> None:
         self.by_key: dict[Key, InOrder[Place]] = {}
@@ -34,12 +34,12 @@ class Needed:
         self.by_key[key].note(part_in(data), (at, len(data)), replaces)
 
     def places(self) -> list[Place]:
-        """Of all, in the order of the file."""
+        """All places, in the order of the file."""
         return sorted(place for places in self.by_key.values() for place in places.needed())
 
 
 class Records(Sequence[Any]):
-    """Values of one key, in order, each decoded when it is asked for. Raises StateError for a damaged one."""
+    """Values of one key, in order, each decoded on demand. Raises StateError for a damaged record."""
 
     def __init__(self, read: Read, places: Sequence[Place]) -> None:
         self._read, self._places = read, places
@@ -59,12 +59,13 @@ class Records(Sequence[Any]):
     def __getitem__(self, index: slice) -> list[Any]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
-        """O(all of them): a record may need those before it."""
+        """O(all records of the key): a record may need those before it."""
         return list(self)[index]
 
 
 class Stored(Mapping[Key, Sequence[Any]]):
-    """All that a journal holds. `close` gives the file back. instead: what whoever starts says in place of some of it."""
+    """All values of a journal, by key. `close` releases the file. instead: values that replace those of a key, set at
+    start-up."""
 
     def __init__(self, read: Read, needed: Needed, close: Callable[[], None] = lambda: None) -> None:
         self._read, self._needed, self.close = read, needed, close

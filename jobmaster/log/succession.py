@@ -1,52 +1,58 @@
-"""Who is master of a job, with which log: one machine for each job and node that is, or may become, master or replica.
+"""Which node is master of a job, with which log: a state machine for each job and node that is, or may become, master or replica.
 
-The node closest to the job's id asks its neighbours what they hold, takes the log that holds most, raises the ballot, puts the
-log onto its replicas, and only then serves; a closer node that joins gets the log from the one that serves.
+The node closest to the job's id asks its neighbours which logs they hold, takes the highest log, raises the ballot, installs the
+log on its replicas, and only then serves. A closer node that joins later gets the log from the serving node.
 
 | phase   | what happens                              | next                                                        |
 |---------|-------------------------------------------|-------------------------------------------------------------|
 | REST    | not closest; follows a master, or idle    | closest -> QUERY                                            |
-| QUERY   | asks all neighbours, without a promise    | one serves -> WAIT; all told, or `2 ask_us` -> PROMISE      |
-| WAIT    | a node that serves will hand over         | Handover -> INSTALL; it serves no more -> QUERY;            |
-|         |                                           | more stood behind another log, or `transfer_us_max`         |
+| QUERY   | asks all neighbours, without a promise    | one serves -> WAIT; all reported, or `2 ask_us` -> PROMISE  |
+| WAIT    | waits for the serving node's handover     | Handover -> INSTALL; it no longer serves -> QUERY;          |
+|         |                                           | another log has a later majority, or `transfer_us_max`      |
 |         |                                           | -> PROMISE                                                  |
-| PROMISE | asks all under a new ballot; they promise | all told, or `ask_us_max`: another has more -> FETCH,       |
-|         | it and tell what they hold                | none has -> INSTALL; one had promised more -> QUERY         |
-| FETCH   | the highest log is on its way             | it came -> INSTALL; its holder went, or it has not come     |
-|         |                                           | after `FETCH_SPANS` -> FETCH of the next                    |
-| INSTALL | the log, under the new ballot, to the     | all hold it -> SERVE; one turns out to have more -> PROMISE |
-|         | disks of all present replicas             |                                                             |
-| SERVE   | entries are proposed and committed        | not closest, the closest has all that is committed -> DRAIN |
-|         |                                           | a log that more stood behind is found -> PROMISE            |
-| DRAIN   | no room for more; the rest is committed   | all is -> Handover, REST; closest again -> SERVE            |
+| PROMISE | asks all under a new ballot; they promise | all reported, or `ask_us_max`: another's is higher -> FETCH,|
+|         | it and report their logs                  | none is -> INSTALL; one promised a higher ballot -> QUERY   |
+| FETCH   | the highest log is being transferred      | complete -> INSTALL; its holder left, or `FETCH_SPANS`      |
+|         |                                           | have passed -> FETCH of the next highest                    |
+| INSTALL | the log, under the new ballot, goes to    | all hold it -> SERVE; one reports a higher one -> PROMISE   |
+|         | the disks of all present replicas         |                                                             |
+| SERVE   | entries are proposed and committed        | not closest, the closest has all committed entries -> DRAIN |
+|         |                                           | a log with a later majority is found -> PROMISE             |
+| DRAIN   | takes no new entries, commits the rest    | all committed -> Handover, REST; closest again -> SERVE     |
 
+<<<<<<< HEAD
 From every phase: a higher ballot is promised, and whoever asked, served or drained under a lower one starts anew (QUERY, after
 a `Pause`, if it is the closest; else REST). Not closest any more: QUERY … INSTALL -> REST. `Role` is the phase as others see it.
+=======
+In every phase: a higher ballot is promised. A node that asked, served or drained under a lower one starts again (QUERY, after
+a `Pause`, if it is the closest; otherwise REST). No longer closest: QUERY … INSTALL -> REST. `Role` is the phase as others see it.
+
+A ballot is *proven* in a log when more than half of the agents have reported to its master: the log has a majority under it.
+>>>>>>> 9da5b83 (jobmaster/log in plain words: succession, answers, entries, phases, schedule, stored records)
 
 Invariants
-- Under one ballot at most one process serves: a ballot carries its node's id and the process's number, and is on that node's disk
-  before anybody hears of it.
-- Logs of one ballot are prefixes of one another, once it served: only its node makes entries, and a log gets it as a whole.
-- An entry is committed when the own disk and all present replicas hold it and everything before it. So the highest log
-  (`job_log.rank`: by the last ballot under which more than half of the agents had reported, then by the last that served with
-  it, then by index) among those that a new master reaches has every entry that was committed under that ballot; it keeps also
-  those that may have been, and commits them before it serves. Those that it asked have promised, and take nothing more under
-  lower ballots.
-- That most agents stood behind a log is an entry of it, which counts where it is known to be committed: no log has it that lacks
-  what was committed before it, and its rightful successors have it too (`job_log`). So it decides only between logs of which
-  neither goes on from the other: of two sides of a partition, and between a log and one begun anew by those who did not reach it.
-  The higher one is not given up to a node that serves the lower one, and the lower one is not waited for: who holds the higher
-  one, or hears of it, takes a higher ballot.
-- Until a node serves it proves nothing: the logs it installed keep their rank, and a replica that turns out to hold more says so
-  instead of giving it up. A node that dies while it takes over hides nothing.
-- Not promised: what was committed on a side of a partition that the next master did not reach, or whose log is lower.
-- A log without an entry has committed nothing. Whoever begins with such a one (`Serve.fresh`) rebuilds, and should make the start
-  of that its first entry, since that is what lets a successor see more than nothing.
+- At most one process serves under a ballot: a ballot names its node and process, and is on that node's disk before it is sent.
+- Once a ballot served, its logs are prefixes of one another: only its node appends entries, and a replica first installs the
+  whole log.
+- An entry is committed when the own disk and all present replicas hold it and every entry before it. So of the logs that a new
+  master reaches, the highest (`job_log.rank`: by last proven ballot, then by last ballot that served, then by index) has every
+  entry that was committed under that ballot. The new master also keeps the uncommitted entries of this log, and commits them
+  before it serves. The nodes that it asked have promised its ballot, and accept nothing under lower ballots.
+- `Proven` is itself an entry, and counts only where it is known to be committed. A log that lacks an entry committed before it
+  cannot have it, and rightful successors of the log have it too (`job_log`). So it decides only between logs of which neither
+  continues the other: those of two sides of a partition, or a log and another that was begun anew by nodes that did not reach it.
+  A node that holds the higher log does not yield it to a node that serves the lower one, nor wait for that: whichever node holds
+  the higher log, or learns of it, takes a higher ballot.
+- A node that does not serve yet proves nothing: the logs that it installed keep their rank, and a replica with a higher log
+  reports it instead of replacing it. So a node that dies while it takes over hides no entry.
+- Not promised: entries that were committed on a side of a partition that the next master did not reach, or whose log is lower.
+- A log without entries has committed nothing. A master that begins with one (`Serve.fresh`) rebuilds, and should make the start
+  of the rebuild its first entry, so that a successor finds more than an empty log.
 
-What the surroundings owe: `Held` posted to the node itself comes back through `step` when what stands before it in its list is
-durable; after each call `take_committed` comes first, then `take_changes`; what follows from either is put behind the returned
-effects, in the same list. A node that lost its disk comes back with another id, or after it has heard (`heard_ballot`)
-the highest ballot it ever asked or served under.
+What the caller owes: a `Held` posted to the node itself comes back through `step` once the effects before it in its list are
+durable; after each call it calls `take_committed`, then `take_changes`, and appends the effects of both to the returned list. A
+node that lost its disk comes back with another id, or only after it was given (`heard_ballot`) the highest ballot under which it
+ever asked or served.
 
 Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012); Raft's pre-vote (Ongaro, 2014, section 9.6).
 """
@@ -84,14 +90,13 @@ from elf.srt.messages.messages import (
 from elf.srt.messages.parameters import Parameters
 
 FETCH_SPANS = 5
-"""A log is waited for so many times `transfer_us_max`, half a minute: then its holder does not hear this node."""
-
+"""A fetch times out after this many times `transfer_us_max`, half a minute: its holder does not receive the requests."""
 
 _ROLES = {Phase.SERVE: Role.SERVING, Phase.DRAIN: Role.HANDING_OVER}
 
 
 class Succession:
-    """See the module. Memory: what the replica holds; told answers and peers are bounded by the leaf set."""
+    """See the module. Memory: the replica's log; answers and peers are bounded by the leaf set."""
 
     __slots__ = (
         "_again",
@@ -119,27 +124,32 @@ class Succession:
     def __init__(
         self, job: JobId, me: NodeId, parameters: Parameters, new_state: NewState, instance: int = 0
     ) -> None:
-        """instance: of this process (`elf.srt.messages.messages.Instance`), which its ballots name."""
+        """instance: identifies this process (`elf.srt.messages.messages.Instance`) in its ballots."""
         self.job, self.me, self.parameters = job, me, parameters
         self._maker = maker(me, instance)
         self.replica = Replica(job, new_state, parameters.snapshot_entries, parameters.piece_bytes)
         self.replication: Replication | None = None
         self.phase = Phase.REST
         self.ballot: Ballot = NO_BALLOT
-        """Under which this node asks or serves; NO_BALLOT when it does neither."""
-        self._handed_on: Ballot = NO_BALLOT  # the own one under which a log was taken over whole
+        """The ballot under which this node asks or serves; NO_BALLOT when it does neither."""
+        self._handed_on: Ballot = NO_BALLOT  # own ballot under which it took over a log that lacks nothing
         self.is_closest = False
         self.neighbours: tuple[NodeId, ...] = ()
         self._answers = Answers()
         self._server: NodeId = b""
+<<<<<<< HEAD
         self._proven: Ballot = NO_BALLOT  # of the log that is waited for
         self._pause = Pause()
+=======
+        self._proven: Ballot = NO_BALLOT  # the last proven ballot of the log that this node waits for
+        self._pause = Pause()
+>>>>>>> 9da5b83 (jobmaster/log in plain words: succession, answers, entries, phases, schedule, stored records)
         self._again, self._bound = Alarm(), Alarm()
         self._failures = ReplicaFailures(me, parameters.transfer_us_max)
         self._committed: list[tuple[int, Any]] = []
         self._changes: list[Change] = []
 
-    # What others see.
+    # Status.
 
     @property
     def role(self) -> Role:
@@ -149,22 +159,22 @@ class Succession:
 
     @property
     def highest(self) -> Ballot:
-        """The highest ballot seen anywhere; on disk."""
+        """The highest ballot that this node has seen; on disk."""
         return self.replica.highest
 
     @property
     def state(self) -> State | None:
-        """All committed entries applied, as far as this node knows; None while it holds nothing."""
+        """The state after all entries that this node knows to be committed; None while it holds no log."""
         return self.replica.log.state
 
     @property
     def room(self) -> int:
-        """How many entries may be proposed now; 0 unless serving."""
+        """The number of entries that may be proposed now; 0 unless serving."""
         return self.replication.room if self.replication and self.phase is Phase.SERVE else 0
 
     @property
     def losses(self) -> int:
-        """How often under this ballot somebody was lost who might serve another log; 0 while all of them are here."""
+        """How often under this ballot a node was lost that might serve another log; 0 while none of them is missing."""
         return self._failures.losses
 
     @property
@@ -181,11 +191,11 @@ class Succession:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is anything to take."""
+        """Whether `take_committed` or `take_changes` has something to return."""
         return bool(self._committed or self._changes)
 
     def take_committed(self) -> list[tuple[int, Any]]:
-        """Newly committed entries that were proposed here, in order; they are in the state already."""
+        """Newly committed entries that were proposed here, in order; the state already includes them."""
         done, self._committed = self._committed, []
         return done
 
@@ -193,13 +203,13 @@ class Succession:
         done, self._changes = self._changes, []
         return done
 
-    # What happens to it.
+    # Events.
 
     def restore(self, records: Iterable[LogRecord]) -> None:
         """After a restart, before anything else: the records of ("log", job), in order, and of ("ballot", job)."""
         for record in records:
             self.replica.restore(record)
-            del record  # else it is held while the next one is read
+            del record  # otherwise it stays in memory while the next one is read
 
     def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
         """The overlay's view, at the start and when it changes: whether no live node is closer to the job's id, and the live
@@ -211,7 +221,7 @@ class Succession:
         if self.phase.is_replicating:
             return self._present(now)
         if not is_closest:
-            return [*self._rest(), *self._speak_up(set(self.neighbours) - before)]
+            return [*self._rest(), *self._report_to(set(self.neighbours) - before)]
         if self.phase is Phase.REST or (self.phase is Phase.WAIT and self._server not in self.neighbours):
             return self._query(now)
         if self.phase is Phase.FETCH and self._server not in self.neighbours:
@@ -223,28 +233,28 @@ class Succession:
         return _STEPS[type(message)](self, source, message, now)
 
     def heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
-        """A ballot told by the directory, the tree or a sink's fence."""
-        return self._yield(ballot, now)
+        """A ballot that the directory, the tree or a sink's fence reports."""
+        return self._follow_and_report(ballot, now)
 
     def resign(self) -> list[Effect]:
-        """Nothing can be written here: others are to serve and to hold the log, until `closest` is told. What is held is kept."""
+        """This node's disk writes fail: others serve and replicate until the next call of `closest`. The log is kept."""
         self.is_closest, self.neighbours = False, ()
         return self._rest()
 
     def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
-        """One of the link's two ends began a new life; what was on its way is lost."""
+        """One end of the link began a new life; messages in flight are lost."""
         self.replica.link_reset(peer)
         if self.replication:
             return self.replication.link_reset(peer)
         if self.phase is Phase.FETCH and peer == self._server:
             return [Send(peer, Fetch(self.job, self.ballot))]
-        return self._speak_up({peer})
+        return self._report_to({peer})
 
     def propose(self, entry: Any, now: int) -> int:
-        """The entry's index, if it becomes committed. While handing over (`room` is 0 then) what must be said is still taken.
+        """Append an entry; returns the index that it has if it is committed. Also accepted during a handover, when `room` is 0.
 
-        A master that does not know yet that it has stepped down (the change waits to be taken) speaks in vain. Raises
-        InternalError otherwise unless this node serves, and past the replicas' bound.
+        The proposal of a master that has not yet taken its StepDown is ignored. Raises InternalError if this node does not serve
+        otherwise, and past the replicas' bound.
         """
         if self.replication is not None and self.phase in (Phase.SERVE, Phase.DRAIN):
             return self.replication.propose(entry, now)
@@ -257,7 +267,7 @@ class Succession:
         if self._again.rings(now):
             out += self._repeat(now)
         if self._bound.rings(now):
-            out += self._give_up(now)
+            out += self._time_out(now)
         if self._failures.alarm.rings(now):
             out += self._look(now)
         self._watch(now)
@@ -265,36 +275,41 @@ class Succession:
 
     # Ballots.
 
-    def _bow(self, ballot: Ballot, now: int) -> list[Effect]:
-        """Promise a higher ballot than any before; stop what went on under a lower one."""
+    def _follow(self, ballot: Ballot, now: int) -> list[Effect]:
+        """Promise the ballot if it is the highest so far, and stop asking or serving under a lower one."""
         if not self.replica.outranks(ballot, self.replica.highest):
             return []
         out: list[Effect] = [self.replica.promise(ballot)]
         return out + self._stop(now) if self.phase.is_under_own_ballot else out
 
-    def _yield(self, ballot: Ballot, now: int) -> list[Effect]:
-        """As `_bow`, and whoever serves under that ballot is told what is held here: it may not have asked."""
-        out = self._bow(ballot, now)
-        return [*out, *self._speak_up(set(self.neighbours))] if out else []
+    def _follow_and_report(self, ballot: Ballot, now: int) -> list[Effect]:
+        """As `_follow`, and report this node's log to the ballot's node, which may not have asked for it."""
+        out = self._follow(ballot, now)
+        return [*out, *self._report_to(set(self.neighbours))] if out else []
 
-    def _speak_up(self, nodes: Collection[NodeId]) -> list[Effect]:
-        """Whoever asked or serves under the highest ballot, if it is one of these, hears what is held here besides."""
+    def _report_to(self, nodes: Collection[NodeId]) -> list[Effect]:
+        """Report this node's log, if it is proven and of another ballot, to the highest ballot's node if `nodes` has it."""
         log, highest = self.replica.log, self.replica.highest
         if node_of(highest) not in nodes or log.held == highest or log.proven == NO_BALLOT:
             return []
-        return [self.replica.promise(highest), Post(node_of(highest), self.replica.told(highest))]
+        return [self.replica.promise(highest), Post(node_of(highest), self.replica.report(highest))]
 
     def _stop(self, now: int) -> list[Effect]:
-        """Serve and ask no more under this ballot; the closest node begins anew a little later, so that two do not race."""
+<<<<<<< HEAD
+        """Stop serving and asking under this ballot; the closest node starts again a little later, so that two do not race."""
         return self._rest() + (
             self._query(now, self._pause.begin(now, self.parameters.ask_us)) if self.is_closest else []
         )
+=======
+        """Stop serving and asking under this ballot; the closest node starts again a little later, so that two do not race."""
+        return self._rest() + (self._query(now, pause=True) if self.is_closest else [])
+>>>>>>> 9da5b83 (jobmaster/log in plain words: succession, answers, entries, phases, schedule, stored records)
 
     def _rest(self, *, handed_on: bool = False) -> list[Effect]:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
             self._changes.append(StepDown(self.ballot, handed_on))
         if self.phase is Phase.FETCH:
-            self.replica.coming = None
+            self.replica.incoming = None
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
         self._answers.ranks.clear()
         self._server, self._pause.is_on, self._proven = b"", False, NO_BALLOT
@@ -321,7 +336,7 @@ class Succession:
         return [*self._ask(), *self._heard_all(now)]
 
     def _ask(self) -> list[Effect]:
-        """Ask whoever has not told; under a ballot of one's own, which is on the disk before."""
+        """Ask the neighbours that have not answered. An own ballot is on the disk before the request leaves."""
         if self.phase not in (Phase.QUERY, Phase.PROMISE):
             return []
         ask = StateRequest(self.job, self.ballot)
@@ -329,7 +344,7 @@ class Succession:
         return [self.replica.promise(self.ballot), *asks] if self.phase is Phase.PROMISE else [*asks]
 
     def _repeat(self, now: int) -> list[Effect]:
-        """`ask_us` have passed without all answers."""
+        """`ask_us` have passed and answers are missing: ask again."""
         self._again.set(now, self.parameters.ask_us)
         if self.phase is Phase.WAIT:
             return [Send(self._server, StateRequest(self.job, NO_BALLOT))]
@@ -338,8 +353,8 @@ class Succession:
         was_paused, self._pause.is_on = self._pause.is_on, False
         return [*self._ask(), *(self._heard_all(now) if was_paused else [])]
 
-    def _give_up(self, now: int) -> list[Effect]:
-        """Who has not answered by now is not waited for."""
+    def _time_out(self, now: int) -> list[Effect]:
+        """Go on without the nodes that have not answered in time."""
         if self.phase is Phase.FETCH:
             self._answers.ranks.pop(self._server, None)
             self._server = b""
@@ -353,44 +368,49 @@ class Succession:
         return self._choose(now) if self.phase is Phase.PROMISE else []
 
     def _on_report(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
+<<<<<<< HEAD
         out = self._yield(message.highest, now)
         if message.asked != self.ballot or source not in self.neighbours or self._pause.is_on:
+=======
+        out = self._follow_and_report(message.highest, now)
+        if message.asked != self.ballot or source not in self.neighbours or self._paused:
+>>>>>>> 9da5b83 (jobmaster/log in plain words: succession, answers, entries, phases, schedule, stored records)
             return out
         if self.phase is Phase.WAIT:
-            return out + self._told_while_waiting(source, message, now)
+            return out + self._report_while_waiting(source, message, now)
         if self.phase in (Phase.QUERY, Phase.PROMISE, Phase.FETCH):
-            if message.serving and not self._knows_better(message.proven):
+            if message.serving and not self._knows_later_majority(message.proven):
                 return out + self._wait(source, now, message.proven)
             self._answers.ranks[source] = rank_of(message)
             return out + (self._choose(now) if self.phase is Phase.FETCH else self._heard_all(now))
-        return out + self._told_of_more(source, message, now)
+        return out + self._report_of_more(source, message, now)
 
-    def _knows_better(self, proven: Ballot) -> bool:
-        """Whether more agents stood behind another log than behind the one that is served: that is not to be waited for."""
-        return self.replica.stands_above(proven) or self._answers.proven > proven
+    def _knows_later_majority(self, proven: Ballot) -> bool:
+        """Whether another log has a later majority than the served one (`proven`), which is then not waited for."""
+        return self.replica.has_later_majority(proven) or self._answers.proven > proven
 
-    def _told_while_waiting(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
+    def _report_while_waiting(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
         if source == self._server:
             if not message.serving:
                 return self._query(now)
             self._proven = max(self._proven, message.proven)
         better = message.index > 0 and message.proven > self._proven
-        return self._promise(now) if better or self.replica.stands_above(self._proven) else []
+        return self._promise(now) if better or self.replica.has_later_majority(self._proven) else []
 
-    def _told_of_more(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
-        """While this node takes over, somebody holds more; or while it serves, what more agents stood behind."""
+    def _report_of_more(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
+        """During INSTALL a higher log, or while serving one with a later majority, makes this node ask again."""
         if self.replication is None:
             return []
-        told, own = rank_of(message), self.replica.log.rank
-        is_higher = told > own if self.phase is Phase.INSTALL else told[0] > own[0]
-        if is_higher and not self._answers.is_heeded(source, told):
+        theirs, own = rank_of(message), self.replica.log.rank
+        is_higher = theirs > own if self.phase is Phase.INSTALL else theirs[0] > own[0]
+        if is_higher and not self._answers.has_yielded_to(source, theirs):
             if not self.is_closest:
                 return self._rest()
-            self._answers.heed(source, told)
+            self._answers.yield_to(source, theirs)
             out = self._promise(now)
-            self._answers.ranks[source] = told
+            self._answers.ranks[source] = theirs
             return out
-        return self.replication.refused(source, told[0])
+        return self.replication.refused(source, theirs[0])
 
     def _wait(self, server: NodeId, now: int, proven: Ballot) -> list[Effect]:
         self._rest()
@@ -402,7 +422,7 @@ class Succession:
     # Taking over.
 
     def best(self) -> NodeId:
-        """Rule 7*: the highest (proven, ballot, index) among all that were reached; this node where it is as high as any."""
+        """Rule 7*: the node with the highest (proven, ballot, index) of all that answered; this node if none is higher."""
         return self._answers.best(self.replica.log.rank) or self.me
 
     def _choose(self, now: int) -> list[Effect]:
@@ -411,40 +431,40 @@ class Succession:
             return self._adopt(now)
         if self.phase is Phase.FETCH and best == self._server:
             return []
-        self.phase, self._server, self.replica.coming = Phase.FETCH, best, None
+        self.phase, self._server, self.replica.incoming = Phase.FETCH, best, None
         self._again.set(now, self.parameters.ask_us)
         self._bound.set(now, FETCH_SPANS * self.parameters.transfer_us_max)
         return [Send(best, Fetch(self.job, self.ballot))]
 
     def _fetched(self, source: NodeId, message: Install, now: int) -> list[Effect]:
-        """The log that was asked for; the holder may have restarted with less, then the next highest may be higher."""
+        """The requested log. If its holder restarted with less, another node's log may now be the highest."""
         self._answers.ranks[source] = rank(
             message.proven, message.previous, message.index + len(message.tail)
         )
         if self.best() != source:
             return self._choose(now)
         if is_in_pieces(message):
-            return self.replica.expect(source, message)
+            return self.replica.request_pieces(source, message)
         log, last = self.replica.log, message.previous
         record = log.install(self.ballot, last, message.index, message.state, message.tail)
         return self._raise([self.replica.write(record, replace=True)], now)
 
     def _adopt(self, now: int) -> list[Effect]:
-        """The log in hand is the highest."""
+        """This node's own log is the highest."""
         log, write = self.replica.log, self.replica.write
         if log.index:
             return self._raise([write(log.raised(self.ballot))], now)
         return self._raise([write(log.begin(self.ballot), replace=True)], now)
 
     def _raise(self, writes: list[Effect], now: int) -> list[Effect]:
-        """The log has become one of the own ballot; everybody gets it."""
+        """The log now belongs to the own ballot: send it to the replicas."""
         log = self.replica.log
         known = self._answers.holding(log)
         if self._answers.is_whole(log, self.me):
             self._handed_on = self.ballot
         self._again.stop()
         self._bound.stop()
-        self.phase, self.replica.coming = Phase.INSTALL, None
+        self.phase, self.replica.incoming = Phase.INSTALL, None
         self._answers.ranks.clear()
         self.replication = Replication(self.replica, self.me, self.ballot, self.parameters.append_us, known)
         return [*writes, self.replication.own(), *self._present(now)]
@@ -452,20 +472,20 @@ class Succession:
     # Serving.
 
     def _present(self, now: int) -> list[Effect]:
-        """The first neighbours are the replicas; a closer node is one in any case."""
+        """The nearest usable neighbours are the replicas; a node closer than this one is always a replica."""
         assert self.replication is not None
         if self.phase is Phase.INSTALL and not self.is_closest:
             return self._rest()
         heir = () if self.is_closest else self.neighbours[:1]
-        able = self._failures.able(self.neighbours[len(heir) :])
-        nodes = (*heir, *able)[: max(self.parameters.replicas, len(heir))]
+        usable = self._failures.usable(self.neighbours[len(heir) :])
+        nodes = (*heir, *usable)[: max(self.parameters.replicas, len(heir))]
         self._failures.note_lost(self.replication.peers.keys() - nodes, self.neighbours)
         out = self.replication.present(nodes)
         self._watch(now)
         return [*out, *self._progress(now)]
 
     def _watch(self, now: int) -> None:
-        """Not while this node takes over: who does not answer then may hold more."""
+        """Watch for stuck replicas; not during INSTALL, when a replica that does not answer may hold a higher log."""
         if self.replication and self.phase is not Phase.INSTALL:
             self._failures.watch(self.replication.lacking(), now)
 
@@ -475,15 +495,15 @@ class Succession:
         return self._present(now)
 
     def _progress(self, now: int) -> list[Effect]:
-        """Commit what all hold now, and see what that allows."""
+        """Commit what all replicas hold; then serve, or hand over, if that is possible now."""
         replication, log = self.replication, self.replica.log
         assert replication is not None
         done = replication.commit(now)
         if self.phase is not Phase.INSTALL:
             self._committed += done
-        out = self.replica.cut() if done else []
+        out = self.replica.compact() if done else []
         if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
-            former, self.phase = log.last, Phase.SERVE  # who served before
+            former, self.phase = log.last, Phase.SERVE  # the ballot that served before
             self._failures.note_lost((node_of(former),), self.neighbours)
             out += replication.serve()
             assert log.state is not None
@@ -492,7 +512,7 @@ class Succession:
         return out + self._hand_over(now)
 
     def _hand_over(self, now: int) -> list[Effect]:
-        """To the closer neighbour, when it is as far as everybody; at once when nothing is left to commit."""
+        """To the closer neighbour, once it holds all committed entries and nothing is left to commit."""
         replication, log = self.replication, self.replica.log
         assert replication is not None
         if self.is_closest or not self.neighbours:
@@ -508,7 +528,7 @@ class Succession:
 
     def _on_held(self, source: NodeId, message: Held, now: int) -> list[Effect]:
         if message.refused:
-            return self._yield(message.ballot, now)
+            return self._follow_and_report(message.ballot, now)
         if self.replication is None or message.ballot != self.ballot:
             return []
         return [*self.replication.held(source, message.index), *self._progress(now)]
@@ -516,7 +536,7 @@ class Succession:
     # Following.
 
     def _on_log(self, source: NodeId, message: Append | Install, now: int) -> list[Effect]:
-        """A master's word: it is followed unless a higher ballot was promised."""
+        """A master's entries or log: accepted unless this node has promised a higher ballot."""
         replica = self.replica
         if isinstance(message, Install) and self.phase is Phase.FETCH and message.ballot == self.ballot:
             return self._fetched(source, message, now)
@@ -524,8 +544,8 @@ class Succession:
             return []
         if replica.outranks(replica.highest, message.ballot):
             return replica.refuse(source)
-        out = self._bow(message.ballot, now)
-        if self.phase.is_under_own_ballot:  # that one was promised already
+        out = self._follow(message.ballot, now)
+        if self.phase.is_under_own_ballot:  # the master's ballot was promised before
             out += self._stop(now)
         news = isinstance(message, Install) or source != self._server
         serves = isinstance(message, Install) and message.previous == message.ballot
@@ -543,35 +563,35 @@ class Succession:
         if self.phase in (Phase.FETCH, Phase.WAIT) and source == self._server:
             self._bound.set(now, spans * self.parameters.transfer_us_max)
         if self.phase is not Phase.FETCH or message.ballot != self.ballot:
-            return self.replica.came(source, message) if node_of(message.ballot) == source else []
-        out, coming = self.replica.piece(source, message)
-        return out if coming is None else [*out, *self._raise(self.replica.took(coming, self.ballot), now)]
+            return self.replica.on_piece(source, message) if node_of(message.ballot) == source else []
+        out, whole = self.replica.take_piece(source, message)
+        return out + (self._raise(self.replica.install_pieces(whole, self.ballot), now) if whole else [])
 
     def _on_piece_request(self, source: NodeId, message: PieceRequest, now: int) -> list[Effect]:
-        return self.replica.asked(source, message)
+        return self.replica.piece_requested(source, message)
 
     def _on_handover(self, source: NodeId, message: Handover, now: int) -> list[Effect]:
-        """Nobody serves under that ballot any more, and this node holds all of it."""
+        """The source no longer serves under this ballot, and this node holds its whole log."""
         log = self.replica.log
         whole = message.ballot == log.held == self.replica.highest and message.index == log.index
         if not whole or not self.is_closest or node_of(message.ballot) != source:
             return []
         self._rest()
         self.ballot = self._handed_on = (min(message.ballot[0] + 1, COUNT_MAX), self._maker)
-        self._answers.ranks = dict.fromkeys(self.neighbours, log.rank)  # most likely; they refuse otherwise
+        self._answers.ranks = dict.fromkeys(self.neighbours, log.rank)  # assumed; they refuse if it is wrong
         return [self.replica.promise(self.ballot), *self._adopt(now)]
 
     def _on_request(self, source: NodeId, message: StateRequest, now: int) -> list[Effect]:
         out: list[Effect] = []
         if message.ballot != NO_BALLOT:
-            out = [*self._bow(message.ballot, now), self.replica.promise(message.ballot)]
+            out = [*self._follow(message.ballot, now), self.replica.promise(message.ballot)]
         serving = self.phase.is_replicating
-        return [*out, Send(source, self.replica.told(message.ballot, serving))]
+        return [*out, Send(source, self.replica.report(message.ballot, serving))]
 
     def _on_fetch(self, source: NodeId, message: Fetch, now: int) -> list[Effect]:
-        out = self._bow(message.ballot, now)
+        out = self._follow(message.ballot, now)
         if self.replica.outranks(self.replica.highest, message.ballot):
-            return [*out, Send(source, self.replica.told(message.ballot))]
+            return [*out, Send(source, self.replica.report(message.ballot))]
         return out + self.replica.fetch(source, message)
 
     def check(self) -> None:

@@ -11,10 +11,10 @@ LOOK_US = 6_000_000
 def looks_until_able(failures: ReplicaFailures) -> int:
     """A lacks entry 1 at two looks; for how many more it is left out then."""
     failures.look({A: 0, B: 1}, 1)
-    assert failures.able([A, B]) == [A, B]
+    assert failures.usable([A, B]) == [A, B]
     failures.look({A: 0, B: 1}, 1)
     looks = 0
-    while failures.able([A, B]) == [B]:
+    while failures.usable([A, B]) == [B]:
         failures.check([A, B])
         failures.look({B: 1}, 1)
         looks += 1
@@ -30,17 +30,17 @@ def test_who_is_slow_but_writes_stays() -> None:
     failures = ReplicaFailures(ME, LOOK_US)
     for index in range(1, 20):
         failures.look({A: index - 1}, index)
-        assert failures.able([A]) == [A]
+        assert failures.usable([A]) == [A]
 
 
 def test_who_went_and_came_back_is_not_stuck() -> None:
     failures = ReplicaFailures(ME, LOOK_US)
     for _ in range(2):
         failures.look({A: 0}, 1)
-    assert failures.able([A]) == []
+    assert failures.usable([A]) == []
     failures.neighbours([B])
     failures.neighbours([A, B])
-    assert failures.able([A]) == [A]
+    assert failures.usable([A]) == [A]
 
 
 def test_it_looks_while_there_is_something_to_see() -> None:
