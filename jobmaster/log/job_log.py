@@ -1,26 +1,26 @@
-"""A job's log as one node holds it: a state that covers the first entries, and the tail behind it.
+"""A job's log on one node: a state that covers the first entries, and the tail of entries after it.
 
-The state is applied up to the last entry that is known to be committed; the tail are the entries after that. Both belong to
-one ballot, `held`: within a ballot one node decides, so two logs of one ballot are prefixes of one another. `last` is the last
-ballot under which a node *served* with this log: a log on its way to the replicas of a node that is about to serve has been
-raised to its ballot already, but proves nothing yet. `proven` is the last ballot under which more than half of the agents had
-reported, as the log's own entries say. Logs with equal (last, index) are equal, and of two different ones the higher by
-(proven, last, index) has what the lower has committed, or has won over it. Entries and states are opaque here.
+The state includes all entries up to the last that is known to be committed; the tail holds the rest. Both belong to one ballot,
+`held`: within a ballot only one node appends, so two logs of one ballot are prefixes of one another. `last` is the last ballot
+under which a node *served* with this log: a node that is about to serve has raised the log to its ballot on the replicas, but
+proves nothing yet. `proven` is the last ballot under which more than half of the agents had reported, according to the log's own
+entries. Logs with equal (last, index) are equal. Of two different logs the higher by (proven, last, index) has all committed
+entries of the lower, or supersedes it. Entries and states are opaque here.
 
-Why `proven` comes first: a few nodes that meet without the log begin a new one, under a ballot higher than that of the log which
-all others go on with. Why it takes nothing from a log that is rightly the successor's: `Proven(b)` counts in a log only where it
-is known to be committed, that is when it is there twice or the log was served under a ballot after b. Say that it does
-not count in a log with last ballot c, but in another one whose last ballot is below c. Then b < c, and `Proven(b)` was committed
-before c served; so whoever began under c with all that was committed holds it too, and served under c > b: it counts there as
-well. A log that lacks it began without what was committed: it is of another side, or begun anew.
+Why `proven` comes first: a few nodes that meet without the log begin a new one, under a higher ballot than that of the log with
+which all others continue. Why it never ranks a rightful successor's log lower: `Proven(b)` counts in a log only where it is known
+to be committed, that is if it is there twice or the log was served under a ballot after b. Suppose that it does not count in a
+log with last ballot c, but counts in another whose last ballot is below c. Then b < c, and `Proven(b)` was committed before c
+served; so a node that began under c with all committed entries holds it too, and served under c > b: it counts there as well. A
+log that lacks it began without committed entries: it is another side's, or was begun anew.
 
-On disk, under the key ("log", job), the same log is one `Base` (which replaces what was before) and the `More` records behind it;
-under ("ballot", job) lies the highest `Promise`. Methods return the record that makes a change durable. A large state is written
-in pieces while the log goes on: a `Base` with a number, its `Rows` before or behind that, and other records among them. It counts
-once `Whole` says that all is there, in place of everything before the `Base` (`elf.jobmaster.log.log_order`); until then, what
-was before counts.
+On disk, under the key ("log", job), the log is one `Base` (which replaces all earlier records) and the `More` records after it;
+under ("ballot", job) is the highest `Promise`. Methods return the record that makes a change durable. A large state is written in
+pieces while the log continues: a `Base` with a number, its `Rows` before or after that, and other records among them. `Whole`
+makes it valid, in place of all records before the `Base` (`elf.jobmaster.log.log_order`); until then the earlier records are
+valid.
 
-Bound: the tail grows by what is proposed and not yet committed (`Replication.room`), on disk by `snapshot_entries` more.
+Bound: the tail grows by the uncommitted proposals (`Replication.room`), on disk by `snapshot_entries` more.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ import msgspec
 
 from elf.srt.messages.messages import NO_BALLOT, Ballot
 
-Standing = tuple[Ballot, Ballot]
-"""The last ballot that a log calls proven twice, and the last one that it calls so at all."""
+ProvenBallots = tuple[Ballot, Ballot]
+"""The ballot of the last `Proven` that is in the log twice, and that of the last `Proven`."""
 Rank = tuple[Ballot, Ballot, int]
 """(proven, last, index) of a log; see `rank`."""
 
 
 class State(Protocol):
-    """What a log's entries add up to."""
+    """The result of applying a log's entries."""
 
     def apply(self, index: int, entry: Any) -> None:
-        """Take in entry `index`; deterministic, called once for each index in order."""
+        """Apply entry `index`; deterministic, called once for each index in order."""
 
     def snapshot(self) -> Any:
-        """All of it as a value that later `apply`s do not change."""
+        """The state as a value that later `apply`s do not change."""
 
     def parted(self, piece_bytes: int) -> tuple[Any, Any] | None:
-        """A large one as a value that is `in_pieces`, and what `Reading` reads its pieces from; None of a small one."""
+        """A large state as a value that is `in_pieces`, and the rows whose pieces `Reading` reads; None for a small state."""
 
     def add(self, piece: Any) -> None:
-        """One of the pieces of the value that it was made from. Raises PeerError for one that is none of them."""
+        """Add a piece of the value from which this state was made. Raises PeerError for a piece of another state."""
 
-    def standing(self, tail: Sequence[Any]) -> Standing:
-        """What its entries say, and those of `tail` behind them."""
+    def proven_ballots(self, tail: Sequence[Any]) -> ProvenBallots:
+        """The ballots proven by the state's entries and those of `tail` after them."""
 
 
 NewState = Callable[[Any | None], State]
-"""Makes a state from a snapshot; from None the one before the first entry."""
+"""Makes a state from a snapshot; from None the state before the first entry."""
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The log begins anew: the state after entry `index`, and the entries behind it. number: the state's rows are in `Rows` of
-    that number; 0: it has all."""
+    """Replaces the log: the state after entry `index`, and the entries after it. number: the state's rows are in `Rows` of that
+    number; 0: the state includes its rows."""
 
     ballot: Ballot
     last: Ballot
@@ -82,15 +82,15 @@ class Rows(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Whole(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """All `count` pieces are there, and the `Base`: it counts from now on."""
+    """All `count` pieces and the `Base` are written: they are valid from now on."""
 
     number: int
     count: int
 
 
 class More(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Entries `first`, … follow, and the log is one of `ballot` from now on. Without entries it is only that. committed: the last
-    entry that was known to be: whoever reads the log back applies so many, and need not hold them."""
+    """Appends entries `first`, … and raises the log to `ballot`; without entries it only raises the log. committed: the last
+    entry that was known to be committed: a reader of the log applies the entries up to it, and need not hold them."""
 
     ballot: Ballot
     last: Ballot
@@ -100,7 +100,7 @@ class More(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """No lower ballot than this is followed any more."""
+    """The node no longer follows lower ballots than this."""
 
     ballot: Ballot
 
@@ -109,7 +109,7 @@ LogRecord = Base | Rows | Whole | More | Promise
 
 
 class JobLog:
-    """See the module. Memory: the state and the tail; nothing for a node that holds no log."""
+    """See the module. Memory: the state and the tail; none for a node that holds no log."""
 
     __slots__ = ("_image", "applied", "held", "last", "new_state", "piece_bytes", "recorded", "state", "tail")
 
@@ -120,18 +120,22 @@ class JobLog:
         self.state: State | None = None
         self.applied = 0
         self.tail: list[Any] = []
-        self.recorded = 0  # entries on disk behind the last Base
-        self._image: tuple[int, Any, Any] | None = None  # the last one: whether it has rows besides
+        self.recorded = 0  # entries on disk after the last Base
+        self._image: tuple[int, Any, Any] | None = None  # (index, snapshot, rows or None)
 
     @property
     def index(self) -> int:
-        """Of the last entry held; 0 before the first."""
+        """The index of the last entry held; 0 before the first."""
         return self.applied + len(self.tail)
 
     @property
     def proven(self) -> Ballot:
         """The last ballot under which more than half had reported. O(tail)."""
-        return NO_BALLOT if self.state is None else counts(self.state.standing(self.tail), self.last)
+        return (
+            NO_BALLOT
+            if self.state is None
+            else committed_proven(self.state.proven_ballots(self.tail), self.last)
+        )
 
     @property
     def rank(self) -> Rank:
@@ -144,7 +148,7 @@ class JobLog:
     def install(
         self, ballot: Ballot, last: Ballot, index: int, snapshot: Any | None, tail: Sequence[Any]
     ) -> Base:
-        """In place of whatever was held. O(state)."""
+        """Replace the log that was held. O(state)."""
         self._place(ballot, last, index, snapshot, tail)
         return Base(ballot, last, index, self.image() if snapshot is None else snapshot, tuple(tail))
 
@@ -154,18 +158,18 @@ class JobLog:
         self.place(ballot, last, index, self.new_state(snapshot), tail)
 
     def place(self, ballot: Ballot, last: Ballot, index: int, state: State, tail: Sequence[Any]) -> None:
-        """In place of whatever was held: a state that was made of all its pieces."""
+        """Replace the log that was held, with a state that was made from all its pieces."""
         self.held, self.last, self.applied, self.tail = ballot, last, index, list(tail)
         self.state = state
         self.recorded = len(self.tail)
         self._image = None
 
     def raised(self, ballot: Ballot) -> More:
-        """The same log for a higher ballot, under which nobody serves yet."""
+        """Raise the same log to a higher ballot, under which no node serves yet."""
         return self.extend(ballot, self.last, self.index + 1, ())
 
     def extend(self, ballot: Ballot, last: Ballot, first: int, entries: Sequence[Any]) -> More:
-        """Entries `first`, … of this ballot; those already held are skipped. The whole log becomes one of `ballot`."""
+        """Append entries `first`, … of this ballot; those already held are skipped. The whole log is raised to `ballot`."""
         fresh = tuple(entries[max(0, self.index + 1 - first) :])
         record = More(ballot, last, self.index + 1, fresh, self.applied)
         self.held, self.last = ballot, last
@@ -174,7 +178,7 @@ class JobLog:
         return record
 
     def commit(self, index: int) -> list[tuple[int, Any]]:
-        """Apply up to entry `index`, or what is held of it, and return what was applied."""
+        """Apply the entries up to `index`, as far as they are held, and return the newly applied ones."""
         count = min(index, self.index) - self.applied
         if count <= 0:
             return []
@@ -188,16 +192,16 @@ class JobLog:
         return done
 
     def after(self, index: int) -> tuple[Any, ...]:
-        """The entries behind `index`, which the state must not be past."""
+        """The entries after `index`, which must not be before the state's last."""
         assert self.applied <= index <= self.index
         return tuple(self.tail[index - self.applied :])
 
     def image(self) -> Any:
-        """The state's snapshot, of a large one without its rows; made once between two commits, however many ask."""
+        """The state's snapshot, for a large state without its rows; made at most once between two commits."""
         return self._images()[1]
 
     def rows(self) -> Any | None:
-        """What the pieces of a large `image` are read from."""
+        """The rows of a large `image`, from which its pieces are read; None for a small one."""
         return self._images()[2]
 
     def _images(self) -> tuple[int, Any, Any]:
@@ -208,12 +212,12 @@ class JobLog:
         return self._image
 
     def base(self, number: int = 0) -> Base:
-        """All that is held as one record, or all but rows."""
+        """The whole log as one record; with a `number`, without the state's rows."""
         self.recorded = len(self.tail)
         return Base(self.held, self.last, self.applied, self.image(), tuple(self.tail), number)
 
     def restore(self, record: Base | More | Rows | Whole) -> None:
-        """Take in a record as read back, in the order of `elf.jobmaster.log.log_order`. Raises PeerError: rows of another
+        """Apply a record that was read back, in the order of `elf.jobmaster.log.log_order`. Raises PeerError for rows of another
         state."""
         if isinstance(record, Base):
             self._place(record.ballot, record.last, record.index, record.state, record.tail)
@@ -232,19 +236,19 @@ class JobLog:
         assert self._image is None or self._image[0] == self.applied
 
 
-def proved(standing: Standing, ballot: Ballot) -> Standing:
-    """After one more entry that says so of `ballot`. Who served under a later ballot had committed what was said before."""
-    _, claimed = standing
-    return (min(claimed, ballot), max(claimed, ballot)) if ballot >= claimed else standing
+def proved(before: ProvenBallots, ballot: Ballot) -> ProvenBallots:
+    """After one more `Proven(ballot)`. A master that served under a later ballot had committed all earlier `Proven` entries."""
+    _, claimed = before
+    return (min(claimed, ballot), max(claimed, ballot)) if ballot >= claimed else before
 
 
-def counts(standing: Standing, last: Ballot) -> Ballot:
-    """Rule 7*: what a log says of its standing counts where it is known to be committed."""
-    proven, claimed = standing
+def committed_proven(ballots: ProvenBallots, last: Ballot) -> Ballot:
+    """Rule 7*: a log's `Proven` entry counts where it is known to be committed."""
+    proven, claimed = ballots
     return claimed if claimed < last else proven
 
 
 def rank(proven: Ballot, last: Ballot, index: int) -> Rank:
-    """Orders logs: by who stood behind them, then by how much they hold. A log without an entry has committed nothing, whatever
-    its ballot: it ranks lowest."""
+    """Orders logs: by last majority, then by last serving ballot and length. A log without an entry has committed nothing,
+    whatever its ballot: it ranks lowest."""
     return (proven, last, index) if index else (NO_BALLOT, NO_BALLOT, 0)

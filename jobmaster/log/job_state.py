@@ -45,7 +45,7 @@ from elf.jobmaster.log.entries import (
     Serve,
     SpecRank,
 )
-from elf.jobmaster.log.job_log import Standing, proved
+from elf.jobmaster.log.job_log import ProvenBallots, proved
 from elf.jobmaster.log.positions import Positions, PositionsState
 from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
 from elf.jobmaster.log.state_rows import RowPiece, StateRows
@@ -107,7 +107,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     finals: dict[WindowKey, Published]
     touched: dict[str, dict[Micros, int]]
     panes: dict[str, tuple[tuple[bytes, ...], ...]]
-    stands: Standing = (NO_BALLOT, NO_BALLOT)
+    proven: ProvenBallots = (NO_BALLOT, NO_BALLOT)
     unknown_us: Micros = 0
     taken_back: tuple[WindowKey, ...] = ()
     untimed: dict[NodeId, int] = {}
@@ -137,7 +137,7 @@ class JobState:
     def _clear(self) -> None:
         self.index = 0
         self.ballot: Ballot = NO_BALLOT
-        self.stands: Standing = (NO_BALLOT, NO_BALLOT)
+        self.proven: ProvenBallots = (NO_BALLOT, NO_BALLOT)
         self.spec: SpecRank = (-1, b"")
         self.front_us: Micros = (
             BEFORE_ALL  # the highest watermark of a whole bundle: about "now" in event time
@@ -230,7 +230,7 @@ class JobState:
         elif isinstance(entry, Serve):
             self._serve(entry)
         elif isinstance(entry, Proven):
-            self.stands = proved(self.stands, entry.ballot)
+            self.proven = proved(self.proven, entry.ballot)
         elif isinstance(entry, Final):
             self._note_final(entry)
         elif isinstance(entry, Retire):
@@ -256,13 +256,13 @@ class JobState:
                 entry.is_revised,
             )
 
-    def standing(self, tail: Sequence[AnyEntry]) -> Standing:
+    def proven_ballots(self, tail: Sequence[AnyEntry]) -> ProvenBallots:
         """Which ballots the log calls proven, with those entries of it that are not applied yet."""
-        stands = self.stands
+        proven = self.proven
         for entry in tail:
             if isinstance(entry, Proven):
-                stands = proved(stands, entry.ballot)
-        return stands
+                proven = proved(proven, entry.ballot)
+        return proven
 
     def _withdraw(self, shapes: Mapping[str, Shape]) -> None:
         """Final windows of which the schedule knows nothing any more."""
@@ -444,7 +444,7 @@ class JobState:
             dict(self.finals),
             {version: dict(touched) for version, touched in self.touched.items()},
             panes,
-            self.stands,
+            self.proven,
             self.unknown_us,
             tuple(sorted(self.taken_back)),
             dict(self.untimed),
@@ -457,7 +457,7 @@ class JobState:
         """Be what the snapshot is, whatever this was before. Raises PeerError for frames that are none."""
         self.close()
         self._clear()
-        self.index, self.ballot, self.stands = snapshot.index, snapshot.ballot, snapshot.stands
+        self.index, self.ballot, self.proven = snapshot.index, snapshot.ballot, snapshot.proven
         self.spec, self.front_us = snapshot.spec, snapshot.front_us
         self.positions = Positions.of(snapshot.positions)
         self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)

@@ -1,10 +1,10 @@
-"""Entries and states of a job's log as bytes, the same on links and on disk. `LOG` is what `elf.srt.codec.wire` asks for.
+"""Entries and states of a job's log as bytes, the same on links and on disk. `LOG` is the codec that `elf.srt.codec.wire` needs.
 
     entry = MessagePack array: the entry's name, then its fields; of an Accept, itself without contributions, lagging and
             parts, then a roster's section and frames of rows
     state = b"\\0" and plain or b"\\1" and zstd-compressed: MessagePack array of the fields of `StateSnapshot`
 
-Which version of this that is, is said by the message or record around it.
+The message or record around them says which version of this format they have.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from elf.srt.messages.messages import Schedule
 from elf.srt.messages.typed import parse
 
 STATE_BYTES_MAX = 256 << 20
-"""A state unpacked, but for its rows, which stay packed: 100,000 workers take 10 MB, the rest are rows."""
+"""Of an unpacked state, whose rows stay packed: 100,000 workers take 10 MB, the rest are rows."""
 
 
 class AcceptForm(Entry, frozen=True, array_like=True, tag="accept"):
-    """An `Accept` without contributions, `lagging` and parts; the section of the former two; the latter."""
+    """An `Accept` on the wire. rest: without contributions, `lagging` and parts. section: contributions and `lagging`."""
 
     rest: Accept
     section: bytes
@@ -48,7 +48,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class LogCodec:
-    """The form of `AnyEntry` and `StateSnapshot`. Without state of its own: the rosters are the link's, or the file's."""
+    """Packs and unpacks `AnyEntry` and `StateSnapshot`. Stateless: the rosters are the link's, or the file's."""
 
     def pack_entry(self, entry: AnyEntry, rosters: RosterEncoder) -> bytes:
         """O(bytes)."""
@@ -98,7 +98,7 @@ class LogCodec:
 
 
 def check_plans(schedule: Schedule) -> None:
-    """Raises PeerError for a plan that is none."""
+    """Raises PeerError for an invalid plan."""
     for line in schedule:
         plan_of(line.plan)
 

@@ -131,7 +131,7 @@ class Roster:
         """Rule 7*: the log says that more than half have reported under this ballot, and again when that is in it."""
         if self._vouched == 2 or not self._log.has_room:
             return
-        if self._state.stands[1] == self.ballot if self._vouched else self._is_vouched_for():
+        if self._state.proven[1] == self.ballot if self._vouched else self._is_vouched_for():
             self._vouched += 1
             self._log.propose(Proven(self.ballot))
 
@@ -246,4 +246,4 @@ class Roster:
         assert self._reported <= self._known
         assert not self._asked or not self._log.is_empty
         assert self._vouched <= 2
-        assert self._vouched < 2 or self._state.stands[1] == self.ballot
+        assert self._vouched < 2 or self._state.proven[1] == self.ballot

@@ -42,11 +42,11 @@ class ListState:
     def add(self, piece: object) -> None:
         raise AssertionError("a piece of a state that is whole")
 
-    def standing(self, tail: Sequence[str]) -> tuple[Ballot, Ballot]:
-        return standing((*self.entries, *tail))
+    def proven_ballots(self, tail: Sequence[str]) -> tuple[Ballot, Ballot]:
+        return proven_ballots((*self.entries, *tail))
 
 
-def standing(entries: Sequence[str]) -> tuple[Ballot, Ballot]:
+def proven_ballots(entries: Sequence[str]) -> tuple[Ballot, Ballot]:
     """An entry "7B!" says that more than half reported under 7B. (which was said twice, which once at least)."""
     said = [
         (int(entry[:-2]), _id("ABCDEFGHIJ".index(entry[-2]) + 1)) for entry in entries if entry[-1] == "!"
@@ -70,7 +70,7 @@ class Log(NamedTuple):
     @property
     def proven(self) -> Ballot:
         """What a later ballot served with was committed."""
-        twice, once = standing(self.entries)
+        twice, once = proven_ballots(self.entries)
         return once if once < self.last else twice
 
     @property

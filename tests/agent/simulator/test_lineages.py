@@ -86,5 +86,5 @@ def test_the_log_goes_on_that_most_have_reported_to(kind: Any) -> None:
 
 def test_without_the_rule_it_is_the_one_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The canary of that rule: all windows are exact without it too, but most agents read again what few could not find."""
-    monkeypatch.setattr(job_log, "counts", lambda standing, last: NO_BALLOT)
+    monkeypatch.setattr(job_log, "committed_proven", lambda ballots, last: NO_BALLOT)
     assert any(last != min(begun) for begun, last in (begins(trio(seed)) for seed in range(3, 6)))

@@ -75,7 +75,12 @@ CANARIES: list[tuple[str, Any, str, Any]] = [
     ("7: keeps its promises in memory only", Replica, "promise", promise_from_memory),
     ("7: compares the epoch only", Replica, "outranks", staticmethod(outranks_by_epoch_only)),
     ("7: takes its own log instead of the highest", Succession, "best", lambda self: self.me),
-    ("7: a claim counts before it is committed", job_log, "counts", lambda standing, last: standing[1]),
+    (
+        "7: a claim counts before it is committed",
+        job_log,
+        "committed_proven",
+        lambda ballots, last: ballots[1],
+    ),
 ]
 
 
