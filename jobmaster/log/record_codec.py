@@ -1,4 +1,4 @@
-"""What a node's cores write, as records for its disk, and back.
+"""The records that a node's cores write, as bytes for its disk, and back.
 
     record = "ELFD" version(1) kind(1) body       body = MessagePack array (job or b"", replaces, the record's fields)
 
@@ -10,14 +10,14 @@
 | 4 | ("log", job) | `Base`: state and entries as in `log_codec` |
 | 5 | ("log", job) | `More`: entries, and how many were known to be committed |
 | 6 | ("ledger", job) | (fence, entries; which are open) |
-| 7 | ("log", job) | `Promise`, all that is left of a stopped job's log |
+| 7 | ("log", job) | `Promise`, all that remains of a stopped job's log |
 | 8 | ("log", job) | `Base` with a number: the state without its rows |
-| 9 | ("log", job) | `Rows`: a piece of these |
+| 9 | ("log", job) | `Rows`: a piece of these rows |
 | 10 | ("log", job) | `Whole` |
 
-Records of a key are read in the order in which they were written, and `replaces` forgets those before, so a file of such
-records may be appended to, and rewritten at any time by leaving out what was replaced. The log's contributions go by roster
-(`elf.srt.codec.rosters`), so a `More` can only be read behind the records before it; a new `RecordEncoder` begins with
+Records of a key are read in the order in which they were written, and a record that `replaces` makes the earlier ones obsolete.
+So records can be appended to a file, and a file can be rewritten at any time without the obsolete ones. Contributions refer to a
+roster (`elf.srt.codec.rosters`), so a `More` can only be read after the records before it; a new `RecordEncoder` begins with
 fresh rosters, whatever was written before.
 """
 
@@ -59,7 +59,7 @@ KEYS = {
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """The beginning of each."""
+    """The fields with which every record begins."""
 
     job: MaybeId
     replaces: bool
@@ -98,7 +98,7 @@ class MoreRecord(Record, frozen=True, array_like=True):
 
 
 class PieceRecord(Record, frozen=True, array_like=True):
-    """The beginning of each that has to do with a state in pieces."""
+    """The fields with which every record of a state in pieces begins."""
 
     number: Count
 
@@ -123,7 +123,7 @@ class WholeRecord(PieceRecord, frozen=True, array_like=True):
 
 
 class LedgerRecord(Record, frozen=True, array_like=True):
-    """open: those of the entries of which only an open revision is held."""
+    """open: the windows of which only an open revision is held."""
 
     fence: Ballot
     entries: tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
@@ -156,8 +156,8 @@ _parts = msgspec.msgpack.Decoder(_PartHead)
 
 
 def head_of(data: bytes | memoryview) -> tuple[tuple[str, bytes], bool]:
-    """Key of a record, and whether it replaces those before it. O(bytes), without a look at what it says. Raises StateError: a
-    record that this version cannot read, as far as its beginning tells."""
+    """Key of a record, and whether it replaces those before it; reads only the record's head. Raises StateError if the head shows
+    a record that this version cannot read."""
     kind = _kind_of(data)
     try:
         head = _heads.decode(memoryview(data)[HEAD_BYTES:])
@@ -167,7 +167,7 @@ def head_of(data: bytes | memoryview) -> tuple[tuple[str, bytes], bool]:
 
 
 def part_in(data: bytes | memoryview) -> Part:
-    """What a record is to a state in pieces. As `head_of`."""
+    """A record's part in a state in pieces. Like `head_of`."""
     kind = _PARTS.get(_kind_of(data))
     if kind is None:
         return NONE
@@ -202,12 +202,12 @@ class RecordEncoder:
         self._rosters: dict[bytes, RosterEncoder] = {}
 
     def encode(self, write: Write) -> bytes:
-        """Raises ValueError for a key that nobody writes. O(bytes)."""
+        """Raises ValueError for an unknown key. O(bytes)."""
         record = self._record(write)
         return MAGIC + bytes((VERSION, _NUMBERS[type(record)])) + _encoder.encode(record)
 
     def lost(self, key: tuple[str, bytes]) -> None:
-        """Something that was encoded under the key does not stand on the disk: begin with fresh rosters."""
+        """A record that was encoded under the key is not on the disk: begin with fresh rosters."""
         self._rosters.pop(key[1], None)
 
     def _record(self, write: Write) -> Record:
@@ -221,9 +221,9 @@ class RecordEncoder:
                 return BallotRecord(job, replaces, record.ballot)
             case "ledger":
                 fence, entries = record
-                told = tuple((window, revision, digest) for window, revision, digest, _ in entries)
+                held = tuple((window, revision, digest) for window, revision, digest, _ in entries)
                 return LedgerRecord(
-                    job, replaces, fence, told, tuple(entry[0] for entry in entries if entry[3])
+                    job, replaces, fence, held, tuple(entry[0] for entry in entries if entry[3])
                 )
             case "log":
                 if replaces:
@@ -261,7 +261,7 @@ class RecordDecoder:
         self._rosters: dict[bytes, RosterDecoder] = {}
 
     def decode(self, data: bytes) -> Write:
-        """The write that it was. Raises StateError. O(bytes)."""
+        """The write that was encoded. Raises StateError. O(bytes)."""
         kind = _kind_of(data)
         try:
             record = parse(memoryview(data)[HEAD_BYTES:], _TYPES[kind])

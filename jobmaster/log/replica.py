@@ -1,33 +1,32 @@
-"""What a node has promised and holds of a job's log, and how it follows a master: the passive half of a succession.
+"""A node's promised ballot and its copy of a job's log, and how it follows a master: the passive half of a succession.
 
-`Succession.step` promises a message's ballot first, or has it refused where a higher one is promised (`refuse`). Then:
+`Succession.step` promises a message's ballot first, or refuses it if a higher one is promised (`refuse`). Then:
 
-| message | and what is held | what follows |
+| message | this node holds | what follows |
 |---|---|---|
-| Append | a log of that ballot, at least to the entry before | its entries are taken, written, and `Held` up to there is said |
-| | the log that it goes on from, to exactly that place | likewise, and it is one of that ballot from now on |
-| | a log of that ballot that lacks entries before | `Held` up to where it goes: the master begins there again |
-| | the log that it goes on from, and further | `StateReport`: this one holds more, and does not give it up |
-| | another log, or none | `Held` -1: the master sends all (Install) |
-| Install | less, or what fewer stood behind | it takes the place of what was held; written, and `Held` is said |
-| | the same log, at least as far | nothing changes; `Held` is said |
-| | more, or what more stood behind | `StateReport` |
-| | less, and its state comes in pieces | they are asked for (PieceRequest), some ahead; until all are there nothing changes |
-| StatePiece | the next piece of that state | written, and another one is asked for; with the last one as Install |
-| PieceRequest | the state was offered to whoever asks | its next piece (StatePiece) |
-| Fetch | a log, under the highest ballot promised | all of it (Install), once for each asker and ballot |
-| | none, or another ballot was promised | `StateReport` |
+| Append | a log of that ballot with the entry before the first | entries are appended, written, and acknowledged (`Held`) |
+| | the log that it continues, up to exactly that entry | likewise, and the log is raised to that ballot |
+| | a log of that ballot that lacks earlier entries | `Held` with its last index: the master resumes there |
+| | the log that it continues, and more entries | `StateReport`: this log is longer, and is kept |
+| | another log, or none | `Held` -1: the master sends the whole log (Install) |
+| Install | a lower log | it is replaced, written and acknowledged (`Held`) |
+| | the same log, at least as long | nothing changes; `Held` |
+| | a higher log (`has_more`) | `StateReport` |
+| | a lower log, and the new state comes in pieces | requests them (PieceRequest), some ahead; replaced with the last one |
+| StatePiece | the earlier pieces of that state | written; requests another piece; after the last one as Install |
+| PieceRequest | the state that was offered to the asker | its next piece (StatePiece) |
+| Fetch | a log, and that ballot is the highest promised | the whole log (Install), once for each asker and ballot |
+| | no log, or another ballot was promised | `StateReport` |
 
-What is said waits until what was written before it is durable (`agent/node/write_barrier.py`).
+Messages wait until the records written before them are durable (`agent/node/write_barrier.py`).
 
-A large state is written to the own disk in pieces too, some with each call that commits entries: nothing ever is all of it.
+A large state is also written to the own disk in pieces, some with each call that commits entries: the whole is never in memory.
 
-Invariants (`check`): the ballot of the log that is held is at most the highest promised, which never falls; a log is held
-together with its state and its ballot, or not at all. Under one ballot a log only grows; it gives way to another where `has_more`
-says so.
+Invariants (`check`): the ballot of the held log is at most the highest promised ballot, which never falls; a log is held together
+with its state and its ballot, or not at all. Under one ballot a log only grows; another log replaces it unless `has_more`.
 
-Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012), with ballots for views, and all present replicas
-in place of a majority: what is lost with all of them is rebuilt from the access logs.
+Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012), with ballots for views, and all present replicas in place
+of a majority: entries lost with all of them are rebuilt from the access logs.
 """
 
 from __future__ import annotations
@@ -63,27 +62,28 @@ from elf.srt.messages.messages import (
 )
 
 COMPACTED_PIECES = 2
-"""Are written of a state with each call that commits entries: 2 MiB unpacked, 20 ms of packing and a third of it on disk."""
+"""Pieces of the own state written with each call that commits entries: 2 MiB unpacked, 20 ms of packing, a third of it on
+disk."""
 PIECES_AHEAD = 8
-"""Are asked for before the first one is on disk: 2 to 3 MiB on their way."""
+"""Pieces of another's state requested before the first one is on disk: 2 to 3 MiB in flight."""
 
 
 class Compaction:
-    """The own state on its way to the disk."""
+    """The own state while it is written to the disk."""
 
     def __init__(self, number: int, reading: Reading) -> None:
         self.number, self.reading = number, reading
 
 
 class Outgoing:
-    """The own state on its way to another node."""
+    """The own state while it is sent to another node."""
 
     def __init__(self, ballot: Ballot, index: int, reading: Reading) -> None:
         self.ballot, self.index, self.reading = ballot, index, reading
 
 
 class Incoming:
-    """Another node's state on its way here. state: what came of it; at: the number of the next piece."""
+    """Another node's state while it is received. state: made of the pieces so far; at: the number of the next piece."""
 
     def __init__(self, source: NodeId, message: Install, state: State, number: int) -> None:
         self.source, self.message, self.state, self.number = source, message, state, number
@@ -95,12 +95,12 @@ class Incoming:
 
 
 def is_in_pieces(message: Any) -> bool:
-    """Whether the rows of an Install's state come behind it."""
+    """Whether the rows of an Install's state follow it as pieces."""
     return bool(getattr(message.state, "in_pieces", False))
 
 
 class Replica:
-    """`highest`: the ballot it promised, on disk before anybody is told. `log`: what it holds."""
+    """`highest`: the highest promised ballot, on disk before an answer names it. `log`: the held log."""
 
     __slots__ = (
         "_numbers",
@@ -138,7 +138,7 @@ class Replica:
     def promise(self, ballot: Ballot) -> Write:
         """Rule 7*: the highest ballot seen is on disk before a promise leaves.
 
-        Written again for each answer: the first write may still be under way, and only what stands behind a write waits for it.
+        Written again for each answer: the first write may still be in progress, and only effects after a write wait for it.
         """
         if self.outranks(ballot, self.highest):
             self.highest, self.incoming = ballot, None
@@ -146,7 +146,7 @@ class Replica:
         return Write(("ballot", self.job), Promise(self.highest), replace=True)
 
     def write(self, record: LogRecord, *, replace: bool = False) -> Write:
-        if replace:  # with all that is written of states that are not whole
+        if replace:  # this also makes the pieces of incomplete states obsolete
             self.compaction = self.incoming = None
         return Write(("log", self.job), record, replace)
 
@@ -155,18 +155,18 @@ class Replica:
         return [Post(to, Held(self.job, self.highest, -1, refused=True))]
 
     def continues(self, message: Append) -> bool:
-        """Rule 6*: entry i is taken, and so acknowledged, only by a log that holds every entry before it, of that ballot (or of
-        the one that it took over from, to exactly the same place)."""
+        """Rule 6*: entry i is appended, and so acknowledged, only by a log that holds every entry before it, of that ballot (or
+        of the ballot that it took over from, up to exactly the entry before)."""
         log = self.log
         if message.ballot == log.held:
             return message.first <= log.index + 1
         return message.previous == log.last != NO_BALLOT and message.first == log.index + 1
 
     def has_more(self, message: Append | Install) -> bool:
-        """Whether a log that is offered by a node which does not serve yet holds less than this one, or more than half have stood
-        behind this one, and not behind that of a node that does."""
+        """Whether to keep this log: it is higher than that of a node that does not serve yet, or has a later majority than that
+        of a node that serves."""
         log = self.log
-        if isinstance(message, Append):  # of any other log than the same one its `Install` says more
+        if isinstance(message, Append):  # other logs are compared when their `Install` comes
             end = message.first + len(message.entries)
             return message.previous == log.last != NO_BALLOT and log.index >= end
         if message.previous == message.ballot:
@@ -174,11 +174,11 @@ class Replica:
         return log.rank > rank(message.proven, message.previous, message.index + len(message.tail))
 
     def has_later_majority(self, proven: Ballot) -> bool:
-        """Rule 7*: between two logs that do not go on from one another the one wins that most agents have reported to."""
+        """Rule 7*: of two logs of which neither continues the other, the one with the later majority of agents wins."""
         return self.log.proven > proven
 
     def append(self, source: NodeId, message: Append) -> list[Effect]:
-        """Take entries of the promised ballot, or say from where on they are missing."""
+        """Append entries of the promised ballot, or answer from which entry on they are missing."""
         log = self.log
         out: list[Effect] = []
         if not self.continues(message):
@@ -191,7 +191,7 @@ class Replica:
         return out
 
     def _hold(self, source: NodeId, record: More | Base) -> list[Effect]:
-        """Also when the record adds nothing: the write before may still be under way."""
+        """Write and acknowledge, even if the record adds nothing: the write before may still be in progress."""
         held = Held(self.job, self.log.held, self.log.index)
         return [self.write(record, replace=isinstance(record, Base)), Post(source, held)]
 
@@ -207,7 +207,7 @@ class Replica:
         return [self.promise(self.highest), Post(source, self.report(self.highest))]
 
     def install(self, source: NodeId, message: Install) -> list[Effect]:
-        """In place of all that was held; or of nothing, where the same log is held already and goes as far."""
+        """Replace the held log, unless it is the same log and at least as long."""
         if self.has_more(message):
             return self._report_more(source)
         log, last = self.log, message.previous
@@ -220,7 +220,7 @@ class Replica:
         )
 
     def compact(self) -> list[Effect]:
-        """A snapshot in place of the records, when they have become many; of a large state some pieces at a time."""
+        """Write a snapshot in place of the records when they have become many; a large state's a few pieces at a time."""
         if self.compaction is not None:
             return self._compact_on(self.compaction)
         if self.log.recorded - len(self.log.tail) < self.snapshot_entries or self.incoming is not None:
@@ -248,7 +248,7 @@ class Replica:
     # States in pieces, between nodes.
 
     def send_all(self, to: NodeId, ballot: Ballot) -> Install:
-        """All that is held, for a node that is to hold it under that ballot. A large state's rows it asks for."""
+        """The whole log, for a node that will hold it under that ballot. The node requests a large state's rows."""
         log = self.log
         rows = log.rows()
         self.outgoing.pop(to, None)
@@ -258,13 +258,13 @@ class Replica:
         return Install(self.job, ballot, *whole)
 
     def request_pieces(self, source: NodeId, message: Install) -> list[Effect]:
-        """Ask for the pieces of that state, in place of any that is on its way."""
+        """Request the pieces of that state, instead of any other that is being received."""
         self.incoming = Incoming(source, message, self.log.new_state(message.state), self._number())
         asks = (PieceRequest(self.job, message.ballot, message.index, at) for at in range(PIECES_AHEAD))
         return [Post(source, ask) for ask in asks]
 
     def piece_requested(self, source: NodeId, message: PieceRequest) -> list[Effect]:
-        """Somebody wants the next piece. Who asks past the end has not heard of it yet."""
+        """A node requests the next piece. Requests past the end were sent ahead, and are ignored."""
         outgoing = self.outgoing.get(source)
         if outgoing is None or (outgoing.ballot, outgoing.index, outgoing.reading.at) != (
             message.ballot,
@@ -279,7 +279,7 @@ class Replica:
         return [Post(source, StatePiece(self.job, *about, piece.version, piece.tree, piece.frame))]
 
     def take_piece(self, source: NodeId, message: StatePiece) -> tuple[list[Effect], Incoming | None]:
-        """A piece came: what follows, and the state if that was the last one. Raises PeerError: a piece of another state."""
+        """A piece has arrived: what follows, and the state if that was the last piece. A piece of another state ends it."""
         incoming = self.incoming
         if incoming is None or not incoming.awaits(source, message):
             return [], None
@@ -300,11 +300,11 @@ class Replica:
 
     @staticmethod
     def is_whole(message: StatePiece) -> bool:
-        """Rule 6*: a state is taken, and so acknowledged, with all of its pieces or not at all."""
+        """Rule 6*: a state is installed, and so acknowledged, with all of its pieces or not at all."""
         return message.last
 
     def install_pieces(self, incoming: Incoming, ballot: Ballot) -> list[Effect]:
-        """All pieces are there: it takes the place of what was held, under that ballot."""
+        """All pieces have arrived: the state replaces the held log, under that ballot."""
         message = incoming.message
         self.compaction = None
         self.log.place(ballot, message.previous, message.index, incoming.state, message.tail)
@@ -312,7 +312,7 @@ class Replica:
         return [self.write(Base(*about)), self.write(Whole(incoming.number, incoming.at))]
 
     def on_piece(self, source: NodeId, message: StatePiece) -> list[Effect]:
-        """A piece of the log of who serves, or is about to."""
+        """A piece of the log of a node that serves, or is about to."""
         out, incoming = self.take_piece(source, message)
         if incoming is None:
             return out
@@ -322,12 +322,12 @@ class Replica:
         return [*out, *self.install_pieces(incoming, message.ballot), Post(source, held)]
 
     def report(self, asked: Ballot, serving: bool = False) -> StateReport:
-        """What is held and promised."""
+        """The held log and the promised ballot."""
         log = self.log
         return StateReport(self.job, asked, self.highest, log.last, log.index, serving, log.proven)
 
     def fetch(self, source: NodeId, message: Fetch) -> list[Effect]:
-        """All that is held, once for each ballot of the asker: a link loses nothing."""
+        """Send the whole log, once for each ballot of the asker: links lose no message."""
         log = self.log
         if message.ballot != self.highest or log.state is None:
             return [self.promise(message.ballot), Send(source, self.report(message.ballot))]

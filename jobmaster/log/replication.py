@@ -1,28 +1,28 @@
-"""Entries on their way to the replicas: the active half of a succession, on the node that serves or is about to.
+"""Sends entries to the replicas: the active half of a succession, on the node that serves or is about to.
 
-An entry is proposed, written to the own disk together with all others of `append_us`, posted to each present replica behind
-that write, and committed when the own disk and every present replica hold it. The own disk answers like a replica: each
-write is followed by a `Held` posted to the node itself, which its surroundings hand back (through `Succession.step`) once
-what stands before it is durable.
+An entry is proposed, written to the own disk together with all others of `append_us`, posted to each present replica after that
+write, and committed when the own disk and every present replica hold it. The own disk acknowledges like a replica: after each
+write a `Held` is posted to the node itself, which the caller passes back (through `Succession.step`) once the effects before it
+are durable.
 
-A replica is told to replace what it holds (`Install`) unless it holds the log that the master began with; from then on it gets
-every entry once, and again from what it last held when the link was reset. While it asks for the pieces of a large state, it gets
-no entries.
+A replica first replaces its log (`Install`), unless it holds the log with which the master began. From then on each entry is sent
+to it once, and after a reset of the link again from the last one that it acknowledged. While it requests the pieces of a large
+state, no entries are sent.
 
 | a replica | what happens | next |
 |---|---|---|
-| not present | `present` names it | the log is on its way: Install; or Append of the rest, if it holds the beginning |
-| the log is on its way | Held, at least up to its end | it follows |
-| | Held of less | what it had to say before: nothing |
-| | it says that its own log is above one that was not proven then and is now | Install once more |
-| follows | entries are flushed, or more is committed | Append of what it was not sent, and how far all is committed |
-| | Held of more | commits up to what everybody holds |
-| | Held of less than before; the link was reset | Append from there, or Install where the state is past that |
-| any | `present` does not name it | not present: nobody waits for it |
+| not present | `present` names it | installing: Install; or Append of the rest, if it holds the beginning |
+| installing | Held, at least up to the log's end | it follows |
+| | Held with a lower index | an older answer: ignored |
+| | it reports a higher log, but this one has become proven since | Install once more |
+| follows | entries are flushed, or more are committed | Append of the new entries, with the committed index |
+| | Held with a higher index | commits the entries that all replicas hold |
+| | Held with a lower index; the link was reset | Append from there, or Install if the state is past that |
+| any | `present` does not name it | not present: commits do not wait for it |
 
-Invariants (`check`): the log is one of this ballot, which is the highest promised here; of each replica what it acknowledged is
-at most what it was sent, and that at most what the log has; whoever has acknowledged anything, the own disk too, holds all that
-is applied; entries that are proposed and not flushed are within `room`.
+Invariants (`check`): the log is one of this ballot, which is the highest promised here; each replica has acknowledged at most
+what it was sent, and was sent at most what the log has; a replica that has acknowledged anything, and the own disk, holds all
+applied entries; entries that are proposed and not flushed are within `room`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from elf.srt.messages.messages import NO_BALLOT, Append, Ballot, Held
 
 
 class Alarm:
-    """Rings once, `span` µs after it was set. A clock that steps back does not make it wait longer than its span."""
+    """Rings once, `span` µs after it was set. If the clock steps back, it waits no longer than its span."""
 
     __slots__ = ("at", "span")
 
@@ -53,7 +53,7 @@ class Alarm:
         self.at = None
 
     def rings(self, now: int) -> bool:
-        """Whether it is time; it is stopped then."""
+        """Whether the time has come; if so, the alarm is stopped."""
         if self.at is None:
             return False
         self.at = min(self.at, now + self.span)
@@ -64,21 +64,21 @@ class Alarm:
 
 
 class Peer:
-    """A present replica. held: last entry that it acknowledged under this ballot, -1 none; sent: last one posted, -1 none;
-    told: the committed index that it was told; expects: a log with this index is on its way, lower answers are older; proven:
-    that log's; waits: it travels in pieces, and entries behind it are not sent before it is there; taken: how many pieces at the
-    last look."""
+    """A present replica. held: the last entry that it acknowledged under this ballot, -1 none; sent: the last one posted, -1
+    none; committed_sent: the last committed index that was sent; expects: the index of a log that is being installed, lower
+    answers are older; proven: that log's; waits: the log is sent in pieces, and entries after it must wait for them; taken: the
+    number of pieces at the last look."""
 
-    __slots__ = ("expects", "held", "proven", "sent", "taken", "told", "waits")
+    __slots__ = ("committed_sent", "expects", "held", "proven", "sent", "taken", "waits")
 
     def __init__(self) -> None:
         self.proven: Ballot = NO_BALLOT
-        self.held = self.sent = self.told = self.expects = -1
+        self.held = self.sent = self.committed_sent = self.expects = -1
         self.waits, self.taken = False, 0
 
 
 class Replication:
-    """Of one ballot. `known`: who holds how much of the log as it was before. Nothing is proposed before `serve`."""
+    """Replication under one ballot. `known`: how many entries of the earlier log each node holds. No proposals before `serve`."""
 
     __slots__ = (
         "alarm",
@@ -109,16 +109,16 @@ class Replication:
 
     @property
     def index(self) -> int:
-        """Of the last entry proposed."""
+        """The index of the last entry proposed."""
         return self.replica.log.index + len(self.pending)
 
     @property
     def room(self) -> int:
-        """How many more entries may be proposed before some are committed."""
+        """The number of entries that may be proposed before some are committed."""
         return self.replica.snapshot_entries - len(self.replica.log.tail) - len(self.pending)
 
     def present(self, nodes: Sequence[NodeId]) -> list[Effect]:
-        """These are the replicas now: commits wait for them and for nobody else."""
+        """Set the replicas: commits wait for these nodes and for no others."""
         out = self.flush() if any(node not in self.peers for node in nodes) else []
         for node in self.peers.keys() - nodes:
             self.replica.outgoing.pop(node, None)
@@ -129,19 +129,19 @@ class Replication:
         return out
 
     def serve(self) -> list[Effect]:
-        """From now on the log is one that was served under this ballot: so do all replicas note."""
+        """Record on the own disk and on all replicas that the log is served under this ballot."""
         log, self.known = self.replica.log, {}
         record = self.replica.write(log.extend(self.ballot, self.ballot, log.index + 1, ()))
         for peer in self.peers.values():
-            peer.told = -1
+            peer.committed_sent = -1
         return [record, *self._send_all()]
 
     def own(self) -> Post:
-        """Asks the own disk: comes back as soon as what stands before it is durable."""
+        """The own disk's acknowledgement: it comes back once the effects before it are durable."""
         return Post(self.me, Held(self.replica.job, self.ballot, self.replica.log.index))
 
     def propose(self, entry: Any, now: int) -> int:
-        """Its index. Raises InternalError when there is no `room`."""
+        """Returns the entry's index. Raises InternalError when there is no `room`."""
         if self.room <= 0:
             raise InternalError(
                 f"job {self.replica.job.hex()}: {len(self.replica.log.tail)} entries wait for replicas"
@@ -160,7 +160,7 @@ class Replication:
         return self.flush() or self._send_all()
 
     def flush(self) -> list[Effect]:
-        """What was proposed goes to the disk, and behind that to the replicas."""
+        """Write the proposed entries to the disk, then send them to the replicas."""
         if not self.pending:
             return []
         log = self.replica.log
@@ -175,21 +175,21 @@ class Replication:
         return out
 
     def _send(self, node: NodeId, peer: Peer) -> list[Effect]:
-        """The entries it was not sent yet; without any, how far all is committed, if it does not know."""
+        """Send the entries that it was not sent, or the committed index if only that is new."""
         log = self.replica.log
-        if peer.waits or (peer.sent == log.index and peer.told == log.applied):
+        if peer.waits or (peer.sent == log.index and peer.committed_sent == log.applied):
             return []
-        # Before this node serves, the log is one of an earlier ballot still.
+        # Before this node serves, `last` is an earlier ballot.
         previous = NO_BALLOT if log.last == self.ballot else log.last
         rest = log.after(peer.sent)
         message = Append(self.replica.job, self.ballot, peer.sent + 1, rest, log.applied, previous)
-        peer.sent, peer.told = log.index, log.applied
+        peer.sent, peer.committed_sent = log.index, log.applied
         return [Post(node, message)]
 
     def _begin(self, node: NodeId, peer: Peer) -> list[Effect]:
-        """The whole log, or the rest of it for one who told that it holds the beginning."""
+        """Send the whole log, or only its rest to a replica that reported its beginning."""
         log, known = self.replica.log, self.known.pop(node, -1)
-        peer.sent, peer.told = log.index, log.applied
+        peer.sent, peer.committed_sent = log.index, log.applied
         if log.applied <= known <= log.index:
             rest = log.after(known)
             return [Post(node, Append(self.replica.job, self.ballot, known + 1, rest, log.applied, log.last))]
@@ -199,14 +199,14 @@ class Replication:
         return [Post(node, message)]
 
     def refused(self, node: NodeId, proven: Ballot) -> list[Effect]:
-        """A replica kept a log of its own since that was proven, and this one was not when it was sent; by now it is."""
+        """A replica kept its own log, which was proven later than this one when this was sent; by now this one may win."""
         peer = self.peers.get(node)
         if peer is None or peer.held >= 0 or not peer.proven < proven <= self.replica.log.proven:
             return []
         return self._begin(node, peer)
 
     def held(self, source: NodeId, index: int) -> list[Effect]:
-        """An acknowledgement under this ballot, or word of a replica that has less than it was thought to have."""
+        """An acknowledgement under this ballot, maybe of a replica that holds less than was assumed."""
         if source == self.me:
             self.durable = max(self.durable, index)
             return []
@@ -225,26 +225,26 @@ class Replication:
         return self._send(source, peer)
 
     def link_reset(self, node: NodeId) -> list[Effect]:
-        """What was on its way is lost: again from what it last held."""
+        """Messages in flight are lost: send again from the last acknowledged entry."""
         peer = self.peers.get(node)
         return [] if peer is None else self._again(node, peer, peer.held)
 
     def _again(self, node: NodeId, peer: Peer, held: int) -> list[Effect]:
         log = self.replica.log
-        peer.held, peer.told, peer.expects, peer.waits = held, -1, -1, False
+        peer.held, peer.committed_sent, peer.expects, peer.waits = held, -1, -1, False
         if held < log.applied:
-            peer.held = -1  # it has lost what it held, or is another process with the same key
+            peer.held = -1  # it lost its log, or is another process with the same key
             return self._begin(node, peer)
         peer.sent = held
         return self._send(node, peer)
 
     def lacking(self) -> list[NodeId]:
-        """Replicas that have not acknowledged all that there is."""
+        """Replicas that have not acknowledged the whole log."""
         index = self.replica.log.index
         return [node for node, peer in self.peers.items() if peer.held < index]
 
     def acknowledged(self) -> dict[NodeId, int]:
-        """Up to where each replica holds the log; all of it, of one that has asked for more pieces since the last call."""
+        """The last entry that each replica holds; the log's last for a replica that requested pieces since the last call."""
         held: dict[NodeId, int] = {}
         for node, peer in self.peers.items():
             outgoing = self.replica.outgoing.get(node)
@@ -253,11 +253,11 @@ class Replication:
         return held
 
     def everywhere(self) -> int:
-        """Rule 6*: nothing counts as committed before the own disk and every present replica hold it and all before it."""
+        """Rule 6*: an entry is committed only when the own disk and every present replica hold it and all before it."""
         return min([self.durable, *(peer.held for peer in self.peers.values())])
 
     def commit(self, now: int) -> list[tuple[int, Any]]:
-        """Apply what has become committed, and see to it that the replicas hear of it."""
+        """Apply newly committed entries, and schedule a message about them to the replicas."""
         done = self.replica.log.commit(self.everywhere())
         if done:
             self._wake(now)

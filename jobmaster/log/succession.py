@@ -20,15 +20,10 @@ log on its replicas, and only then serves. A closer node that joins later gets t
 |         |                                           | a log with a later majority is found -> PROMISE             |
 | DRAIN   | takes no new entries, commits the rest    | all committed -> Handover, REST; closest again -> SERVE     |
 
-<<<<<<< HEAD
-From every phase: a higher ballot is promised, and whoever asked, served or drained under a lower one starts anew (QUERY, after
-a `Pause`, if it is the closest; else REST). Not closest any more: QUERY … INSTALL -> REST. `Role` is the phase as others see it.
-=======
 In every phase: a higher ballot is promised. A node that asked, served or drained under a lower one starts again (QUERY, after
-a `Pause`, if it is the closest; otherwise REST). No longer closest: QUERY … INSTALL -> REST. `Role` is the phase as others see it.
+a `Pause`, if it is the closest; otherwise REST). No longer closest: QUERY … INSTALL -> REST. Others see the phase as a `Role`.
 
 A ballot is *proven* in a log when more than half of the agents have reported to its master: the log has a majority under it.
->>>>>>> 9da5b83 (jobmaster/log in plain words: succession, answers, entries, phases, schedule, stored records)
 
 Invariants
 - At most one process serves under a ballot: a ballot names its node and process, and is on that node's disk before it is sent.
@@ -137,13 +132,8 @@ class Succession:
         self.neighbours: tuple[NodeId, ...] = ()
         self._answers = Answers()
         self._server: NodeId = b""
-<<<<<<< HEAD
-        self._proven: Ballot = NO_BALLOT  # of the log that is waited for
-        self._pause = Pause()
-=======
         self._proven: Ballot = NO_BALLOT  # the last proven ballot of the log that this node waits for
         self._pause = Pause()
->>>>>>> 9da5b83 (jobmaster/log in plain words: succession, answers, entries, phases, schedule, stored records)
         self._again, self._bound = Alarm(), Alarm()
         self._failures = ReplicaFailures(me, parameters.transfer_us_max)
         self._committed: list[tuple[int, Any]] = []
@@ -295,15 +285,9 @@ class Succession:
         return [self.replica.promise(highest), Post(node_of(highest), self.replica.report(highest))]
 
     def _stop(self, now: int) -> list[Effect]:
-<<<<<<< HEAD
         """Stop serving and asking under this ballot; the closest node starts again a little later, so that two do not race."""
-        return self._rest() + (
-            self._query(now, self._pause.begin(now, self.parameters.ask_us)) if self.is_closest else []
-        )
-=======
-        """Stop serving and asking under this ballot; the closest node starts again a little later, so that two do not race."""
-        return self._rest() + (self._query(now, pause=True) if self.is_closest else [])
->>>>>>> 9da5b83 (jobmaster/log in plain words: succession, answers, entries, phases, schedule, stored records)
+        pause_us = self._pause.begin(now, self.parameters.ask_us)
+        return self._rest() + (self._query(now, pause_us) if self.is_closest else [])
 
     def _rest(self, *, handed_on: bool = False) -> list[Effect]:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
@@ -368,13 +352,8 @@ class Succession:
         return self._choose(now) if self.phase is Phase.PROMISE else []
 
     def _on_report(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
-<<<<<<< HEAD
-        out = self._yield(message.highest, now)
-        if message.asked != self.ballot or source not in self.neighbours or self._pause.is_on:
-=======
         out = self._follow_and_report(message.highest, now)
-        if message.asked != self.ballot or source not in self.neighbours or self._paused:
->>>>>>> 9da5b83 (jobmaster/log in plain words: succession, answers, entries, phases, schedule, stored records)
+        if message.asked != self.ballot or source not in self.neighbours or self._pause.is_on:
             return out
         if self.phase is Phase.WAIT:
             return out + self._report_while_waiting(source, message, now)
