@@ -244,8 +244,8 @@ def test_an_agent_that_could_not_read_its_last_lines_is_missing_from_its_last_pr
     add(state, Add((A, B), T0), accept(state, both, [(T0, 1, 1), (T0 + SIZE, 1, 1)], T0 + SIZE))
     add(state, Left(A, T0 + 3 * SIZE // 2, unread))
     add(state, accept(state, {file(B): (30, 40, 0)}, [(T0 + SIZE, 1, 1)], T0 + 2 * SIZE))
-    assert Roster(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
-    assert Roster(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(whole, 2)
+    assert Progress(state, 0).of_final(T0, T0 + SIZE) == Coverage(2, 2)
+    assert Progress(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(whole, 2)
 
 
 def test_lost_lines_are_a_gap_from_what_was_promised_before_and_once_for_each_closed_file() -> None:
