@@ -1,44 +1,44 @@
-"""What a master that lost a partition has accepted alone, offered to the one that won: rule 9's last half sentence.
+"""Entries that a master accepted alone during a partition, offered to the master that wins: the last half sentence of rule 9.
 
-In one sentence: accepted entries go in while somebody who may serve another log is away, and when this master must step down
-they come out as bundles, in order, from its node's own reducer, for the winner to judge as any others.
+In one sentence: accepted entries go in while a node that may serve another log is missing, and when this master must step down
+they come out as bundles, in order, from its node's own reducer, and the winner judges them like any others.
 
 | event                                          | what follows                                                             |
 |------------------------------------------------|--------------------------------------------------------------------------|
-| all replicas are here                          | nothing is kept: whoever takes over has all that is committed            |
-| a replica, or the master before, is lost       | every Accept that is committed from then on is kept (`Unshared`)         |
-| more than `bytes_max` is kept                  | entries of related workers are joined; if that is too much, given up     |
-| it is back for `settled_us`                    | what is kept is forgotten: had it brought a higher ballot, we had heard  |
-| this node serves again, with its own log       | what was kept before goes on being kept: who won may yet lose            |
-| a higher ballot (not: the log was handed on)   | all of it is offered, oldest first, some at a time (`Offering`)          |
-| Commit of an offer                             | the winner has it, or had it                                             |
-| Split of an offer                              | it does not fit, and will not: dropped                                   |
-| Resend                                         | offered again: it was in nobody else's hands                             |
-| `give_up_us` after it began                    | what is left is dropped                                                  |
+| all replicas are present                       | nothing is kept: any successor has all committed entries                 |
+| a replica, or the former master, is lost       | every Accept that is committed from then on is kept (`Unshared`)         |
+| more than `bytes_max` is kept                  | entries of related workers are joined; if still too much, all dropped    |
+| the lost node is back for `settled_us`         | kept entries are dropped: a higher ballot of its would have arrived      |
+| this node serves again, with its own log       | kept entries stay: the present winner may still lose                     |
+| a higher ballot (not: the log was handed on)   | all entries are offered, oldest first, some at a time (`Offering`)       |
+| Commit of an offer                             | the winner has it, or already had it                                     |
+| Split of an offer                              | it does not fit, and never will: dropped                                 |
+| Resend                                         | offered again: no other node had it                                      |
+| `give_up_us` after it began                    | the rest is dropped                                                      |
 
-Why bundles: an offer is the very contributions and rows of one Accept, so the winner's rule 4* says all there is to say. It
-fits at the committed places, and is accepted; or its lines are in the winner's log already, and it is dropped; or it is ahead,
-and waits for what is before it. Whoever else sends the same bytes, in whatever order, one of the two comes too late. Nothing is
-believed, so nothing about partitions, ballots or who is gone has to be proven. Reducers keep, forward, and send it again as all
-bundles that come `again` (rule 3), in pieces where it is large, under the credits of links.
+Why bundles: an offer has the contributions and rows of one Accept, so the winner's rule 4* decides alone. It fits at the
+committed positions, and is accepted; or its lines are in the winner's log already, and it is dropped; or it is ahead, and is
+parked until the lines before it arrive. If another node sends the same bytes, in whatever order, the later one is dropped. The
+winner trusts no claim, so nothing about partitions, ballots or lost nodes has to be proven. Reducers keep, forward and resend an
+offer like all bundles that are marked `again` (rule 3), in pieces where it is large, under the credits of links.
 
-Why all is offered, not only what has left the disks: a master cannot know which logs of others are gone, and asking would take
-longer than an offer of a few bundles. It also spares the workers reading again: their own bundles, ahead of the winner's log,
-wait parked for `park_us`, and fit when the offers have come.
+Why all entries are offered, not only those whose lines have left the disks: a master cannot know which logs of others are gone,
+and asking would take longer than an offer of a few bundles. It also saves the workers from reading again: their own bundles,
+ahead of the winner's log, are parked for `park_us`, and fit when the offers have arrived.
 
-Why nobody holds a gap back for it: a worker reads again only when its own bundle has waited for `park_us`, and its source looks
-for a file that is gone for two graces more, naming its place meanwhile (`agent/work/cuts.py`). When an offer passes that place,
-the worker is told so as soon as it names it again. Only of a file that was cut short the gap is said at once.
+Why no gap is delayed for it: a worker reads again only when its own bundle has been parked for `park_us`, and its source looks
+for a file that is gone for two more graces, reporting its position meanwhile (`agent/work/cuts.py`). When an offer passes that
+position, the worker learns it with the answer to its next report. Only the gap of a truncated file is reported at once.
 
-Why entries and not ranges: rows of a bundle are merged over all workers in it. At the root bundles of children are not merged, so
-in a tree of one level each entry is one worker's. In a deeper one an entry that was on its way when the partition began may hold
-workers of both sides; it is MIXED for the winner, and what is behind it of those workers is read again from their logs.
+Why entries and not ranges: rows of a bundle are merged over all workers in it. At the root, bundles of children are not merged,
+so in a tree of one level each entry is of one worker. In a deeper tree, an entry that was in flight when the partition began may
+hold workers of both sides; it is MIXED for the winner, and its workers read the lines behind it again from their logs.
 
-What it does not cover: entries of a master that died meanwhile; watermarks, which are never promises to another master
-(rule 2*), so windows with handed-over lines of an agent that is gone for good hold its lines and count it as missing.
+Not covered: entries of a master that died meanwhile; watermarks, which never promise anything to another master (rule 2*), so
+windows with handed-over lines of an agent that is gone for good hold its lines and count it as missing.
 
-Invariants (`check`): `nbytes` is what is kept and at most the bound; spans of a file follow one another; what was offered and not
-answered is at most `sent_bytes_max`, or one.
+Invariants (`check`): `nbytes` is the size of the kept entries, and at most the bound; spans of a file follow one another; offers
+that are not answered take at most `sent_bytes_max`, or are one.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.partial import merge_parts
 
 FIRST_ID = (1 << 62) | 1
-"""Offers count odd numbers from here on: a worker's begin at 1, and even ones are the reducer's."""
+"""Offers take odd numbers from here on: a worker's begin at 1, and even numbers are the reducer's."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """An accepted entry, or several joined. fixed: is never joined, for somebody's log may end inside."""
+    """An accepted entry, or several joined. fixed: never joined, because another log may end between its entries."""
 
     entry: Accept
     nbytes: int
@@ -70,17 +70,17 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def workers(self) -> list[NodeId]:
-        """Whose lines."""
+        """The workers whose lines it holds."""
         return sorted({slot[0] for slot in self.entry.contributions})
 
     @property
     def is_alone(self) -> bool:
-        """Not to be joined; also what says that lines were lost, for its watermark says how far."""
+        """Whether it must not be joined; a run with a gap must not either, because its watermark is the gap's end."""
         return self.fixed or any(flags & GAP for _, _, flags in self.entry.contributions.values())
 
 
 class Unshared:
-    """Accepted entries that a lost neighbour's log may lack. `nbytes`: of them."""
+    """Accepted entries that a lost neighbour's log may lack. `nbytes`: their size."""
 
     def __init__(self, bytes_max: int, run_bytes_max: int, unsure_us: int, settled_us: int) -> None:
         self._bytes_max, self._run_bytes_max = bytes_max, run_bytes_max
@@ -89,19 +89,19 @@ class Unshared:
         self.nbytes = 0
         self.given_up = False
         self._losses = 0  # counted so far
-        self._lost_at = 0  # when the last one was
-        self._apart_at: int | None = None  # when somebody was last seen missing
+        self._lost_at = 0  # time of the last loss
+        self._apart_at: int | None = None  # when a node was last missing
 
     @classmethod
     def by(cls, parameters: Parameters) -> Unshared:
-        """With a mesh's bounds: what was under way when somebody was lost has been answered, parked or split after `park_us`;
-        the log that the other side serves is with the closest node after `transfer_us_max`."""
+        """With a mesh's bounds: bundles in flight when a node was lost are answered, parked or split after `park_us`; the closest
+        node has the log that the other side serves after `transfer_us_max`."""
         p = parameters
         return cls(p.handover_bytes_max, p.frame_bytes_max, p.park_us, p.transfer_us_max)
 
     def begin(self, positions: Positions) -> None:
-        """A master begins on this node. With a log that lacks some of what is kept it is another's: what is kept is being offered
-        to it, and is kept again as it is accepted."""
+        """A master begins on this node. If its log lacks kept entries, it is another master's log: the entries are being offered
+        to it, and are kept again when it accepts them."""
         for run in self._runs:
             for slot, (_, end, _) in run.entry.contributions.items():
                 at = positions.position(slot)
@@ -110,10 +110,10 @@ class Unshared:
                     return
 
     def keep(self, entry: Accept, losses: int, now: int) -> list[Effect]:
-        """The entry is committed. losses: how often somebody was lost who is not back, 0 if nobody is. What was under way when
-        somebody was lost may lie anywhere to the other log, so for `unsure_us` entries stay as they are.
+        """The entry is committed. losses: how often a node was lost, 0 if none is missing. Entries that were in flight when a
+        node was lost have an unknown order relative to the other log, so for `unsure_us` entries are not joined.
 
-        Amortised O(rows); nothing while nobody is missing."""
+        Amortised O(rows); nothing while no node is missing."""
         if losses:
             if losses != self._losses:
                 self._lost_at = now
@@ -130,14 +130,14 @@ class Unshared:
         return self._fit()
 
     def clear(self) -> None:
-        """Everybody has it all."""
+        """All nodes have all entries."""
         self._runs.clear()
         self.nbytes, self.given_up, self._losses, self._apart_at = 0, False, 0, None
 
     @property
     def entries(self) -> list[Accept]:
-        """All that is kept, oldest first. It stays: two masters may raise their ballots over each other a few times before one of
-        them has the other's log, and may begin again with its own."""
+        """All kept entries, oldest first. They stay: two masters may outbid each other a few times before one of them has the
+        other's log, and this one may serve again with its own."""
         return [run.entry for run in self._runs]
 
     def _add(self, run: Run) -> None:
@@ -145,7 +145,7 @@ class Unshared:
         self.nbytes += run.nbytes
 
     def _fit(self) -> list[Effect]:
-        """Join what can be; a quarter of the bound must come free, so that each byte is joined a few times at most."""
+        """Join entries where possible; this must free a quarter of the bound, so that each byte is joined a few times at most."""
         if self.nbytes <= self._bytes_max:
             return []
         runs, self._runs, self.nbytes = self._runs, [], 0
@@ -155,8 +155,8 @@ class Unshared:
             return []
         self._runs, self.nbytes, self.given_up = [], 0, True
         text = (
-            f"a node that has the log is away, and what was taken in since is more than {self._bytes_max >> 10} KiB: if it is "
-            "beyond a partition, and this side has to step down, lines whose logs are deleted by then will be missing"
+            f"a node that has the log is missing, and more than {self._bytes_max >> 10} KiB have been accepted since: if it is "
+            "beyond a partition and this side has to step down, lines whose logs are deleted by then will be missing"
         )
         return [Notice("handover", text)]
 
@@ -172,16 +172,16 @@ class Unshared:
 
 
 def joined(runs: list[Run], run_bytes_max: int) -> list[Run]:
-    """Runs as one where their spans meet, each where its first part was, up to `run_bytes_max`. O(rows).
+    """Join runs whose spans meet, up to `run_bytes_max`; each result takes the place of its first run. O(rows).
 
-    Of workers that were ever in one bundle: they depend on each other already. To join more would let one that reads again spoil
-    the others' lines.
+    Only runs of workers that were ever in one bundle, which depend on each other already. If others were joined, one worker that
+    reads again would invalidate their lines.
     """
     out: list[_Group] = []
     last: dict[tuple[int, NodeId], _Group] = {}
-    kin = _kin(runs)
+    relative = _relatives(runs)
     for run in runs:
-        key = run.entry.schedule, kin(run.workers[0])
+        key = run.entry.schedule, relative(run.workers[0])
         group = last.get(key)
         if group is None or not group.takes(run, run_bytes_max):
             last[key] = group = _Group()
@@ -190,8 +190,8 @@ def joined(runs: list[Run], run_bytes_max: int) -> list[Run]:
     return [group.as_run() for group in out]
 
 
-def _kin(runs: list[Run]) -> Callable[[NodeId], NodeId]:
-    """For each worker one of those that it was ever in a bundle with, or in one with one of these, and so on."""
+def _relatives(runs: list[Run]) -> Callable[[NodeId], NodeId]:
+    """Union-find: maps each worker to a representative of the workers that shared bundles with it, directly or through others."""
     above: dict[NodeId, NodeId] = {}
 
     def top(worker: NodeId) -> NodeId:
@@ -208,7 +208,7 @@ def _kin(runs: list[Run]) -> Callable[[NodeId], NodeId]:
 
 
 class _Group:
-    """Runs that become one."""
+    """Runs to be joined."""
 
     def __init__(self) -> None:
         self._runs: list[Run] = []
@@ -216,7 +216,7 @@ class _Group:
         self._nbytes = 0
 
     def takes(self, run: Run, bytes_max: int) -> bool:
-        """Rule 2*: whether each file's span begins where the last one here ends."""
+        """Rule 2*: whether the span of each file begins where the group's span of it ends."""
         if self._nbytes + run.nbytes > bytes_max or run.is_alone or self._runs[0].is_alone:
             return False
         known = self._spans
@@ -246,9 +246,9 @@ class _Group:
 
 
 class Offering:
-    """Entries on their way to the winner, as bundles of this node. `is_empty`: nothing is left.
+    """Entries that this node offers to the winner, as bundles. `is_empty`: none is left.
 
-    take_bundles: what the node's reducer is to get now. step: an answer, of which the worker's own bundles are not named here.
+    take_bundles: bundles for the node's reducer. step: an answer; ids of the worker's own bundles are ignored.
     """
 
     def __init__(self, job: JobId, me: NodeId, life: int, sent_bytes_max: int, give_up_us: int) -> None:
@@ -263,7 +263,7 @@ class Offering:
         self._done = self._lost = 0
 
     def continue_from(self, former: Offering) -> None:
-        """The same life offered something before: its numbers are not used again."""
+        """Continue the numbers of an earlier offering of the same life."""
         self._count = former._count
 
     @property
@@ -272,16 +272,16 @@ class Offering:
 
     @property
     def held_bytes(self) -> int:
-        """Of what is offered, or waits to be. O(what waits)."""
+        """Size of the offered and waiting entries. O(waiting entries)."""
         return self._sent_bytes + sum(entry.nbytes for entry in self._waiting)
 
     @property
     def deadline(self) -> int | None:
-        """When it is over, also where all was answered before: nobody has raised a ballot over the winner's for so long."""
+        """When the offering ends, even if all was answered before: no ballot has been raised over the winner's for so long."""
         return self._until
 
     def offer(self, entries: list[Accept], now: int) -> None:
-        """A master has stepped down. What an earlier one left here goes first, unless this one has it too."""
+        """A master has stepped down: offer its entries, after those that an earlier master left here and this one lacks."""
         known = {id(entry) for entry in entries}
         self._waiting = deque([*(entry for entry in self._waiting if id(entry) not in known), *entries])
         if entries:
@@ -289,7 +289,7 @@ class Offering:
             self._done = self._lost = 0
 
     def take_bundles(self) -> list[Bundle]:
-        """Bundles for the reducer, in order; more when some of them are answered."""
+        """Bundles for the reducer, in order; more follow when some of them are answered."""
         out = [self._sent[id][0] for id in self._again]
         self._again.clear()
         while self._waiting and (not self._sent or self._sent_bytes < self._sent_bytes_max):
@@ -316,7 +316,7 @@ class Offering:
         return bundle
 
     def step(self, answer: Commit | Split | Resend, now: int) -> list[Effect]:
-        """A word from above."""
+        """An answer from the parent."""
         if isinstance(answer, Commit):
             for id in answer.ids:
                 self._done += self._drop(id)
@@ -327,7 +327,7 @@ class Offering:
         return self._end()
 
     def tick(self, now: int) -> list[Effect]:
-        """Give up in time; a clock that stepped back begins the time anew."""
+        """Give up after `give_up_us`; if the clock steps back, the time starts again."""
         if self._until is None:
             return []
         self._until = min(self._until, now + self._give_up_us)
@@ -352,12 +352,12 @@ class Offering:
         return 1
 
     def _end(self) -> list[Effect]:
-        """All is answered: say what became of it."""
+        """When all offers are answered, report their outcome."""
         if not self.is_empty or not self._done + self._lost:
             return []
         text = (
-            f"this side of a partition stepped down: of the deltas that it alone had taken in, {self._done} are with the other "
-            f"side's master now, {self._lost} did not fit there and are read again from the logs"
+            f"this side of a partition stepped down: of the deltas that only it had accepted, the other side's master has "
+            f"{self._done} now, {self._lost} did not fit there and are read again from the logs"
         )
         self._done = self._lost = 0
         return [Notice("handover", text, self._me)]

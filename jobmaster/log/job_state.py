@@ -1,22 +1,21 @@
-"""What a job's log means: committed positions and the rows behind them, windows that are final, the roster, the schedule.
+"""The state that a job's log produces: committed positions and their rows, final windows, the roster, the schedule.
 
-The machine in one sentence: an entry of the log goes in, and the same entries in the same order give the same state on every
-node, whatever happened there before.
+The machine in one sentence: entries of the log go in, and the same entries in the same order give the same state on every node.
 
 | entry | what it does |
 |---|---|
-| Begin | the schedule, and since when the job counts |
-| Serve | which windows may have been final in what the log lacks; what it is waited for is that replicas hold it |
+| Begin | sets the schedule, and the time from which the job counts |
+| Serve | records which windows may have been final in entries that the log lacks |
 | Proven | more than half of the roster has reported under that ballot |
-| Accept | rows into panes (late ones are only counted), positions, watermarks, gaps: all in one step |
-| Add, Left, Forget | the roster |
-| ControlEntry | panes at or past the lane of every version that the lane touches are given up; the lane opens; windows which
-that schedule does not have are withdrawn |
-| Final | the window's revision, digest and coverage |
-| Retire | panes, finals and tombstones that retention has passed go |
+| Accept | merges rows into panes (late ones are only counted), advances positions and watermarks, records gaps: atomically |
+| Add, Left, Gone, Forget | change the roster |
+| ControlEntry | drops panes at or past the lane, of every version that the lane touches; opens the lane; withdraws windows that |
+| | the new schedule lacks |
+| Final | records the window's revision, digest and coverage |
+| Retire | drops panes, finals and tombstones that retention has passed |
 
-Invariants (`check`): those of `Positions`; a watermark never falls; a pane that is known to be touched is retained and its
-version known; a revision of a final window only grows.
+Invariants (`check`): those of `Positions`; a watermark never falls; a touched pane is retained and its version known; a revision
+of a final window only grows.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ WindowKey = tuple[str, Micros]
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A final window as the log has it. at: the entry up to which its rows count. is_revised: see `Final`."""
+    """A final window in the log. at: the entry up to which its rows count. is_revised: see `Final`."""
 
     revision: tuple[int, Maker, int]
     digest: int
@@ -89,13 +88,13 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def status(self) -> str:
-        """Rule Final*: a revision has one status, whoever tells it and whenever."""
+        """Rule Final*: a revision has one status, whichever master publishes it and whenever."""
         return "revised" if self.is_revised else "final"
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """A `JobState` as a value, after entry `index`. panes: version -> frames of each of its trees; none where the rows come
-    `in_pieces` (`elf.jobmaster.log.state_rows`), as those of a large state do. Nobody changes its dicts."""
+    """A `JobState` as a value, after entry `index`. panes: version -> frames of each of its trees; empty if the rows come
+    `in_pieces` (`elf.jobmaster.log.state_rows`), as those of a large state do. Its dicts must not be changed."""
 
     index: int
     ballot: Ballot
@@ -130,7 +129,7 @@ class JobState:
     ) -> None:
         self.job, self.name = job, name
         self.late = 0
-        """Lines that came past retention, in entries that were applied here."""
+        """Lines that came after their pane was dropped, in entries that were applied here."""
         self._budget, self._plans = budget, plans
         self._clear()
 
@@ -150,12 +149,12 @@ class JobState:
         self.touched: dict[str, dict[Micros, int]] = {}  # version -> pane -> the last entry that changed it
         self.panes: dict[str, Panes] = {}
         self.withdrawn: dict[WindowKey, Micros] = {}
-        """Windows that the last CONTROL took back, and their ends: what a master tells sinks. In no snapshot."""
-        self.taken_back: set[WindowKey] = set()  # all that were final and are retained
+        """Windows that the last CONTROL withdrew, and their ends, for the sinks. In no snapshot."""
+        self.taken_back: set[WindowKey] = set()  # all withdrawn windows that were final and are retained
         self.unknown_us: Micros = 0
         self.served: Ballot = NO_BALLOT
         self.whole: tuple[Ballot, ...] = ()
-        """Of the latest masters: those who said nothing that is not in this log."""
+        """The ballots, of the latest masters, that published nothing which is not in this log."""
 
     @property
     def schedule(self) -> Schedule:
@@ -165,7 +164,7 @@ class JobState:
         return self.positions.shapes[version]
 
     def covers(self, version: str, start: Micros) -> tuple[Micros, Micros]:
-        """The event times that a window speaks for: it may be cut by a control line, or by the job's beginning."""
+        """The event times that a window covers: a control line, or the job's beginning, may cut it short."""
         low, until = interval(self.schedule, version)
         low = max(low, self.positions.since_us)
         size = self.shape(version).size_us
@@ -174,8 +173,8 @@ class JobState:
         return max(start, min(low, start + size)), max(start, min(until, start + size))
 
     def is_past(self, version: str, start: Micros) -> bool:
-        """Whether lines that a window speaks for are given up: it stays as it was told last. So does one of a schedule's line
-        that is retained no more, though its version has come back: it speaks for nothing any longer."""
+        """Whether lines that the window covers are dropped: it stays as it was published last. So does a window of a control line
+        that is no longer retained, even if its version has come back: it covers nothing any more."""
         shape = self.positions.shapes.get(version)
         if shape is None:
             return True
@@ -183,8 +182,8 @@ class JobState:
         return shape.is_before(shape.floor(low if low < until else start), self.positions.retained_us)
 
     def is_withdrawn(self, version: str, start: Micros) -> bool:
-        """Exactly one version per result: whether a window that was told once is none of the schedule's. Of what was before
-        the schedule's first line, or before this log, nobody knows: it stays as it was told."""
+        """Exactly one version per result: whether a published window is no longer one of the schedule's. Windows before the
+        schedule's first line, or before this log, are unknown, and stay as they were published."""
         schedule = self.schedule
         if not schedule or start < max(schedule[0].from_us, self.positions.since_us):
             return False
@@ -194,8 +193,8 @@ class JobState:
         return len(schedule) > 1 and not speaks_for(schedule, version, start, start + shape.size_us)
 
     def was_final(self, key: WindowKey) -> bool:
-        """Rule Final*: whether readers may have a final result of a window: by this log, also before a change took it back, or by
-        what was lost when another master took over."""
+        """Rule Final*: whether readers may have a final result of a window: from this log, maybe before a change withdrew it, or
+        from entries that were lost when another master took over."""
         version, start = key
         if key in self.finals or key in self.taken_back:
             return True
@@ -204,7 +203,7 @@ class JobState:
     # ---- entries ----
 
     def apply(self, index: int, entry: AnyEntry) -> None:
-        """Entry `index` of the log is committed. Indices count by one; a state that was restored goes on behind its own."""
+        """Entry `index` of the log is committed. Indices count by one; a restored state continues after its own."""
         self.index = index
         if isinstance(entry, Accept):
             self._advance(entry)
@@ -214,7 +213,7 @@ class JobState:
             self.positions.apply(entry)
             return
         if isinstance(entry, ControlEntry):
-            self._give_up(entry)
+            self._drop_lane_rows(entry)
             self.spec = entry.spec
         if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
@@ -244,7 +243,7 @@ class JobState:
         self.served = entry.ballot
 
     def _note_final(self, entry: Final) -> None:
-        """Windows*: unless CONTROL or Retire came before it in the log: then nobody could read it again."""
+        """Windows*: unless CONTROL or Retire came before it in the log: then the window could not be read again."""
         if entry.version in self.panes and not self.is_past(entry.version, entry.start):
             self.finals[entry.version, entry.start] = Published(
                 entry.revision,
@@ -257,7 +256,7 @@ class JobState:
             )
 
     def proven_ballots(self, tail: Sequence[AnyEntry]) -> ProvenBallots:
-        """Which ballots the log calls proven, with those entries of it that are not applied yet."""
+        """The log's proven ballots, with those entries of it that are not applied yet."""
         proven = self.proven
         for entry in tail:
             if isinstance(entry, Proven):
@@ -265,7 +264,7 @@ class JobState:
         return proven
 
     def _withdraw(self, shapes: Mapping[str, Shape]) -> None:
-        """Final windows of which the schedule knows nothing any more."""
+        """Withdraw the final windows that the schedule no longer has."""
         self.withdrawn = {
             (version, start): start + shapes[version].size_us
             for version, start in self.finals
@@ -276,7 +275,7 @@ class JobState:
         self.taken_back.update(self.withdrawn)
 
     def _open_versions(self) -> None:
-        """Trees for the versions of the schedule, and none for others."""
+        """Open trees for the versions of the schedule, and close those of others."""
         plans = {line.version: line.plan for line in self.schedule}
         for version in self.panes.keys() - plans.keys():
             self.panes.pop(version).close()
@@ -288,7 +287,7 @@ class JobState:
                 self.touched[version] = {}
 
     def _advance(self, entry: Accept) -> None:
-        """Rule 2*: a watermark counts only inside an accepted contribution, and for who contributed. It never falls."""
+        """Rule 2*: a watermark counts only inside an accepted contribution, and for its worker. It never falls."""
         marks, low, lagging = self.watermarks, entry.watermark, entry.lagging
         if entry.promises and self.front_us < low < NO_WATERMARK:
             self.front_us = low
@@ -301,8 +300,8 @@ class JobState:
                 marks[worker] = mark
 
     def _note_lost(self, slot: Slot, span: Span, mark: Micros) -> None:
-        """Between what its worker had promised and promises now. That a closed file's end is lost is said to each master, and
-        known to a log that has its end."""
+        """Record a gap from the worker's last watermark to its present one. The lost end of a closed file is reported to each
+        master; a log that has the file's end knows it already."""
         _, end, flags = span
         if flags & CLOSED and slot in self.positions.closed and end <= self.positions.closed[slot][0]:
             return
@@ -319,14 +318,15 @@ class JobState:
         self.gaps[worker] = (from_us, max(to_us, from_us))
 
     def _note_unread_end(self, entry: Left | Gone | Forget, is_unread: bool) -> None:
-        """An agent that could read nothing up to its last promise could not read what came behind that either."""
+        """A worker that could parse none of its last lines is missing from its last watermark on; so is one with a gap up to it."""
         promised_us = self.watermarks.get(entry.worker, BEFORE_ALL)
         gap = self.gaps.get(entry.worker)
         if is_unread or (gap is not None and gap[1] >= promised_us):
             self._note_gap(entry.worker, promised_us, entry.until_us)
 
     def _note_lost_lane(self, worker: NodeId) -> None:
-        """Who goes while it has lines to read again, or has lost some of them, leaves a gap where they were given up."""
+        """A worker that leaves while it has lines to read again, or has lost some of them, leaves a gap where they were
+        dropped."""
         lane = self.positions.lane
         if lane is not None and worker in lane.open:
             self._note_gap(worker, lane.from_us, self.positions.latest_us(AFTER_ALL >> 1))
@@ -343,10 +343,10 @@ class JobState:
                     self._count_late(version, part.rows[1].slice(0, len(part.rows[1]) - len(kept.rows[1])))
 
     def _count_late(self, version: str, past: Rows) -> None:
-        """Lines past retention are in no window; they are told as late in the one that is current.
+        """Lines past retention are in no window; the current window counts them as late.
 
-        Lines before `since_us` are no part of this log, and workers that read for it leave them out. Who read for an earlier one
-        may bring them, and sinks may have them from there: nobody can say whether they are late.
+        Lines before `since_us` are not part of this log, and workers that read for it leave them out. A worker that read for an
+        earlier log may send them, and sinks may have them from there: whether they are late is unknown.
         """
         late = past.slice(lower_bound(past, self.shape(version).floor(self.positions.since_us)), len(past))
         if not len(late):
@@ -362,10 +362,10 @@ class JobState:
         self.panes[version].insert(1, row)
         self.touched[version][pane] = self.index
 
-    def _give_up(self, entry: ControlEntry) -> None:
-        """CONTROL: the rows that the lane will bring again go; so do all of versions that never come into force."""
+    def _drop_lane_rows(self, entry: ControlEntry) -> None:
+        """CONTROL: drop the rows that the lane will read again, and all rows of versions that never come into force."""
         for version, panes in self.panes.items():
-            first = self._first_given_up(version, entry)
+            first = self._first_dropped(version, entry)
             if first is None:
                 continue
             panes.discard(first)
@@ -374,8 +374,8 @@ class JobState:
                 if pane >= first:
                     touched[pane] = self.index
 
-    def _first_given_up(self, version: str, entry: ControlEntry) -> Micros | None:
-        """The first pane of the version that the lane touches; None for a version that gave way before."""
+    def _first_dropped(self, version: str, entry: ControlEntry) -> Micros | None:
+        """The first pane of the version that the lane touches; None for a version that was replaced before."""
         schedule = self.schedule
         last = max(i for i, line in enumerate(schedule) if line.version == version)
         if last + 1 < len(schedule) and schedule[last + 1].from_us <= entry.lane_us:
@@ -411,13 +411,14 @@ class JobState:
     # ---- as a value ----
 
     def parted(self, piece_bytes: int) -> tuple[StateSnapshot, StateRows] | None:
-        """A state with more rows than that as a value without them, and they. O(fragments). Raises OSError."""
+        """If the rows take more than `piece_bytes`: the state as a value without them, and the rows. O(fragments). Raises
+        OSError."""
         if sum(panes.raw_bytes for panes in self.panes.values()) <= piece_bytes:
             return None
         return self._value({}, in_pieces=True), StateRows(self.panes, self._budget, piece_bytes)
 
     def add(self, piece: RowPiece) -> None:
-        """Rows that `restore` was not given. Raises PeerError for rows that are none of this state's."""
+        """Add rows that were not in the snapshot. Raises PeerError for rows that are not this state's."""
         panes = self.panes.get(piece.version)
         if panes is None or not 0 <= piece.tree < len(panes.ops):
             raise PeerError("state: rows of a version or a tree that it does not have")
@@ -427,7 +428,7 @@ class JobState:
         panes.insert(piece.tree, rows)
 
     def snapshot(self) -> StateSnapshot:
-        """The state as a value; the same for states that mean the same. O(rows)."""
+        """The state as a value; equal for equivalent states. O(rows)."""
         return self._value({version: _frames(panes) for version, panes in self.panes.items()})
 
     def _value(
@@ -454,7 +455,7 @@ class JobState:
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:
-        """Be what the snapshot is, whatever this was before. Raises PeerError for frames that are none."""
+        """Replace this state by the snapshot's. Raises PeerError for invalid frames."""
         self.close()
         self._clear()
         self.index, self.ballot, self.proven = snapshot.index, snapshot.ballot, snapshot.proven
@@ -473,7 +474,7 @@ class JobState:
                     self.panes[version].insert(tree, unpack(frame)[0])
 
     def close(self) -> None:
-        """Let go of all rows."""
+        """Release all rows."""
         for panes in self.panes.values():
             panes.close()
         self.panes = {}
@@ -501,7 +502,7 @@ def _frames(panes: Panes) -> tuple[tuple[bytes, ...], ...]:
 
 
 def _even(chunks: Iterator[Rows], ops: Sequence[Op]) -> Iterator[Rows]:
-    """The same rows cut at each `FRAME_ROWS`, however a tree gave them."""
+    """The same rows in chunks of `FRAME_ROWS`, however the tree divided them."""
     held: list[Rows] = []
     count = 0
     for chunk in chunks:

@@ -1,17 +1,17 @@
-"""Who is expected, and how far each of their files is committed: what decides whether a bundle fits.
+"""The expected workers, and how far each of their files is committed: this decides whether a bundle fits.
 
-`JobState` has one as the log says; `Master` has a second one that is ahead by the entries which are proposed and not yet
-committed. Both follow the same entries by the same code, so they cannot disagree.
+`JobState` has one after the committed entries; `Master` has a second one that is ahead by the proposed entries. Both apply the
+same entries by the same code, so they cannot disagree.
 
     file of a worker:   unknown --FIRST, or from 0--> open at an offset --CLOSED--> closed (a tombstone, until retention passes)
                         closed at its offset --more from there on--> open, or closed further on
     file in a lane:     waits (ends) --FIRST, or from 0--> open at an offset --end reached--> done
 
-A file is closed by whoever reads for its worker then: perhaps by a process that never had it. So its end is only as far as
-anybody had brought it, and a span that starts there goes on.
+A file is closed by the process that reads for its worker then, perhaps one that never had the file. So its end is only the last
+committed offset, and a span that starts there continues the file.
 
-Invariants (`check`): an offset only grows; a closed file is not open; a lane's offset is at most its end; at most one lane is
-there, that of a line in the schedule.
+Invariants (`check`): an offset only grows; a closed file is not open; a lane's offset is at most its end; there is at most one
+lane, that of a line in the schedule.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from elf.srt.messages.messages import CLOSED, FIRST, NO_WATERMARK, Micros, Posit
 from elf.srt.messages.partial import Part
 
 AHEAD_US_MAX = 24 * 3600 * 1_000_000
-"""A line that claims a later time than its worker's watermark and this does not keep a tombstone alive."""
+"""A log line whose time is later than its worker's watermark by more than this does not keep a tombstone alive."""
 
 
 class Fit(Enum):
-    """How a bundle's contributions lie to the committed positions."""
+    """How a bundle's contributions compare to the committed positions."""
 
     FITS = "fits"
     BEHIND = "behind"  # all of it is in the log
@@ -51,9 +51,9 @@ class Fit(Enum):
 
 
 class Place(Enum):
-    """How one contribution lies to its file's position."""
+    """How one contribution compares to its file's position."""
 
-    IDLE = 0  # nothing, at the committed place: as good as behind
+    IDLE = 0  # empty, at the committed position: equivalent to behind
     FITS = 1
     BEHIND = 2
     AHEAD = 3
@@ -61,8 +61,8 @@ class Place(Enum):
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A worker of the roster: windows that meet [from_us, until_us) expect it. has_left: by itself, with all its lines committed.
-    keep_us: its positions are known until retention has passed this."""
+    """A worker of the roster: windows that meet [from_us, until_us) expect it. has_left: it said goodbye, with all its lines
+    committed. keep_us: its positions are kept until retention has passed this."""
 
     from_us: Micros
     until_us: Micros = AFTER_ALL
@@ -71,8 +71,8 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """Lines that are read once more after a change. ends: up to where, for each file that stood anywhere; `open`: how many
-    files of a worker are not there yet (mutable)."""
+    """Log lines that are read again after a change. ends: up to which offset, for each file that had a position; `open`: how many
+    files of each worker are not there yet (mutable)."""
 
     number: int
     from_us: Micros
@@ -101,7 +101,9 @@ class Positions:
         self.newest_us = BEFORE_ALL  # no committed row is at or past it
         self.schedule: Schedule = ()
         self.at: dict[Slot, int] = {}
-        self.closed: dict[Slot, tuple[int, Micros]] = {}  # length, and when retention may forget it
+        self.closed: dict[
+            Slot, tuple[int, Micros]
+        ] = {}  # length, and the time after which retention drops it
         self.roster: dict[NodeId, Member] = {}
         self.lane: Lane | None = None
         self.shapes: dict[str, Shape] = {}
@@ -111,7 +113,7 @@ class Positions:
     # ---- judging ----
 
     def judge(self, contributions: Mapping[Slot, Span]) -> Fit:
-        """How a bundle lies to the positions. O(contributions), and one look-up for each where all fit."""
+        """Compare a bundle to the positions. O(contributions), with one look-up for each if all fit."""
         if self.lane is not None or not contributions:
             return self._classify(contributions)
         at = self.at.get
@@ -131,7 +133,7 @@ class Positions:
         return Fit.FITS if found else Fit.BEHIND
 
     def place(self, slot: Slot, span: Span) -> Place:
-        """How one contribution lies to its file's position."""
+        """Compare one contribution to its file's position."""
         start, end, flags = span
         _, file, lane = slot
         if not 0 <= start <= end or (not file and end):
@@ -167,7 +169,7 @@ class Positions:
         return Place.FITS if self.may_open(start, flags) else Place.AHEAD
 
     def _at_end(self, start: int, end: int, length: int) -> Place:
-        """Of a closed file."""
+        """Compare a contribution to a closed file."""
         if self.may_reopen(start, length):
             return Place.FITS if end > start else Place.IDLE
         if start > length:
@@ -175,23 +177,23 @@ class Positions:
         return Place.BAD if end > length else Place.BEHIND
 
     def may_reopen(self, start: int, length: int) -> bool:
-        """Rule 10*: a closed file goes on where it was closed, and nowhere else."""
+        """Rule 10*: a closed file continues at its end, and nowhere else."""
         return start == length
 
     def may_open(self, start: int, flags: int) -> bool:
-        """Rule 4: only a span with nothing of the job before it opens a file that is not known."""
+        """Rule 4: only a span with no lines of the job before it opens an unknown file."""
         return bool(flags & FIRST) or start == 0
 
     def misfits(self, contributions: Mapping[Slot, Span]) -> list[Slot]:
-        """The files whose spans are not at their committed place."""
+        """The files whose spans are not at their committed position."""
         fine = (Place.FITS, Place.IDLE)
         return [slot for slot, span in contributions.items() if self.place(slot, span) not in fine]
 
     def rows_belong(self, number: int, parts: Mapping[str, Part]) -> bool:
-        """Rule Schedule*: whether every row's version is the schedule's for its time, on both sides of each line.
+        """Rule Schedule*: whether every row's version is the schedule's for its time, on both sides of each control line.
 
-        A bundle that was cut under an older schedule is as good where none of its rows lies at or past the pane of the first
-        line it does not know. O(versions).
+        A bundle that was cut under an older schedule is accepted if no row is at or past the pane of the first control line that
+        the older schedule lacks. O(versions).
         """
         if number > number_of(self.schedule):
             return False
@@ -214,7 +216,7 @@ class Positions:
     # ---- entries ----
 
     def apply(self, entry: AnyEntry) -> None:
-        """What the entry does to positions, roster and schedule; nothing for entries of other kinds."""
+        """Apply an entry to positions, roster and schedule; entries of other kinds are ignored."""
         kind = type(entry)
         if kind is Accept:
             self._accept(entry)  # type: ignore[arg-type]
@@ -247,13 +249,13 @@ class Positions:
                 at[slot] = end
 
     def _newest_us(self, version: str, part: Part, entry: Accept) -> Micros:
-        """No row of it is at or past that. Where there are no panes nobody knows the times of rows: they are taken to be a day
-        past what was promised, as those of clocks that are wrong."""
+        """An upper bound of the rows' times. Without panes the times are unknown: they are assumed to be at most a day past the
+        watermarks, like those of wrong clocks."""
         shape = self.shapes.get(version)
         if shape is None or shape.pane_us:
             return int(part.rows[1].pane[-1]) + 1
-        told = (entry.watermark, *entry.lagging.values())
-        return max((mark + AHEAD_US_MAX for mark in told if mark < NO_WATERMARK), default=BEFORE_ALL)
+        marks = (entry.watermark, *entry.lagging.values())
+        return max((mark + AHEAD_US_MAX for mark in marks if mark < NO_WATERMARK), default=BEFORE_ALL)
 
     def _move(self, slot: Slot, end: int, flags: int, watermark: Micros) -> None:
         if slot[2] and self._lane_end(slot) is None:
@@ -275,12 +277,12 @@ class Positions:
         self.closed[slot] = (length, self.latest_us(watermark))
 
     def latest_us(self, watermark: Micros) -> Micros:
-        """No committed line is later, but those of clocks that are wrong by a day. In panes' whole lengths."""
+        """An upper bound of the times of committed log lines, except those of clocks wrong by a day; up to a pane's end."""
         longest = max((shape.pane_us for shape in self.shapes.values()), default=0)
         return min(self.newest_us, watermark + AHEAD_US_MAX) + longest
 
     def _move_lane(self, slot: Slot, end: int, flags: int) -> None:
-        """Closed before its end is a file that is gone: its worker will bring no more of it."""
+        """A lane's file moves. A file that is closed before its end is gone: its worker will send no more of it."""
         lane = self.lane
         assert lane is not None
         if end < lane.ends[slot] and not flags & CLOSED:
@@ -308,9 +310,7 @@ class Positions:
             for slot in list(self.lane.ends):
                 self._drop(slot)
         if entry.lane_us <= self.retained_us and self.is_whole:
-            self.since_us = max(
-                self.since_us, self.retained_us
-            )  # what was counted before it is given up for good
+            self.since_us = max(self.since_us, self.retained_us)  # earlier counts are dropped for good
         self._set_schedule(with_line(self.schedule, entry.line))
         number = entry.line.number
         ends = {(*slot[:2], number): end for slot, end in self.at.items() if self._needs_lane(slot, end)}
@@ -327,7 +327,8 @@ class Positions:
         return bool(slot[1]) and end > 0 and (member is None or member.until_us == AFTER_ALL)
 
     def lost_to_lane(self, lane_us: Micros) -> dict[NodeId, Micros]:
-        """Workers that have left, so will not read again what a lane from `lane_us` gives up; until when they had lines."""
+        """Workers that have left, and so will not read again the lines that a lane from `lane_us` discards; and the end of their
+        lines."""
         return {
             worker: member.keep_us
             for worker, member in self.roster.items()
@@ -335,7 +336,7 @@ class Positions:
         }
 
     def _leave_lane(self, worker: NodeId) -> None:
-        """Nobody will read its lines again."""
+        """The worker's lines will not be read again."""
         lane = self.lane
         if lane is None or lane.open.pop(worker, None) is None:
             return
@@ -347,7 +348,7 @@ class Positions:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a version has no windows: a change gives up all that it has counted, and reads again what is retained."""
+        """Whether a version has no windows: a change discards all its rows, and reads the retained lines again."""
         return any(not shape.pane_us for shape in self.shapes.values())
 
     def _set_schedule(self, schedule: Schedule) -> None:
@@ -373,7 +374,7 @@ class Positions:
     def _retire(self, before_us: Micros) -> None:
         self.retained_us = max(self.retained_us, before_us)
         self._set_schedule(without_past(self.schedule, before_us))
-        past_us = self.reread_us  # whose lines lie before that has none in a pane that is retained
+        past_us = self.reread_us  # files with only earlier lines have none in a retained pane
         for slot in [slot for slot, (_, until) in self.closed.items() if until <= past_us]:
             self._drop(slot)
         for worker in [worker for worker, member in self.roster.items() if member.keep_us <= past_us]:
@@ -381,11 +382,11 @@ class Positions:
                 self._drop(slot)
             del self.roster[worker]
 
-    # ---- telling ----
+    # ---- queries ----
 
     @property
     def reread_us(self) -> Micros:
-        """Where the oldest pane begins that is retained: retention may end inside of it, and its lines count all the same."""
+        """The start of the oldest retained pane: retention may end inside it, and all its lines count nevertheless."""
         oldest = min(
             (shape.floor(self.retained_us) for shape in self.shapes.values() if shape.pane_us),
             default=self.retained_us,
@@ -393,7 +394,7 @@ class Positions:
         return max(self.since_us, oldest)
 
     def files_of(self, worker: NodeId) -> tuple[tuple[Slot, Position], ...]:
-        """Where each known file of a worker stands, lanes included. O(its files)."""
+        """The position of each known file of a worker, lanes included. O(its files)."""
         return tuple(
             (slot, position) for slot in self._files.get(worker, ()) if (position := self.position(slot))
         )
@@ -405,7 +406,7 @@ class Positions:
         return None if at is None else Position(at)
 
     def lane_ends_of(self, worker: NodeId) -> tuple[tuple[Slot, int], ...]:
-        """Up to where each file of the worker is to be read again."""
+        """The offset up to which each file of the worker is read again."""
         if self.lane is None or worker not in self.lane.open:
             return ()
         return tuple((slot, end) for slot, end in self.lane.ends.items() if slot[0] == worker)
@@ -426,7 +427,7 @@ class Positions:
 
     @classmethod
     def of(cls, state: PositionsState) -> Positions:
-        """Positions that go on from a snapshot, which stays as it is."""
+        """Positions that continue from a snapshot, which they do not change."""
         new = cls()
         new.since_us, new.retained_us, new.newest_us = state.since_us, state.retained_us, state.newest_us
         new._set_schedule(state.schedule)

@@ -288,7 +288,7 @@ class Replica:
             incoming.state.add(piece)
         except PeerError as error:
             self.incoming = None
-            text = f"{short(source)} sent a piece of a log that is none of it ({error}); look at that agent"
+            text = f"{short(source)} sent a piece that does not belong to its log ({error}); check that agent"
             return [Notice("unsound", text, source)], None
         out: list[Effect] = [self.write(Rows(incoming.number, message.at, piece))]
         incoming.at += 1

@@ -214,7 +214,7 @@ class Replication:
         if peer is None or index < peer.expects:
             return []
         if index > peer.sent:  # perhaps another process with its key did get them
-            text = f"{short(source)} claims entries of the log that it was not sent; it is not believed. Look at that agent"
+            text = f"{short(source)} acknowledges log entries that were not sent to it; this is ignored. Check that agent"
             return [Notice("unsound", text, source)]
         if index < max(0, peer.held):
             return self._again(source, peer, index)

@@ -456,7 +456,7 @@ CANARIES = (
     Canary(
         "Changing: CONTROL discards what lanes will bring again",
         "rows stay",
-        *(JobState, "_give_up", nothing),
+        *(JobState, "_drop_lane_rows", nothing),
         *(meshes.changes, range(4)),
     ),
     Canary(
