@@ -1,11 +1,11 @@
-"""The master of a job: which bundles are accepted, when windows are final, and what goes out. Only on the node that serves.
+"""The master of a job: which bundles are accepted, when windows are final, and what is published. Only on the node that serves.
 
-The machine in one sentence: bundles, hellos, specs and time go in; entries for the log come out at once, and what they promise
-(commits, welcomes, multicasts, windows) comes out only when the log has them.
+The machine in one sentence: bundles, hellos, specs and time go in; entries for the log come out at once, and the messages that
+depend on them (commits, welcomes, multicasts, windows) come out only when the log has them.
 
-Its parts are modules of their own: what is proposed (`proposals`), which bundles are accepted (`intake`), who is expected
-(`roster`), how the job changes (`amendments`), windows (`publication`), their way to sinks (`outbox`). Here is what goes
-between them.
+Its parts are separate modules: proposed entries (`proposals`), which bundles are accepted (`intake`), the expected workers
+(`roster`), changes of the job (`amendments`), windows (`publication`), their delivery to sinks (`outbox`). This module connects
+them.
 
 Invariant (`check`): `ahead` is `state` plus the proposed entries; and those of the parts.
 
@@ -42,13 +42,12 @@ from elf.srt.messages.results import WITHDRAWN, LedgerReport, PartReply, Put, Pu
 class Master:
     """Serves one job under `ballot`.
 
-    propose: puts an entry into the log and returns its index; it counts when it comes back through `committed`. room: how many
-    more may be proposed now; without room bundles wait, and the rest is taken up again later. sinks: durable ones, which keep a
-    ledger; stores_states: they take the states of panes, not only rows. told: the schedule of an earlier log, as the directory
-    has it: a log that begins goes on with it. losses: see `Succession.losses`; unshared: what a master on this node kept before.
-    handed_on: whoever served before has said nothing that is not in the log.
-    Every public method takes the node's clock and returns effects; `fence` is a higher ballot that a sink told: the node must
-    step down.
+    propose: appends an entry to the log and returns its index; it takes effect when it comes back through `committed`. room: the
+    number of entries that may be proposed now; without room bundles wait, and other entries are proposed later. sinks: durable
+    ones, which keep a ledger; stores_states: they take the states of panes, not only rows. known_schedule: the schedule of an
+    earlier log, according to the directory: a new log continues it. losses: see `Succession.losses`; unshared: entries that an
+    earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. Every public
+    method takes the node's clock and returns effects; `fence` is a higher ballot that a sink reported: the node must step down.
     """
 
     def __init__(
@@ -105,11 +104,11 @@ class Master:
         self._losses = losses
         self._has_all = handed_on or ballot[0] <= 1
         self._published: list[Window] = []
-        self._ledgers = 0  # that were told, and wait for the log
+        self._ledgers = 0  # reported ledgers that wait for the log
         self._emit_at: int | None = None
         self._has_accepted = False
-        self._is_news = False  # something was accepted that no emit interval has looked at
-        self._looked_us: int | None = None  # when one last looked at such
+        self._is_news = False  # bundles were accepted since the last emission
+        self._looked_us: int | None = None  # time of the last emission with newly accepted bundles
         self._read_at: int | None = None
         self._forget_at: int | None = None
 
@@ -119,7 +118,7 @@ class Master:
     # ---- beginning ----
 
     def begin(self, now: int) -> list[Effect]:
-        """The first call: a log that is empty begins, sinks are asked, and what the log holds is looked at."""
+        """The first call: begins an empty log, requests the sinks' ledgers, and looks for windows to publish."""
         if not self.state.schedule:
             self.roster.is_new = True
             self.log.propose(first_entry(self.spec, self.ballot, now, self._known_schedule))
@@ -131,8 +130,8 @@ class Master:
         return self._end(now)
 
     def _unknown_us(self, now: int) -> Micros:
-        """Rule Final*: whoever served before may have published what was due by now, unless it is known that it did not, and
-        of a log that was lost all that was over."""
+        """Rule Final*: an earlier master may have published all windows that are due by now, unless it is known that it did not;
+        if its log was lost, all that have ended."""
         if self._has_all:
             return 0
         return now - (0 if self.roster.is_new else self.spec.lateness_us)
@@ -140,7 +139,7 @@ class Master:
     # ---- the log ----
 
     def committed(self, entries: Iterable[tuple[int, AnyEntry]], now: int) -> list[Effect]:
-        """These entries are in the log, held by every replica: they count, in their order."""
+        """These entries are in the log, held by every replica: apply them, in their order."""
         for index, entry in entries:
             if index > self.state.index:
                 self.state.apply(index, entry)
@@ -150,15 +149,15 @@ class Master:
         return self._end(now)
 
     def _take_up(self, now: int) -> None:
-        """What had no room in the log, or waited for an entry."""
+        """Propose the entries that had no room in the log, or waited for another entry."""
         self.roster.add_wanted()
-        self.roster.vouch()
+        self.roster.record_majority()
         self.amendments.go_on(now)
         self.intake.retry_parked(now)
         self._look_again(now)
 
     def _follow(self, index: int, entry: AnyEntry, now: int) -> None:
-        """What the master itself draws from an entry."""
+        """The master's own reaction to a committed entry."""
         if isinstance(entry, Accept):
             self._has_accepted = self._is_news = True
             self._hurry(now)
@@ -187,12 +186,12 @@ class Master:
     def _end(self, now: int) -> list[Effect]:
         """The effects of this call."""
         out, self._out = [*self._out, *self.intake.take_commits()], []
-        out += self.outbox.tick(now, self._oldest_told())
-        self._look_again(now)  # the outbox may have found a window that is another one now
+        out += self.outbox.tick(now, self._oldest_retained())
+        self._look_again(now)  # the outbox may have found a window that has changed since
         return out
 
-    def _oldest_told(self) -> Micros:
-        """Ledgers tell from here on: a window that begins before what is retained may reach into it."""
+    def _oldest_retained(self) -> Micros:
+        """Ledgers report windows that start here or later: a window that begins before the retained panes may reach into them."""
         longest = max((shape.size_us for shape in self.state.positions.shapes.values()), default=0)
         return max(0, self.state.positions.retained_us - longest)
 
@@ -208,22 +207,22 @@ class Master:
     # ---- workers ----
 
     def hello(self, message: Hello, now: int) -> list[Effect]:
-        """A worker asks where to go on."""
+        """A worker asks for its positions."""
         self.roster.hello(message, now)
         return self._end(now)
 
     def goodbye(self, message: Goodbye, now: int) -> list[Effect]:
-        """A worker leaves, its last line committed."""
+        """A worker leaves after its last line was committed."""
         self.roster.goodbye(message, now)
         return self._end(now)
 
     def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], now: int) -> list[Effect]:
-        """Who advertises a source, as the directory has it."""
+        """The agents that advertise a source, according to the directory."""
         self.roster.adverts(adverts)
         return self._end(now)
 
     def forget(self, workers: Iterable[NodeId], now: int) -> list[Effect]:
-        """The operator has said that these workers will not come back, by revoking their certificates."""
+        """The operator has revoked the certificates of these workers: they will not come back."""
         for worker in sorted(workers):
             self.roster.forget(worker)
         return self._end(now)
@@ -231,7 +230,7 @@ class Master:
     # ---- changes of the job ----
 
     def spec_changed(self, spec: JobSpec, now: int) -> list[Effect]:
-        """The directory has another spec: maybe with a version that is not in force yet."""
+        """The directory has another spec, maybe with a version that is not in force yet."""
         if self.amendments.heard(spec):
             self.spec = spec
             self.publication.lateness_us, self.publication.keep_us = spec.lateness_us, spec.keep_us
@@ -243,13 +242,13 @@ class Master:
         return self.amendments.take_controls()
 
     def take_schedule(self) -> Schedule:
-        """What the directory should hear of the log's schedule, once each; () for nothing."""
+        """The log's schedule for the directory, once after each change; () if it has not changed."""
         return self.amendments.take_news()
 
     # ---- windows ----
 
     def _look_again(self, now: int) -> None:
-        """There may be windows to publish at the next emit interval, and one may be being read."""
+        """Schedule the next emission if there may be windows to publish, and the next step of a window that is being read."""
         if self.publication.is_reading and self._read_at is None:
             self._read_at = now + self.parameters.read_us
         soon = now + self._emit_us
@@ -257,9 +256,9 @@ class Master:
             self._emit_at = soon
 
     def _hurry(self, now: int) -> None:
-        """What is accepted is told at once, if that is an emit interval after the news before it. Bundles come five times a
-        second: did news wait for the next of intervals that all have one length, a bundle that is a little late would cost
-        whoever watches a whole interval more; and who has just taken over has kept everybody waiting."""
+        """Publish accepted lines at once if an emit interval has passed since the last emission. Bundles come five times a
+        second: with emissions at fixed times, a bundle that is a little late would delay watchers by a whole interval; and after
+        a takeover they have waited long already."""
         if self._has_accepted and self._is_asked:
             soon = now + self.parameters.append_us
             if self._looked_us is not None:
@@ -285,19 +284,19 @@ class Master:
         self._look_again(now)
 
     def _read_on(self, now: int) -> None:
-        """A large window is read a step at a time, and all else comes between."""
+        """Read one step of a large window; other work is done between the steps."""
         if self._is_time(self._read_at, now, self.parameters.read_us):
             self.publication.read_on()
             self._read_at = None
 
     @property
     def _wants_open(self) -> bool:
-        """Not while a ledger waits for the log: what it calls final must not be told as open."""
+        """Not while a reported ledger waits for the log: its final windows must not be published as open."""
         return not self._ledgers and self._is_asked
 
     @property
     def _is_asked(self) -> bool:
-        """Whether anybody wants open windows."""
+        """Whether a watcher or a sink wants open windows."""
         return self.is_watched or len(self.watchers) > 0 or self.outbox.wants_open
 
     @property
@@ -305,7 +304,7 @@ class Master:
         return self.spec.emit_us or self.parameters.emit_us
 
     def log_final(self, ready: Ready) -> None:
-        """Windows*: FINAL is replicated before it is published; `committed` does that."""
+        """Windows*: FINAL is replicated before the window is published, by `committed`."""
         self.log.propose(ready.entry)
 
     def _publish(self, ready: Ready) -> None:
@@ -318,7 +317,7 @@ class Master:
             self._published.append(self.publication.as_window(ready))
 
     def withdraw(self, put: Put) -> None:
-        """Windows*: one version per result. A window that is none any more is taken back wherever it was told."""
+        """Windows*: one version per result. A window that is no result any more is withdrawn wherever it was published."""
         self.outbox.put(put)
         self._out += self.watchers.publish(put)
 
@@ -335,8 +334,8 @@ class Master:
         return out
 
     def _retire(self) -> None:
-        """Retention in steps of a sixteenth: an entry for each pane would be as dear as the panes. Lines that are on their way
-        into the log are published first: behind Retire they would be in no window, and not counted as late."""
+        """Retire in steps of a sixteenth of retention: an entry for each pane would cost as much as the panes. Proposed lines are
+        published first: after Retire they would be in no window, and not counted as late."""
         self.publication.has_ledgers = self.outbox.has_ledgers and not self._ledgers
         least = self.ahead.retained_us + self.spec.keep_us // 16 + 1
         before = self.publication.retire_at(self.outbox.oldest_us)
@@ -347,10 +346,10 @@ class Master:
         ):
             self.log.propose(Retire(before))
 
-    # ---- those who watch ----
+    # ---- watchers ----
 
     def watch(self, message: Watch, now: int) -> list[Effect]:
-        """Somebody wants to see the windows, or still does."""
+        """A watcher subscribes to the windows, or renews its subscription."""
         is_new, effects = self.watchers.watch(message, now)
         self._out += effects
         if is_new:
@@ -361,20 +360,20 @@ class Master:
     # ---- sinks ----
 
     def serve_sinks(self, sinks: Sequence[NodeId], now: int, fresh: Collection[NodeId] = ()) -> list[Effect]:
-        """The durable sinks of the present spec: a new one is asked for its ledger at once, and so are those that have a lake
-        more than they had, `fresh`."""
+        """Set the durable sinks of the present spec: the ledgers of new ones are requested at once, and those of `fresh`, which
+        have one lake more than before."""
         self.outbox.serve(sinks, fresh)
         return self._end(now)
 
     def _reread(self, key: WindowKey, status: str) -> Put | Literal["later"] | None:
-        """A window for the outbox, which did not keep its rows."""
+        """Read a window for the outbox or a watcher, which did not keep its rows."""
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
         ready = self.publication.reread(key)
         return self.publication.as_put(self.job, ready) if isinstance(ready, Ready) else ready
 
     def ledger_reported(self, source: NodeId, message: LedgerReport, now: int) -> list[Effect]:
-        """A sink answers with what it holds."""
+        """A sink reports its ledger."""
         entries = self.outbox.ledger_reported(source, message)
         if entries is not None:
             self._ledgers += 1
@@ -393,19 +392,19 @@ class Master:
         return self._end(now)
 
     def part_acknowledged(self, source: NodeId, message: PartReply, now: int) -> list[Effect]:
-        """A part of a large window came at a sink."""
+        """A sink acknowledges a part of a large window."""
         self._out += self.outbox.part_acknowledged(source, message)
         return self._end(now)
 
     @property
     def fence(self) -> Ballot | None:
-        """A higher ballot that a sink serves: step down."""
+        """A higher ballot that a sink serves: this master must step down."""
         return self.outbox.fence
 
     # ---- time ----
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
-        """Any message for a master, by its type; others are ignored."""
+        """Handle a message for a master; others are ignored."""
         if isinstance(message, Bundle):
             return self.bundle(source, message, now)
         if isinstance(message, Hello):
@@ -423,7 +422,7 @@ class Master:
         return []
 
     def tick(self, now: int) -> list[Effect]:
-        """What time brings: windows, parked bundles that waited too long, repetitions."""
+        """Publish windows that are due, split bundles parked for too long, repeat messages."""
         self.intake.expire(now)
         if self._is_time(self._emit_at, now, self._emit_us):
             self._emit(now)
@@ -435,12 +434,12 @@ class Master:
             self.roster.evict_silent(now)
             self.publication.settle()
             if self.log.room() > 0 and not self.amendments.is_under_way:
-                self._retire()  # also where no line comes, so that no window is looked at
+                self._retire()  # also if no lines come, so that `_emit` is not called
         self.roster.add_wanted()
         return self._end(now)
 
     def _is_time(self, at: int | None, now: int, span: int) -> bool:
-        """Whether `at` has come; or the clock went back, and it would be further away than it can be."""
+        """Whether `at` has come, or is more than `span` away because the clock stepped back."""
         return at is not None and (now >= at or at > now + span)
 
     @property

@@ -55,7 +55,7 @@ class Roster:
         self._asked: dict[NodeId, Hello] = {}  # the last one of each worker that waits for the log
         self._banned: set[NodeId] = set()  # whose lines that are still on their way make it expected no more
         self._to_forget: set[NodeId] = set()  # of these; not proposed yet
-        self._vouched = 0  # how often the log was told that more than half have reported
+        self._majorities_recorded = 0  # how often the log was told that more than half have reported
         self._looked = 0  # how many had, when that was counted last
 
     # ---- who is there ----
@@ -127,15 +127,15 @@ class Roster:
         heard = sum(1 for worker in active if worker in self._reported)
         return 2 * heard > len(active)
 
-    def vouch(self) -> None:
+    def record_majority(self) -> None:
         """Rule 7*: the log says that more than half have reported under this ballot, and again when that is in it."""
-        if self._vouched == 2 or not self._log.has_room:
+        if self._majorities_recorded == 2 or not self._log.has_room:
             return
-        if self._state.proven[1] == self.ballot if self._vouched else self._is_vouched_for():
-            self._vouched += 1
+        if self._state.proven[1] == self.ballot if self._majorities_recorded else self._has_new_majority():
+            self._majorities_recorded += 1
             self._log.propose(Proven(self.ballot))
 
-    def _is_vouched_for(self) -> bool:
+    def _has_new_majority(self) -> bool:
         """Whoever is expected and not yet on the roster counts as silent. O(roster), when more have reported or may have left."""
         if len(self._reported) == self._looked or self._wanted:
             return False
@@ -245,5 +245,5 @@ class Roster:
         assert self._to_forget <= self._banned
         assert self._reported <= self._known
         assert not self._asked or not self._log.is_empty
-        assert self._vouched <= 2
-        assert self._vouched < 2 or self._state.proven[1] == self.ballot
+        assert self._majorities_recorded <= 2
+        assert self._majorities_recorded < 2 or self._state.proven[1] == self.ballot
