@@ -1,19 +1,19 @@
-"""How a job changes at its master: the line of a new version goes into the log, and then to everybody.
+"""How a job changes at its master: the control line of a new version goes into the log, and then to all nodes.
 
     spec of a higher rank -> due -> CONTROL proposed -> in the log -> multicast, again while a lane is open
-                                                                   -> told to the directory, for whoever finds no log
+                                                                   -> reported to the directory, for a master that finds no log
 
 One change at a time: while a CONTROL is not in the log, the next one waits, and so do windows.
 
 | state | what happens | next |
 |---|---|---|
-| in force | a spec has come whose last version is another, and the log has room | under way: CONTROL is proposed |
-| under way | it is in the log | in force: the line is multicast, and told to the directory |
+| in force | the newest spec has another last version, and the log has room | under way: CONTROL is proposed |
+| under way | it is in the log | in force: the line is multicast, and reported to the directory |
 | in force, a lane open | every `repeat_us` | the line is multicast again |
 
 Invariants (`check`): the log lacks the last line of the proposed schedule, and its entry, exactly while a change is under way; no
-spec that was heard of, and none that is in force, is above the one to come into force; only schedules that the log had are told,
-under this ballot.
+spec that this master received, and none that is in force, ranks above the one to come into force; only schedules that the log had
+are multicast, under this ballot.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from elf.srt.messages.messages import Ballot, Control, Line, Micros, Schedule
 
 
 class Amendments:
-    """`spec`: the newest that was heard of, of which maybe not all is in force. told: the schedule that an earlier log had, for a
-    log that begins now."""
+    """`spec`: the newest that this master received, maybe not yet in force. known_schedule: that of an earlier log, for a log
+    that begins now."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Amendments:
     ) -> None:
         self.spec, self.rank, self.ballot = spec, max(state.spec, rank_of(spec)), ballot
         self._state, self._log, self._publication = state, log, publication
-        self._index = 0  # a CONTROL that is proposed and not committed, or 0
+        self._index = 0  # index of a CONTROL that is proposed and not committed, or 0
         self._controls: list[Control] = []
         self._known_schedule = known_schedule
-        self._is_news = bool(state.schedule)  # the directory is to hear of the log's schedule
+        self._is_news = bool(state.schedule)  # the log's schedule is to be reported to the directory
         self._repeat_us = repeat_us
         self._repeat_at: int | None = None
 
@@ -58,7 +58,7 @@ class Amendments:
         return bool(self._index)
 
     def heard(self, spec: JobSpec) -> bool:
-        """The directory has another spec; whether it is newer."""
+        """The directory has another spec; returns whether it is newer."""
         rank: SpecRank = rank_of(spec)
         if rank <= self.rank:
             return False
@@ -66,36 +66,36 @@ class Amendments:
         return True
 
     def go_on(self, now: int) -> None:
-        """Propose the change that is due, if one is and the log can take it."""
+        """Propose the next change, if one is due and the log has room."""
         if self._is_due():
             self._propose(now)
 
     def _is_due(self) -> bool:
-        """Whether the spec's last version is to come into force."""
+        """Whether the spec's last version can come into force now."""
         has_come = self.spec.versions[-1].digest == self._log.ahead.schedule[-1].version
         is_ready = bool(self._state.schedule) and not self._index and self._log.room() > 0
         return is_ready and not has_come and self.rank > self._state.spec
 
     def _propose(self, now: int) -> None:
-        """The line and its lane."""
+        """Propose the control line and its lane."""
         ahead, last = self._log.ahead, self.spec.versions[-1]
         line_us = max(self._line_us(now), ahead.retained_us + 1)
         number = next_number(self.ballot, ahead.schedule)
         lane_us = lane_from(ahead.schedule, ahead.shapes, self.reread_from(line_us))
         if ahead.is_whole:
-            # Logs of all times that it counts are not there.
+            # Not all lines that a version without windows counts can be read again.
             lane_us = max(lane_us, min(line_us, ahead.retained_us))
         line = Line(number, last.digest, line_us, last.plan)
         self._index = self._log.propose(ControlEntry(line, lane_us, self.rank))
         self.announce()
 
     def reread_from(self, line_us: Micros) -> Micros:
-        """Rule Lane*: where a lane is open, the new one covers it too, for it is cut anew."""
+        """Rule Lane*: the new lane replaces an open one, and so begins no later."""
         lane = self._log.ahead.lane
         return line_us if lane is None else min(line_us, lane.from_us)
 
     def _line_us(self, now: int) -> Micros:
-        """Where the new version begins, by the spec's mode."""
+        """The time at which the new version begins, by the spec's mode."""
         spec, at = self.spec, self.spec.line_us or now
         if (line_us := self.decided()) is not None:
             return line_us
@@ -106,7 +106,7 @@ class Amendments:
         return at
 
     def decided(self) -> Micros | None:
-        """Where an earlier log has put this line, if the directory knows: windows may have been published by it."""
+        """The time of this line in an earlier log, if the directory knows it: windows may have been published by it."""
         known = self._known_schedule
         if (
             known is None
@@ -117,7 +117,7 @@ class Amendments:
         return known.lines[-1].from_us
 
     def announce(self) -> None:
-        """CONTROL*: the line is in the log before anybody hears of it."""
+        """CONTROL*: the line is in the log before it is multicast."""
         self._log.when_committed(self._multicast)
 
     def _multicast(self) -> None:
@@ -126,13 +126,13 @@ class Amendments:
         self._controls.append(Control(self._state.job, self.ballot, self._state.schedule, from_us))
 
     def committed(self, index: int) -> None:
-        """A CONTROL is in the log."""
+        """The CONTROL at `index` is in the log."""
         if index >= self._index:
             self._index = 0
         self._is_news = True
 
     def take_news(self) -> Schedule:
-        """The schedule of the log, once when it has changed or this master begins; () for a job that was never changed."""
+        """The log's schedule, once after each change and after this master began; () for a job that was never changed."""
         if not self._is_news:
             return ()
         self._is_news = False
@@ -145,18 +145,18 @@ class Amendments:
         return out
 
     def tick(self, now: int) -> None:
-        """Say it again while workers have lines to read again: an idle one may not have heard."""
+        """Repeat the multicast while workers have lines to read again: an idle worker may have missed it."""
         if self._state.positions.lane is None:
             self._repeat_at = None
         elif self._repeat_at is None:
             self._repeat_at = now + self._repeat_us
-        elif now >= self._repeat_at or self._repeat_at > now + self._repeat_us:  # a clock that went back
+        elif now >= self._repeat_at or self._repeat_at > now + self._repeat_us:  # the clock stepped back
             self._multicast()
             self._repeat_at = now + self._repeat_us
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` has work; 0 where it has not been called since a lane was opened."""
+        """When `tick` has work; 0 if it has not been called since a lane was opened."""
         if self._repeat_at is None and self._state.positions.lane is not None:
             return 0
         return self._repeat_at
@@ -165,7 +165,7 @@ class Amendments:
         """Raise AssertionError unless the invariants hold. O(1)."""
         schedule, ahead = self._state.schedule, self._log.ahead.schedule
         assert rank_of(self.spec) <= self.rank >= self._state.spec
-        if schedule:  # else the first entry is on its way, which is none of this machine's
+        if schedule:  # otherwise the first entry is proposed, which is not a change
             assert self.is_under_way == (schedule[-1] != ahead[-1])
             assert not self._index or self._index > self._state.index
             assert number_of(schedule) <= number_of(ahead)

@@ -1,13 +1,13 @@
-"""Workers that nobody has heard of for so long that they are forgotten: whose watermark does not move any more.
+"""Evicts silent workers: those whose watermark has not moved for `forget_us`.
 
-    at a look                                      | the wait
+    at a look                                      | the silence
     -----------------------------------------------+-------------------------------------------------
-    a worker that is expected and was not before   | begins
-    its watermark is another, or the clock is back | begins anew
-    it is `forget_us` old                          | the worker is named, at each look until it is expected no more
-    the worker is expected no more                 | is over
+    the worker is newly expected                   | begins
+    its watermark moved, or the clock stepped back | begins anew
+    it has lasted `forget_us`                      | the worker is returned, at each look until it is no longer expected
+    the worker is no longer expected               | ends
 
-Invariant (`check`): no wait begins after the last look.
+Invariant (`check`): no silence begins after the last look.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Micros
 
 LOOKS = 16
-"""How often in that span it is looked at: so much of it a worker may be forgotten late."""
+"""Looks in `forget_us`: a worker is evicted late by at most this fraction of it."""
 
 
 class Eviction:
-    """Watermarks as they were seen last, and since when they are that. Memory: one entry per worker."""
+    """Each worker's last watermark, and since when it has not moved. Memory: one entry per worker."""
 
     def __init__(self, forget_us: int) -> None:
         self._forget_us = forget_us
@@ -38,7 +38,7 @@ class Eviction:
     def look(
         self, roster: Mapping[NodeId, Member], marks: Mapping[NodeId, Micros], now: int
     ) -> Iterator[NodeId]:
-        """Who is to be forgotten. A clock that went back starts the wait anew. O(workers)."""
+        """The workers to evict. If the clock steps back, silences begin anew. O(workers)."""
         seen, self._seen, self._looked_at = self._seen, {}, now
         for worker, member in roster.items():
             if member.until_us != AFTER_ALL:

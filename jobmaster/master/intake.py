@@ -1,19 +1,19 @@
 """Which bundles a master accepts: rule 4, and the bounds of what it believes.
 
-| bundle lies | then (rule 4) |
+| the bundle's spans are | then (rule 4) |
 |---|---|
 | all at the committed positions | ACCEPT is proposed; COMMIT when it is in the log |
-| all behind | dropped; COMMIT again, when what is proposed so far is in the log |
+| all behind | dropped; COMMIT again, when all entries proposed so far are in the log |
 | some ahead, none behind | parked, until positions move; SPLIT after `park_us`, or when there is no room |
-| mixed, or a span straddles | SPLIT with the committed positions of workers that are not only ahead; the others send apart |
-| rows of the wrong version for their time | SPLIT with the schedule |
-| rows of another shape, or of no bytes | SPLIT, and told: no agent sends such |
+| mixed, or straddling a position | SPLIT with the committed positions of workers that are not only ahead; others resend alone |
+| of rows of the wrong version for their time | SPLIT with the schedule |
+| of rows of another shape, or of no bytes | SPLIT, and a notice: no correct agent sends such |
 
-A worker's first word of some bytes is hardly ever behind them (a former life's, or what was read again); if it is, the worker
-is told its places directly, past all reducers: one that somebody else has moved is then noticed by whose it is.
+The first bundle with certain bytes is rarely behind them (after an earlier life's, or after reading again). If it is, the worker
+gets its positions directly, past all reducers, so that a worker whose positions another process has moved notices it.
 
-"Committed" above means: by the log and by what is proposed (`ahead`). What is said to others is only ever what the log has
-(`state`): each answer waits behind the entries that were proposed before it (`Proposals.when_committed`).
+"Committed" above means: by the log and by the proposed entries (`ahead`). Answers depend on the log alone (`state`): each waits
+for the entries that were proposed before it (`Proposals.when_committed`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from elf.srt.messages.partial import Parts
 from elf.srt.messages.sizes import bundle_bytes
 
 SPLIT_POSITIONS_MAX = 64
-"""A Split tells so many positions of files that do fit as well, where only the schedule is wrong: a lone worker needs them."""
+"""Positions of fitting files in a Split where only the schedule is wrong: a lone worker needs them."""
 CORRECTED_MAX = 4_096
-"""Workers of which is remembered when they were told their places."""
+"""Workers for which the time of their last correction is kept."""
 
 
 class Intake:
@@ -58,7 +58,7 @@ class Intake:
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
         self.state, self._parameters, self._roster, self._add_effect = state, parameters, roster, add_effect
         self._commits: dict[NodeId, list[BundleId]] = {}
-        self._corrected_at: dict[NodeId, int] = {}  # when a worker was told its places
+        self._corrected_at: dict[NodeId, int] = {}  # when its positions were last sent to a worker
 
     def bundle(self, child: NodeId, bundle: Bundle, now: int) -> None:
         """A bundle has reached the root. O(contributions)."""
@@ -74,7 +74,7 @@ class Intake:
             self.log.when_committed(self._commit, child, bundle.id)
         elif fit is Fit.MIXED:
             self._split(child, bundle, self._misplaced(bundle))
-        elif not (self._is_sound(child, bundle) and self._rows_count(bundle)):
+        elif not (self._is_sound(child, bundle) and self._has_valid_rows(bundle)):
             self._split(child, bundle, list(bundle.contributions)[:SPLIT_POSITIONS_MAX])
         elif fit is Fit.FITS and self.log.has_room:
             self._accept(child, bundle)
@@ -84,9 +84,9 @@ class Intake:
         return False
 
     def _misplaced(self, bundle: Bundle) -> list[Slot]:
-        """The files of a mixed bundle whose workers must read again, or have been read to the end of it. Who is only ahead sends
-        again apart from these (rule 4*), and waits: what it lacks is on its way, and if it read again meanwhile, it would cut
-        across that."""
+        """The files of a mixed bundle whose workers must read again, or that are committed up to its end. A worker that is only
+        ahead resends apart from these (rule 4*), and waits: the missing bundle is in flight, and if the worker read again
+        meanwhile, its new spans would straddle that bundle's."""
         spans = bundle.contributions
         misfits = self.ahead.misfits(spans)
         waiting = {slot for slot in misfits if self._is_ahead(slot, spans[slot])}
@@ -94,11 +94,11 @@ class Intake:
         return [slot for slot in misfits if slot[0] in misplaced]
 
     def _is_ahead(self, slot: Slot, span: Span) -> bool:
-        """Of a file that the log knows."""
+        """Whether the span is ahead in a file that the log knows."""
         return self.ahead.position(slot) is not None and self.ahead.place(slot, span) is Place.AHEAD
 
     def _is_sound(self, child: NodeId, bundle: Bundle) -> bool:
-        """Rows of another shape than their version's would spoil the panes of all, and rows come from bytes."""
+        """Whether the bundle is well-formed: rows of another shape would corrupt the panes, and rows need bytes."""
         rows = 0
         for version, part in bundle.parts.items():
             panes = self.state.panes.get(version)
@@ -113,24 +113,24 @@ class Intake:
             return False
         return True
 
-    def _rows_count(self, bundle: Bundle) -> bool:
-        """Its rows are those that this log wants: of versions in force, and all of them."""
+    def _has_valid_rows(self, bundle: Bundle) -> bool:
+        """Whether the bundle has all rows that this log needs, of versions in force."""
         return self.has_all_rows(bundle) and self.ahead.rows_belong(bundle.schedule, bundle.parts)
 
     def has_all_rows(self, bundle: Bundle) -> bool:
-        """Rule 8*: lines before the oldest retained pane are left out, and of two logs one may retain more than the other: what a
+        """Rule 8*: lines before the oldest retained pane are left out, but one log may retain more than another: lines that a
         worker left out for another master may count here."""
         return bundle.since_us <= self.ahead.reread_us
 
     def _report_unsound(self, child: NodeId, what: str) -> None:
         text = (
-            f"{short(child)} passed on a bundle with {what}; it is refused. An agent below it is broken or lies: "
-            "look at it, and at those below it in `elf mesh tree`"
+            f"{short(child)} forwarded a bundle with {what}; it is refused. That agent, or one below it, is faulty or "
+            "malicious: check it, and those below it in `elf mesh tree`"
         )
         self._add_effect(Notice("unsound", text, child))
 
     def _send_positions(self, bundle: Bundle, now: int) -> None:
-        """To whom some of these bytes were said to be before it had read them, how far its files are committed."""
+        """Send their committed positions to workers whose lines were committed already, although this bundle is no repetition."""
         state, moved = self.state.positions, dict[NodeId, list[tuple[Slot, Position]]]()
         for slot, (_, end, _) in bundle.contributions.items():
             at = state.position(slot)
@@ -167,13 +167,13 @@ class Intake:
         self.log.when_committed(self._commit, child, bundle.id)
 
     def _may_be_forgotten(self, bundle: Bundle) -> bool:
-        """Whether this log may have had it: it remembers nothing of files that ended before what is retained, and what comes
-        again, or from under another master, may be all of one."""
+        """Whether this log may have had the bundle and forgotten it: it keeps no files that ended before the retained panes, and
+        a bundle that is resent, or was cut under another master, may hold all of such a file."""
         is_fresh = not bundle.again and self.promises(bundle)
         return not is_fresh and any(flags & FIRST for _, _, flags in bundle.contributions.values())
 
     def _parts_in_time(self, bundle: Bundle) -> Parts:
-        """Its rows that are in time; others would be counted as late, and may be in windows."""
+        """The bundle's rows that are in time; others would be counted as late although windows may have them."""
         retained, shapes = self.ahead.retained_us, self.ahead.shapes
         return {
             version: part.since(shapes[version].first_in_time(retained))
@@ -182,11 +182,11 @@ class Intake:
 
     def promises(self, bundle: Bundle) -> bool:
         """Rule 2*: a watermark counts only inside a contribution that names every file of the worker which this master may lack:
-        what was cut under another master leaves out those that one has committed to their ends."""
+        a bundle that was cut under another master omits files which that one has committed to their ends."""
         return bundle.ballot == self.ballot
 
     def retry_parked(self, now: int) -> None:
-        """Positions moved: what waited may fit now, and what fits may let others fit."""
+        """Positions moved: parked bundles may fit now, and let further ones fit."""
         moved = True
         while moved and len(self.parking):
             moved = False
@@ -203,18 +203,18 @@ class Intake:
         self.log.when_committed(self._send_split, child, bundle, slots)
 
     def _send_split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
-        """A worker that goes on in the middle of a file which the log does not know is told no position at all, so that it asks:
-        of a slot that is not named it would think that it fits."""
+        """A worker that continues in the middle of a file which the log does not know gets no positions at all, so that it asks:
+        it would assume that slots which are not named fit."""
         state = self.state.positions
         at = [(slot, position) for slot in slots if (position := state.position(slot)) is not None]
         unknown = [slot for slot in slots if state.position(slot) is None]
         lost = {slot[0] for slot in unknown if state.place(slot, bundle.contributions[slot]) is Place.AHEAD}
-        told = tuple((slot, position) for slot, position in at if slot[0] not in lost)
-        split = Split(self.job, self.ballot, bundle.id, state.schedule, told, state.reread_us)
+        places = tuple((slot, position) for slot, position in at if slot[0] not in lost)
+        split = Split(self.job, self.ballot, bundle.id, state.schedule, places, state.reread_us)
         self._add_effect(Post(child, split))
 
     def expire(self, now: int) -> None:
-        """What has waited too long is split."""
+        """Split the bundles that have been parked for too long."""
         for parked in self.parking.expired(now):
             self._split(parked.child, parked.bundle, self.ahead.misfits(parked.bundle.contributions))
 

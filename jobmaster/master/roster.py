@@ -1,17 +1,17 @@
-"""Who is expected to report to a master: the roster of its log, as the directory, workers, evictions and the operator change it.
+"""The workers that a master expects: the roster of its log, as the directory, workers, evictions and the operator change it.
 
 | what happens | entry |
 |---|---|
-| an agent advertises the source, or a worker asks or reports that nobody advertised | ADD, from when it was there |
+| an agent advertises the source, or a worker without an advert asks or reports | ADD, from when it was there |
 | a worker says goodbye, its last line committed by this master | LEAVE |
-| an agent left while another log was served | GONE: its windows say that it is missing |
+| an agent left while another log was served | GONE: its windows count it as missing |
 | its certificate is revoked, or it was silent for `forget_us` | FORGET |
 
-A worker is told where to go on (Welcome), or that it may go (Farewell), when the log has what was proposed before.
+A worker gets its positions (Welcome), or may leave (Farewell), when the log has the entries that were proposed before.
 
-Invariants (`check`): whoever is expected by what is proposed is known, and whoever waits to be; who waits is not on the roster
-yet, nor banned; only who is known has reported; whoever asks waits for the log; that more than half stood behind it is said twice
-at most, and the second time when the log has the first.
+Invariants (`check`): all workers that are expected (by proposed entries too), or wait to be, are known; those that wait are not
+on the roster yet, nor banned; only known workers have reported; workers that asked wait for the log; a majority is recorded at
+most twice, and the second time when the log has the first.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class Roster:
             worker for worker, member in members if member.until_us == AFTER_ALL or member.has_left
         }
         self._wanted: dict[NodeId, Micros] = {}  # expected from then on; not proposed yet
-        self._asked: dict[NodeId, Hello] = {}  # the last one of each worker that waits for the log
-        self._banned: set[NodeId] = set()  # whose lines that are still on their way make it expected no more
-        self._to_forget: set[NodeId] = set()  # of these; not proposed yet
-        self._majorities_recorded = 0  # how often the log was told that more than half have reported
-        self._looked = 0  # how many had, when that was counted last
+        self._asked: dict[NodeId, Hello] = {}  # the last hello of each worker that waits for the log
+        self._banned: set[NodeId] = set()  # not expected again, even if lines of theirs still arrive
+        self._to_forget: set[NodeId] = set()  # banned; FORGET not proposed yet
+        self._majorities_recorded = 0  # number of proposed `Proven` entries
+        self._looked = 0  # how many workers had reported when the majority was last computed
 
-    # ---- who is there ----
+    # ---- expected workers ----
 
     def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]]) -> None:
-        """Rule Roster*: expected is who advertises the source in the directory, whether or not it has reported."""
+        """Rule Roster*: an agent that advertises the source in the directory is expected, whether or not it has reported."""
         for worker, advert in adverts:
             if self.source not in advert.sources:
                 continue
@@ -72,7 +72,7 @@ class Roster:
         self.add_wanted()
 
     def expect(self, contributions: Iterable[Slot]) -> None:
-        """Who reports without having been advertised, or after it was forgotten, is expected from here on."""
+        """A worker that reports without an advert, or after it was forgotten, is expected from now on."""
         known = self._known
         for worker, _, _ in contributions:
             if worker not in known and worker not in self._banned:
@@ -84,7 +84,7 @@ class Roster:
         self._wanted[worker] = from_us
 
     def add_wanted(self) -> None:
-        """ADD, for all at once that are expected from the same time on."""
+        """Propose one ADD for all workers that are expected from the same time on."""
         while self._wanted and self._log.has_room:
             from_us = min(self._wanted.values())
             workers = [worker for worker, since in self._wanted.items() if since == from_us]
@@ -101,34 +101,35 @@ class Roster:
         return member is None or (member.until_us != AFTER_ALL and advert.since_us >= member.until_us)
 
     def _expected_from(self, since_us: Micros) -> Micros:
-        """A log that begins anew does not know who was there before: everybody is expected from its beginning."""
+        """A log that begins anew does not know earlier workers: all are expected from its beginning."""
         began = self._log.ahead.since_us
         return began if self.is_new else max(began, since_us)
 
     def reported(self, contributions: Iterable[Slot]) -> None:
-        """Workers of which the log has something that was cut under this ballot."""
+        """The log has contributions of these workers that were cut under this ballot."""
         known = self._known
         if len(self._reported) < len(known):
             self._reported.update(slot[0] for slot in contributions if slot[0] in known)
 
     def retired(self) -> None:
-        """Who is on the roster no more, since retention has passed its lines, is not remembered here either."""
+        """Forget the workers that left the roster because retention has passed their lines."""
         self._known &= self._log.ahead.roster.keys() | self._wanted.keys()
         self._reported &= self._known
 
     def has_reported(self, worker: NodeId) -> bool:
-        """Under this ballot."""
+        """Whether the worker has reported under this ballot."""
         return worker in self._reported
 
     def has_majority(self) -> bool:
-        """Windows*: only who was reported to by more than half of the roster, under this ballot, may close with less than all."""
+        """Windows*: a master may close a window with less than all only if more than half of the roster reported under its
+        ballot."""
         members = self._state.positions.roster
         active = [worker for worker, member in members.items() if member.until_us == AFTER_ALL]
         heard = sum(1 for worker in active if worker in self._reported)
         return 2 * heard > len(active)
 
     def record_majority(self) -> None:
-        """Rule 7*: the log says that more than half have reported under this ballot, and again when that is in it."""
+        """Rule 7*: append `Proven` when more than half have reported under this ballot, and again when that is in the log."""
         if self._majorities_recorded == 2 or not self._log.has_room:
             return
         if self._state.proven[1] == self.ballot if self._majorities_recorded else self._has_new_majority():
@@ -136,20 +137,21 @@ class Roster:
             self._log.propose(Proven(self.ballot))
 
     def _has_new_majority(self) -> bool:
-        """Whoever is expected and not yet on the roster counts as silent. O(roster), when more have reported or may have left."""
+        """Workers that are expected and not yet on the roster count as silent. O(roster) after a report or a possible
+        departure."""
         if len(self._reported) == self._looked or self._wanted:
             return False
         self._looked = len(self._reported)
         return self.has_majority()
 
     def look_again(self) -> None:
-        """Some may have left: of those who stay, more than half may have reported."""
+        """Workers may have left: more than half of the others may have reported."""
         self._looked = -1
 
-    # ---- who comes and goes ----
+    # ---- hello and goodbye ----
 
     def hello(self, message: Hello, now: int) -> None:
-        """A worker asks where to go on."""
+        """A worker asks for its positions."""
         if message.worker in self._banned:
             return
         if message.worker not in self._known:
@@ -162,7 +164,7 @@ class Roster:
                 self._log.when_committed(self._welcome, message.worker)
 
     def _welcome(self, worker: NodeId) -> None:
-        """Files that the log does not know begin with the oldest retained pane: what is before that cannot count."""
+        """Files that the log does not know begin with the oldest retained pane: earlier lines cannot count."""
         message, positions = self._asked.pop(worker), self._state.positions
         lane, ends = positions.lane, positions.lane_ends_of(worker)
         lanes = ((lane.number, lane.from_us),) if lane is not None and ends else ()
@@ -171,19 +173,19 @@ class Roster:
         self._add_effect(Send(worker, Welcome(*about)))
 
     def has_all_of(self, message: Goodbye) -> bool:
-        """Whether it was this master that committed the last line of a worker which leaves."""
+        """Whether this master committed the last line of a leaving worker."""
         return message.ballot == self.ballot
 
     def goodbye(self, message: Goodbye, now: int) -> None:
-        """A worker leaves, its last line committed. If that was by another master, whose log may have been another, it is told
-        from where on to read to the end once more."""
+        """A worker leaves after its last line was committed. If another master committed it, maybe to another log, the worker
+        gets positions from which to read to the end once more."""
         if not self.has_all_of(message):
             self.hello(Hello(message.job, message.worker, message.incarnation), now)
             return
         member = self._log.ahead.roster.get(message.worker)
         if member is not None and member.until_us == AFTER_ALL:
             if not self._log.has_room:
-                return  # it says so again
+                return  # the worker repeats its goodbye
             self._log.propose(Left(message.worker, message.until_us, message.unread))
         self._log.when_committed(self._farewell, message.worker)
 
@@ -191,7 +193,7 @@ class Roster:
         self._add_effect(Send(worker, Farewell(self.job, worker)))
 
     def _note_gone(self, worker: NodeId, advert: AgentAdvert) -> None:
-        """Rule 8: who left while another log was served is missing in this one, and its windows say so."""
+        """Rule 8: a worker that left while another log was served is missing in this one, and windows count it as missing."""
         ahead = self._log.ahead
         member = ahead.roster.get(worker)
         is_here = member is not None and member.until_us == AFTER_ALL
@@ -201,10 +203,10 @@ class Roster:
             self._known.add(worker)
             self._log.propose(Gone(worker, ahead.since_us, advert.until_us))
 
-    # ---- who is not expected any more ----
+    # ---- workers that are no longer expected ----
 
     def forget(self, worker: NodeId) -> None:
-        """The operator has said that a worker will not come back, by revoking its certificate."""
+        """The operator has revoked the worker's certificate: it will not come back."""
         if worker not in self._banned:
             self._banned.add(worker)
             self._to_forget.add(worker)
@@ -227,10 +229,11 @@ class Roster:
         self._log.propose(Forget(worker, self._log.ahead.roster[worker].from_us if mark is None else mark))
 
     def evict_silent(self, now: int) -> None:
-        """Rule "Windows": who was silent for `forget_us` is expected no more."""
+        """Rule "Windows": a worker that was silent for `forget_us` is no longer expected."""
         for worker in list(self.eviction.look(self._log.ahead.roster, self._state.watermarks, now)):
             if self._log.has_room:
-                self._add_effect(Notice("forgotten", f"{short(worker)} was silent and is forgotten", worker))
+                text = f"{short(worker)} has been silent for too long: windows no longer expect it"
+                self._add_effect(Notice("forgotten", text, worker))
                 self._forget(worker)
 
     def check(self) -> None:
