@@ -1,4 +1,4 @@
-"""What windows hold, read from their panes: a small one at once, a large one step by step and one at a time."""
+"""Reads the contents of windows from their panes: small ones at once, large ones step by step and one at a time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from elf.srt.messages.results import PaneParts
 
 
 class Contents:
-    """Of one job's windows. stores_states: whether there is a sink that wants the states of panes, too.
+    """The contents of one job's windows. stores_states: whether a sink also wants the states of panes.
 
-    reading: the large window that is being read, or was and has not been asked for since.
+    reading: the large window that is being read, or has been read and not been fetched yet.
     """
 
     def __init__(self, state: JobState, budget: Budget, stores_states: bool) -> None:
@@ -32,8 +32,8 @@ class Contents:
     # One window.
 
     def of(self, key: WindowKey, *, exact: bool, with_panes: bool) -> tuple[Content, Reading] | None:
-        """What a window holds, and how it was read; None if it is large and not read yet. An open window may change while it is
-        read: then it is told again. One that is final must not, and is read anew."""
+        """A window's contents, and how they were read; None if it is large and not read yet. An open window may change while it
+        is read: then it is published again. With `exact`, a window that changes is read anew."""
         reading, mine = self.reading, self.reading
         if reading is None or reading.key != key or not reading.serves(exact, with_panes):
             reading = Reading(key, self._steps(key, with_panes), exact=exact, with_panes=with_panes)
@@ -52,14 +52,14 @@ class Contents:
             self.reading.step()
 
     def look(self) -> None:
-        """Once in each emit interval: what nobody has asked for gives way."""
+        """Called once in each emit interval: drops contents that are not fetched."""
         reading = self.reading
         if reading is not None and not reading.is_under_way:
             reading.looks += 1
             if reading.looks > FORGET_LOOKS:
                 self.reading = None
 
-    # Its steps.
+    # Steps of reading.
 
     def _steps(self, key: WindowKey, with_panes: bool) -> Steps:
         version, start = key
@@ -89,8 +89,8 @@ class Contents:
         yield Content(rows, lines, digest, made)
 
     def _panes(self, key: WindowKey) -> Iterator[tuple[PaneParts, ...] | None]:
-        """What a lake stores of a window: the states of panes that end with it and with no earlier one, so that each pane is
-        stored once, with the first window that is final and holds it. O(their values)."""
+        """The pane states that a lake stores with a window: those of panes that no earlier window has, so that each pane is
+        stored once, with the first final window that has it. O(their values)."""
         version, start = key
         shape = self._state.shape(version)
         if not self._stores_states or not shape.pane_us:
@@ -98,16 +98,16 @@ class Contents:
         low, stop = start + shape.size_us - shape.slide_us, start + shape.size_us
         panes = self._state.panes[version]
         pieces = panes.pieces(low, stop, split=True, step_bytes=STEP_BYTES)
-        told: dict[Micros, PaneParts] = {}
+        made: dict[Micros, PaneParts] = {}
         for state in self._maker(version).steps(pieces, panes.lines(low, stop), "final", (0, 0, 0)):
             if state is None:
                 yield None
             else:
-                told[state.start] = as_parts(state)
-        if key in self._state.finals:  # a lake may hold panes that have no line any more
+                made[state.start] = as_parts(state)
+        if key in self._state.finals:  # a lake may hold panes that have no lines any more
             for pane in range(low, stop, shape.pane_us):
-                told.setdefault(pane, PaneParts(pane, pane + shape.pane_us, (0, 0, 0, 0), ()))
-        yield tuple(told[pane] for pane in sorted(told))
+                made.setdefault(pane, PaneParts(pane, pane + shape.pane_us, (0, 0, 0, 0), ()))
+        yield tuple(made[pane] for pane in sorted(made))
 
     # By version.
 
@@ -125,7 +125,7 @@ class Contents:
         return plan_of(next(line.plan for line in self._state.schedule if line.version == version))
 
     def keep_only(self, versions: Collection[str]) -> None:
-        """Others have no panes any more."""
+        """Drop the publishers of other versions."""
         for made in (self._publishers, self._makers):
             for version in made.keys() - versions:
                 del made[version]

@@ -1,4 +1,4 @@
-"""Bundles that are ahead of the committed positions wait here for what is missing: bounded in bytes and in time."""
+"""Bundles that are ahead of the committed positions wait here for the missing ones: bounded in bytes and in time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elf.srt.messages.sizes import bundle_bytes
 
 
 class Parked(NamedTuple):
-    """A bundle, from which child it came, its size, and since when it waits."""
+    """A bundle, the child that sent it, its size, and since when it waits."""
 
     child: NodeId
     bundle: Bundle
@@ -20,9 +20,9 @@ class Parked(NamedTuple):
 
 
 class Parking:
-    """Parked bundles, oldest first. Rule 4: bounded bytes, and nobody waits longer than `park_us`.
+    """Parked bundles, oldest first. Rule 4: bounded bytes, and none waits longer than `park_us`.
 
-    Invariant (`check`): `nbytes` is the sum of what is here, and at most the bound.
+    Invariant (`check`): `nbytes` is the sum of their sizes, and at most the bound.
     """
 
     def __init__(self, bytes_max: int, park_us: int) -> None:
@@ -37,7 +37,7 @@ class Parking:
         return iter(list(self._parked.values()))
 
     def put(self, child: NodeId, bundle: Bundle, now: int) -> bool:
-        """Keep a bundle; False when there is no room for it. One that came again waits on, under its new child."""
+        """Park a bundle; False if there is no room for it. A resent bundle keeps its waiting time, under its new child."""
         before = self.take(bundle.id)
         size = bundle_bytes(bundle)
         if self.nbytes + size > self._bytes_max:
@@ -54,7 +54,7 @@ class Parking:
         return found
 
     def expired(self, now: int) -> list[Parked]:
-        """Remove what waited too long. A clock that went back lets them wait on from now."""
+        """Remove bundles that waited too long. If the clock stepped back, their wait starts again now."""
         out = []
         for key, parked in list(self._parked.items()):
             if now < parked.since:
@@ -66,7 +66,7 @@ class Parking:
 
     @property
     def deadline(self) -> int | None:
-        """When the oldest has waited long enough. O(parked)."""
+        """When the wait of the oldest ends. O(parked)."""
         if not self._parked:
             return None
         return min(parked.since for parked in self._parked.values()) + self._park_us

@@ -1,7 +1,7 @@
-"""What a master has proposed and the log does not have yet, and the answers that wait for it.
+"""Entries that a master has proposed and the log does not have yet, and the answers that wait for them.
 
-`ahead` is what positions, roster and schedule will be once all of it is in the log: bundles are judged against that, so that a
-second one does not wait for the first. What is said to others waits behind the entries that were proposed before it (rule 6*).
+`ahead` holds the positions, roster and schedule after all proposed entries: bundles are judged against it, so that a second one
+does not wait for the first. Messages to others wait for the entries that were proposed before them (rule 6*).
 
 Prior art: the commit rule is that of a log of a replicated state machine (Viewstamped Replication).
 """
@@ -19,16 +19,16 @@ from elf.jobmaster.windows.windows import starts_of
 from elf.srt.messages.messages import Micros
 
 ROOM_KEPT = 16
-"""Entries that bundles, windows and workers leave to changes of the job and to retention."""
+"""Entries that bundles, windows and workers leave free for changes of the job and for retention."""
 
 Answer = Callable[..., None]
 
 
 class Proposals:
-    """propose: puts an entry into the log and returns its index. room: how many more may be proposed now; without room bundles
-    wait. index: of the last entry that the log has.
+    """propose: appends an entry to the log and returns its index. room: the number of entries that may be proposed now; without
+    room bundles wait. index: that of the log's last entry.
 
-    Invariants (`check`): answers wait in the order of the log, and `nbytes` is what was weighed and is not committed.
+    Invariants (`check`): answers wait in the order of the log, and `nbytes` is the size of the proposed bundles.
     """
 
     def __init__(
@@ -45,16 +45,16 @@ class Proposals:
         self._propose, self._bytes_max = propose, bytes_max
         self._proposed = self._committed = index
         self._answers: deque[tuple[int, Answer, tuple[Any, ...]]] = deque()
-        self._weighed: deque[tuple[int, int, AnyEntry]] = deque()  # (index, bytes, what it is)
+        self._weighed: deque[tuple[int, int, AnyEntry]] = deque()  # (index, bytes, entry)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the log has all."""
+        """Whether the log has all proposed entries."""
         return self._committed == self._proposed
 
     @property
     def has_room(self) -> bool:
-        """Whether the log takes more: replicas that are slow make bundles wait."""
+        """Whether bundles may be proposed: while replicas are slow, bundles wait."""
         return self.room() > ROOM_KEPT and self.nbytes <= self._bytes_max
 
     def propose(self, entry: AnyEntry, nbytes: int = 0) -> int:
@@ -67,7 +67,7 @@ class Proposals:
         return self._proposed
 
     def first_start(self) -> Micros:
-        """Where the first window begins that lines on their way into the log are in; of windows that are retained. O(rows)."""
+        """The start of the first retained window that has proposed lines. O(rows)."""
         first = AFTER_ALL
         for _, _, entry in self._weighed:
             for version, part in entry.parts.items() if isinstance(entry, Accept) else ():
@@ -80,14 +80,14 @@ class Proposals:
         return first
 
     def when_committed(self, answer: Answer, *about: Any) -> None:
-        """Rule 6*: nothing is acknowledged, multicast or published before all that is proposed by now is in the log."""
+        """Rule 6*: call `answer`, which acknowledges, multicasts or publishes, once the log has all entries proposed by now."""
         if self._proposed <= self._committed:
             answer(*about)
         else:
             self._answers.append((self._proposed, answer, about))
 
     def committed(self, index: int) -> None:
-        """The log has that entry, and it counts: what waited for it is said."""
+        """The log has the entry `index`: call the answers that waited for it."""
         self._committed = index
         while self._weighed and self._weighed[0][0] <= index:
             self.nbytes -= self._weighed.popleft()[1]

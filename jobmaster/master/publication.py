@@ -1,16 +1,16 @@
-"""The windows of a job at its master: which changed, which are due, and what they hold.
+"""The windows of a job at its master: which have changed, which are due, and their contents.
 
-    panes change --> changed --emit interval--> open, told once (nothing is logged)
+    panes change --> changed --emit interval--> open, published once (nothing is logged)
                                    |
-                                   +-- due --> FINAL proposed (rows kept) --committed--> final or revised, told until held
+                                   +-- due --> FINAL proposed (rows kept) --committed--> final or revised, sent until acknowledged
 
-A window is due when everyone expected is done with it; or when more than half is, and has been for `hold_us_max`, and more than
-half of the roster has reported under this ballot. A final window that changes, or whose coverage grows to the whole, is proposed
-again. What a sink holds from before this log began (it was rebuilt) is told there again only with whole coverage (`outbox`), and
-not told to watchers before; it is due with less only when nobody will come any more who has not.
+A window is due when all expected workers are done with it; or when more than half have been for `hold_us_max`, and more than half
+of the roster has reported under this ballot. A final window that changes, or whose coverage grows to the whole, is proposed
+again. A window that a sink holds from before this log began (it was rebuilt) is sent there, and to watchers, only with whole
+coverage (`outbox`); it is due with less only when no missing worker can still come.
 
-A change of the schedule may leave windows that were told without a version that speaks for them: they are withdrawn, by a word of
-their own at a higher revision, also those that only a sink's ledger knows of.
+A change of the schedule may leave published windows without a version that covers them: they are withdrawn by a message of their
+own at a higher revision, including those that only a sink's ledger has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from elf.srt.messages.results import NO_ROWS, WITHDRAWN, PaneParts, Put
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A window's result as it was read at entry `at`."""
+    """A window's result, read at entry `at`."""
 
     key: WindowKey
     covers: tuple[Micros, Micros]
@@ -61,7 +61,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Publication:
-    """What a master publishes. `lateness_us`, `keep_us` as the job says."""
+    """The windows that a master publishes. `lateness_us`, `keep_us`: the job's."""
 
     def __init__(
         self,
@@ -86,25 +86,27 @@ class Publication:
         self._partial: set[WindowKey] = set()
         self._forced: set[WindowKey] = set()
         self._before: set[WindowKey] = set()  # published before this log began
-        self._unlogged: set[WindowKey] = set()  # published since, by a log of which this one is an older copy
-        self._better: set[WindowKey] = set()  # of these, whose first panes are not in this log
+        self._unlogged: set[WindowKey] = (
+            set()
+        )  # published since, with a log of which this one is an older copy
+        self._better: set[WindowKey] = set()  # of `_before`: windows whose first panes are not in this log
         self.has_ledgers = True
-        """Whether every durable sink has told its ledger."""
-        self._patience = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
-        """In so many emit intervals from now on nothing is retired that a sink may lack."""
-        self._emitted_at = 0  # how far the log was then
+        """Whether every durable sink has reported its ledger."""
+        self._retire_delay = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
+        """For this many emit intervals, windows that a sink may lack are not retired."""
+        self._emitted_at = 0  # the log's index at the last one
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
-        """Nobody will tell of a window that ends before it, also where there was no line, or where the job has no windows."""
-        self._opened: dict[WindowKey, Micros] = {}  # told as open and not final yet, and their ends
+        """No worker will report lines before it; known also without lines, and for jobs without windows."""
+        self._opened: dict[WindowKey, Micros] = {}  # published as open and not final yet, and their ends
         self._withdrawn: dict[WindowKey, Put] = {}
         self._rests: dict[WindowKey, int] = {}
-        """Large open windows -> for how many emit intervals they are not read."""
+        """Large open windows, and for how many emit intervals they are not read."""
 
-    # ---- what changed ----
+    # ---- changes ----
 
     def resume(self) -> None:
-        """Look at the state as it is: every window that is not final, or has changed since."""
+        """Find the state's windows that are not final, or have changed since."""
         for version, touched in self.state.touched.items():
             self.touch(version, touched)
         finals = self.state.finals
@@ -122,7 +124,7 @@ class Publication:
         return any(at > published.at for pane, at in touched.items() if start <= pane < start + size)
 
     def touch(self, version: str, panes: Iterable[Micros]) -> None:
-        """Panes of a version changed. Entries behind may already have ended that version."""
+        """Panes of a version changed. Later entries may have removed that version already."""
         if version not in self.state.touched:
             return
         shape = self.state.shape(version)
@@ -141,7 +143,7 @@ class Publication:
                     self._unsettled.touch(key, is_final=key in finals)
 
     def accepted(self, index: int, entry: Accept) -> None:
-        """A bundle's panes changed; the lines that came past retention are counted in another one."""
+        """A bundle's panes changed; if it had lines past retention, so did the pane that counts them."""
         retained = self.state.positions.retained_us
         for version, part in entry.parts.items():
             panes = part.rows[1].pane.tolist()
@@ -165,8 +167,8 @@ class Publication:
         self._final_until = end if self._final_until is None else max(end, self._final_until)
 
     def schedule_changed(self, index: int) -> tuple[list[Put], list[Put]]:
-        """CONTROL at `index`: versions that are gone have no windows; those whose panes were given up have changed. Returns what
-        is withdrawn: (of windows that were final, of those that were told as open)."""
+        """CONTROL at `index`: removed versions have no windows; windows whose panes were dropped have changed. Returns the
+        withdrawals: (of final windows, of windows that were published as open)."""
         known = self.state.touched
         self._contents.reading = None
         self._unsettled.keep_only(self.state.touched.keys())
@@ -187,7 +189,7 @@ class Publication:
         )
 
     def _withdraw(self, key: WindowKey, end: Micros, held: Revision = (0, b"", 0)) -> Put:
-        """The word that a window is no result any more, above all that was told of it. held: what a sink has of it."""
+        """A withdrawal of a window, at a revision above all that were published. held: the revision that a sink has."""
         if held[:2] == self.ballot:
             self._counts[key] = max(self._counts.get(key, 0), held[2])
         version, start = key
@@ -197,25 +199,25 @@ class Publication:
         return put
 
     def withdrawn(self, key: WindowKey) -> Put | None:
-        """That word once more, unless the window has come back since."""
+        """The window's withdrawal, unless the window has come back since."""
         return self._withdrawn.get(key)
 
     def retired(self) -> None:
-        """Panes are gone: so are the windows that began there."""
+        """Panes were dropped: forget the windows that began there."""
         self._rests = {key: rest for key, rest in self._rests.items() if not self._is_over(key)}
         reading = self._contents.reading
         if reading is not None and self._is_over(reading.key):
             self._contents.reading = None
         self._unsettled.keep_only(self.state.touched.keys())
         self._leave_out_past()
-        told: tuple[dict[WindowKey, Any], ...] = (self._counts, self._opened, self._withdrawn)
-        for each in told:
+        published: tuple[dict[WindowKey, Any], ...] = (self._counts, self._opened, self._withdrawn)
+        for each in published:
             for key in [key for key in each if self._is_over(key)]:
                 del each[key]
         self._contents.keep_only(self.state.touched.keys())
 
     def _leave_out_past(self) -> None:
-        """Windows that nobody can read any more."""
+        """Forget windows whose panes are dropped."""
         is_past = self.state.is_past
         self._unsettled.leave_out(is_past)
         for keys in (self._partial, self._forced, self._before, self._unlogged, self._better):
@@ -224,7 +226,7 @@ class Publication:
             del self._held_since[key]
 
     def _is_over(self, key: WindowKey) -> bool:
-        """Whether nobody will tell of a window again: a version that went may come back, and its revisions go on."""
+        """Whether a window will never be published again: a removed version may come back, and its revisions continue."""
         if key[0] in self.state.touched:
             return self.state.is_past(*key)
         return key[1] < self.state.positions.retained_us - self._longest_us
@@ -232,15 +234,15 @@ class Publication:
     def ledger_reported(
         self, entries: Sequence[tuple[WindowKey, Revision, int]], is_late: bool = False
     ) -> list[Put]:
-        """A durable sink's ledger: what differs there is logged and published once more, what is no result is withdrawn (which
-        is returned). is_late: the sink has come since this master began, so it was not told what this one published before."""
-        told = {key: (revision, digest) for key, revision, digest in entries}
-        results = {key: held for key, held in told.items() if held[1] != NO_ROWS}
+        """A durable sink's ledger: windows that differ there are logged and published again; returns withdrawals of those that
+        are no results. is_late: the sink was added after this master began, and so lacks windows that it published before."""
+        ledger = {key: (revision, digest) for key, revision, digest in entries}
+        results = {key: held for key, held in ledger.items() if held[1] != NO_ROWS}
         for key, (revision, _) in results.items():
             if self.is_before(revision) and not self.state.is_past(*key):
                 self._before.add(key)
                 if key not in self.state.finals:
-                    self._leave_to_the_sink(key)
+                    self._keep_of_sink(key)
             elif key not in self.state.finals and revision[:2] != self.ballot:
                 self._unlogged.add(key)
         for key, published in self.state.finals.items():
@@ -248,7 +250,7 @@ class Publication:
             is_better = (
                 key in results and self.is_before(results[key][0]) and published.passed < published.expected
             )
-            if is_others and not is_better and self.ledger_differs(published, told.get(key)):
+            if is_others and not is_better and self.ledger_differs(published, ledger.get(key)):
                 self._forced.add(key)
                 self._unsettled.mark(key)
         shapes = self.state.positions.shapes
@@ -258,34 +260,34 @@ class Publication:
             if self.state.is_withdrawn(*key)
         ]
 
-    def _leave_to_the_sink(self, key: WindowKey) -> None:
-        """A window that began before this log, which has only its end: the sink holds a better one."""
+    def _keep_of_sink(self, key: WindowKey) -> None:
+        """Do not publish a window that began before this log, which has only the window's end: the sink's result is better."""
         if key[1] < self.state.positions.since_us:
             self._better.add(key)
             self._unsettled.discard(key)
 
     def ledger_differs(self, published: Published, held: tuple[Revision, int] | None) -> bool:
-        """Sinks*: whether a sink lacks what the log says is final, or holds something else: other rows, or the same as another
-        master told them, who may have called them less than whole."""
+        """Sinks*: whether a sink lacks a window that is final in the log, or holds another revision: other rows, or the same rows
+        from another master, which may have had less coverage."""
         return held is None or held != (published.revision, published.digest)
 
-    # ---- what is due ----
+    # ---- emission ----
 
     @property
     def has_work(self) -> bool:
-        """Whether an emit interval may have something to say."""
+        """Whether the next emission may publish a window."""
         return bool(self._unsettled) or bool(self._partial)
 
     def emit(
         self, now: int, has_majority: bool, finals_max: int, with_open: bool = True
     ) -> tuple[list[Ready], list[Ready]]:
-        """(windows to log as final, at most so many; windows to tell as open), in time order for each version. Without
-        `with_open` those that are open are not read: nobody wants them."""
+        """(at most `finals_max` windows to log as final; windows to publish as open), in time order for each version. Without
+        `with_open`, open windows are not read."""
         progress = self.settle()
-        # A log that stands still keeps ledgers waiting that are behind it.
+        # While the log makes no progress, reported ledgers wait too.
         if self.state.index != self._emitted_at:
             self._emitted_at = self.state.index
-            self._patience -= 1
+            self._retire_delay -= 1
         self._contents.look()
         due: list[Ready] = []
         opened: list[Ready] = []
@@ -295,7 +297,7 @@ class Publication:
                 if key in self._pending:
                     continue
                 if len(due) >= finals_max:
-                    return self._awaiting_log(due), opened
+                    return self._pend(due), opened
                 ready = self._final(key, progress, now, has_majority)
                 if isinstance(ready, Ready):
                     due.append(ready)
@@ -307,10 +309,10 @@ class Publication:
                     and self.may_be_partial(key)
                 ):
                     opened += self._open(key, progress)
-        return self._awaiting_log(due), opened
+        return self._pend(due), opened
 
     def _open(self, key: WindowKey, progress: Progress) -> list[Ready]:
-        """A large one is read for a quarter of the time at most."""
+        """Read an open window. A large one is then not read for as many emit intervals as it took steps."""
         if self._rests.get(key):
             self._rests[key] -= 1
             return []
@@ -320,8 +322,8 @@ class Publication:
         self._opened[key] = key[1] + self.state.shape(key[0]).size_us
         return [ready]
 
-    def _awaiting_log(self, due: list[Ready]) -> list[Ready]:
-        """They are not told, and not read again, before the log has them."""
+    def _pend(self, due: list[Ready]) -> list[Ready]:
+        """Keep the windows that are due: they are published, and read again, only when the log has them."""
         for ready in due:
             self._pending[ready.key] = ready
         return due
@@ -342,7 +344,7 @@ class Publication:
             if not self._is_due(key, progress, coverage, now, has_majority):
                 return None
             if self.state.served != self.ballot:
-                return LATER  # what others may have called final is in the log with the entry that this master serves
+                return LATER  # the committed `Serve` tells which windows other masters may have published as final
             return self._read(key, self._first_status(key), coverage)
         is_due = self._is_due(key, progress, coverage, now, has_majority)
         if not self._unsettled.has_changed(key) and not self._is_filled(key, coverage, is_due):
@@ -364,18 +366,18 @@ class Publication:
         return ready
 
     def _first_status(self, key: WindowKey) -> str:
-        """Rule Final*: what is told as final for the first time in this log may be a revision of what readers have."""
+        """Rule Final*: a window that is final for the first time in this log may be a revision of a result that readers have."""
         due_us = self.state.covers(*key)[1] + self.lateness_us
-        has_ledgers = key in self._before or key in self._unlogged
-        is_known = has_ledgers or self.state.was_final(key) or self.elsewhere.may_have(due_us)
+        is_in_sink = key in self._before or key in self._unlogged
+        is_known = is_in_sink or self.state.was_final(key) or self.elsewhere.may_have(due_us)
         return "revised" if is_known else "final"
 
     def _is_worse(self, coverage: Coverage, known: Published) -> bool:
-        """Lines that a lane will bring again are waited for, as long as for a window that was not final yet."""
+        """Whether coverage fell because of an open lane: its lines are awaited as long as those of a window not final yet."""
         return coverage.passed * known.expected < known.passed * coverage.expected
 
     def _is_filled(self, key: WindowKey, coverage: Coverage, is_due: bool) -> bool:
-        """Whether more have come since the window was published with less, and nobody else for a while."""
+        """Whether coverage has grown since the window was published, and the window is due again."""
         return key in self._partial and coverage.passed > self.state.finals[key].passed and is_due
 
     def _is_due(
@@ -385,7 +387,7 @@ class Publication:
             return True
         is_settled = progress.is_settled(*self.state.covers(*key))
         is_waited_for = not is_settled and (
-            not self.may_be_partial(key) or not progress.is_of_most(*self.state.covers(*key))
+            not self.may_be_partial(key) or not progress.has_majority(*self.state.covers(*key))
         )
         if is_waited_for or self._may_be_older(key):
             self._held_since.pop(key, None)
@@ -396,24 +398,23 @@ class Publication:
         return now - since >= self._parameters.hold_us_max and has_majority
 
     def is_before(self, revision: Revision) -> bool:
-        """Whether that was published before this log began."""
+        """Whether the revision was published before this log began."""
         return revision[:2] < self.state.ballot
 
     def may_be_partial(self, key: WindowKey) -> bool:
-        """Rule 8*: what was published before the log was rebuilt is published again only when every member has replayed it. When
-        nobody will come any more who has not, it is final in the log all the same: for sinks that do not hold it, and for
-        retention."""
+        """Rule 8*: a window published before the log was rebuilt is published again only when all workers have read it again. If
+        the missing ones cannot come any more, it is final in the log nevertheless: for sinks that lack it, and for retention."""
         return key not in self._before
 
     def _may_be_older(self, key: WindowKey) -> bool:
-        """Whether a sink that has not told its ledger may hold the window from before this log began. It began with the oldest
-        pane that was retained then (`changes.first_entry`), so when that was is known to two windows' lengths."""
+        """Whether a sink that has not reported its ledger may hold the window from before this log began. The log began with the
+        oldest pane retained then (`changes.first_entry`), so the time of that is known up to two windows' lengths."""
         size = self.state.shape(key[0]).size_us
         span = self.keep_us + self.lateness_us + 2 * size
         return not self.has_ledgers and key[1] + size <= self.state.positions.since_us + span
 
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready | Literal["later"]:
-        """`LATER`: it is large, and being read; or another one is."""
+        """Read a window. `LATER`: it is large and being read, or another window is."""
         is_open = status == "open"
         found = self._contents.of(key, exact=not is_open, with_panes=not is_open)
         if found is None:
@@ -446,7 +447,7 @@ class Publication:
         self._contents.read_on()
 
     def next_revision(self, key: WindowKey) -> Revision:
-        """Windows*: a revision is (epoch, node, n), compared in order: what a later master says counts, whatever it counted."""
+        """Windows*: a revision is (epoch, node, n), compared in order: a later master's is higher, whatever its count."""
         n = self._counts[key] = self._counts.get(key, 0) + 1
         return (*self.ballot, n)
 
@@ -455,7 +456,7 @@ class Publication:
         return max((shape.size_us for shape in self.state.positions.shapes.values()), default=0)
 
     def committed(self, entry: Final) -> Ready | None:
-        """FINAL is in the log: the rows that were read for it may be published now."""
+        """FINAL is in the log: returns the window that was read for it, to be published now."""
         key = (entry.version, entry.start)
         if key in self.state.finals:
             self._note_final(key, self.state.finals[key])
@@ -463,11 +464,11 @@ class Publication:
         if ready is None or ready.revision != entry.revision:
             return None
         del self._pending[key]
-        return ready if entry.version in self.state.touched else None  # CONTROL, or its end, came before it
+        return ready if entry.version in self.state.touched else None  # an earlier entry removed the version
 
     def reread(self, key: WindowKey) -> Ready | Literal["later"] | None:
-        """A window that is final, read once more as the log has it; `LATER` while it is being read; None if its panes have
-        changed since: then it is published anew, whether or not that would have been worth it."""
+        """Read a final window again, as the log has it. `LATER` while it is being read; None if its panes have changed since:
+        then it is published anew, even if its coverage fell."""
         known = self.state.finals.get(key)
         if known is None or self.state.is_past(*key) or key in self._pending:
             return None
@@ -483,21 +484,21 @@ class Publication:
         return self._ready(key, known.status, known.revision, coverage, content, known.at)
 
     def newest_finals(self, since_us: Micros, back: int) -> list[WindowKey]:
-        """Final windows that start at `since_us` or later, and so many of the newest before, in order of time. O(n log n)."""
-        told = (
+        """Final windows that start at `since_us` or later, and the newest `back` before, in order of time. O(n log n)."""
+        shown = (
             key
             for key, known in self.state.finals.items()
             if known.passed == known.expected or self.may_be_partial(key)
         )
-        finals = sorted(told, key=lambda key: (key[1], key[0]))
+        finals = sorted(shown, key=lambda key: (key[1], key[0]))
         before = bisect_left(finals, since_us, key=lambda key: key[1])
         return finals[max(0, before - back) :]
 
     def republish_open(self) -> None:
-        """Windows that are not final are told at the next emit interval, though they have not changed: somebody is new."""
+        """A watcher is new: publish all open windows at the next emit interval, though they have not changed."""
         self._unsettled.mark_unfinal()
 
-    # ---- in the words of others ----
+    # ---- conversions ----
 
     def as_put(self, job: JobId, ready: Ready) -> Put:
         version, start = ready.key
@@ -520,7 +521,7 @@ class Publication:
         )
 
     def as_window(self, ready: Ready) -> Window:
-        """For the local watcher. The node of a revision is its id as a number."""
+        """The window for the local watcher. The node of its revision is the id as a number."""
         version, start = ready.key
         epoch, node, n = ready.revision
         windowed = bool(self.state.shape(version).size_us)
@@ -538,15 +539,16 @@ class Publication:
     # ---- retention ----
 
     def settle(self) -> Progress:
-        """See how far everybody has come. O(workers)."""
+        """Compute the workers' progress. O(workers)."""
         progress = Progress(self.state, self.lateness_us)
         self._settled_us = progress.lowest - self.lateness_us
         return progress
 
     def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
-        """Up to where panes and positions may go: final for `keep_us` (where there are no windows, or none with lines: everyone
-        is past it for as long), and before all that is not final; and before what has changed since, is to be read again, or
-        waits for a sink (from `unsent_us` on), unless that has not been done for as long once more."""
+        """The time before which panes and positions may be dropped: `keep_us` behind the last final window (without windows, or
+        lines in them: behind all workers), and before all windows that are not final; also before windows that changed since,
+        lines to be read again and windows that a sink has not acknowledged (the oldest starts at `unsent_us`), but at most `keep_us`
+        more."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None
@@ -558,15 +560,15 @@ class Publication:
             if starts and self.state.shape(version).pane_us:
                 bounds.append(max(min(starts), done - 2 * self.keep_us))
         bounds += [start for _, start in self._pending]
-        if self._patience > 0:
+        if self._retire_delay > 0:
             bounds += [start for _, start in self._forced] if self.has_ledgers else [BEFORE_ALL]
         if self.state.positions.lane is not None:
             bounds.append(max(self.state.positions.lane.from_us, done - 2 * self.keep_us))
         return min(bounds)
 
     def oldest_open(self, now: Micros) -> Micros:
-        """Start of the oldest window that is not final, in the newest version; of the present one if there is none. What was
-        final before the log began anew still is, though it is not whole again yet."""
+        """Start of the newest version's oldest window that is not final; of the present window if there is none. A window that
+        was final before the log began anew still is, though it is not whole again yet."""
         version = self.state.schedule[-1].version
         shape = self.state.shape(version)
         if not shape.pane_us:

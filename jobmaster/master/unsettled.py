@@ -1,4 +1,4 @@
-"""The windows of a job that have something to be published: those that are not final, and those that changed."""
+"""The windows of a job that may have to be published: those that are not final, and those that changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elf.srt.messages.messages import Micros
 
 
 class Unsettled:
-    """Their starts, by version. unfinal: no FINAL of them is in the log. changed: since they were read last."""
+    """Their starts, by version. unfinal: without a FINAL in the log. changed: since they were last read."""
 
     def __init__(self) -> None:
         self.unfinal: dict[str, set[Micros]] = {}
@@ -19,32 +19,32 @@ class Unsettled:
         return any(self.changed.values()) or any(self.unfinal.values())
 
     def begin(self, version: str) -> None:
-        """There is that version."""
+        """Add a version."""
         self.changed.setdefault(version, set())
         self.unfinal.setdefault(version, set())
 
     def touch(self, key: WindowKey, is_final: bool) -> None:
-        """Its lines changed."""
+        """The window's lines changed."""
         self.changed[key[0]].add(key[1])
         if not is_final:
             self.unfinal[key[0]].add(key[1])
 
     def mark(self, key: WindowKey, has_changed: bool = True) -> None:
-        """It is to be read, or has been."""
+        """The window has to be read, or has been."""
         changed = self.changed.setdefault(key[0], set())
         (changed.add if has_changed else changed.discard)(key[1])
 
     def mark_unfinal(self) -> None:
-        """All that are not final are to be read."""
+        """All windows that are not final have to be read."""
         for version, starts in self.unfinal.items():
             self.changed.setdefault(version, set()).update(starts)
 
     def final(self, key: WindowKey) -> None:
-        """FINAL of it is in the log."""
+        """The window's FINAL is in the log."""
         self.unfinal.get(key[0], set()).discard(key[1])
 
     def discard(self, key: WindowKey) -> None:
-        """There is nothing to be published of it."""
+        """The window will not be published."""
         for sets in (self.unfinal, self.changed):
             sets.get(key[0], set()).discard(key[1])
 

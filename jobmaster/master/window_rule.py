@@ -1,8 +1,8 @@
-"""When a window is final, and how many of those expected have reported. Pure: a state and times in, numbers out.
+"""When a window is final, and how many of the expected workers have reported. Pure: a state and times in, numbers out.
 
-*Expected(window)* are the roster's entries whose interval meets it. A worker is done with a window when its watermark has passed
-the window's end and the lateness, no lane of it is open there, and no lines of it are lost there; one that left, with its last
-line committed, is done with every window (but for lanes it did not read).
+*Expected(window)* are the roster's workers whose interval meets it. A worker is done with a window when its watermark has passed
+the window's end and the lateness, it has no open lane there, and lost no lines there. A worker that left, with its last line
+committed, is done with every window (except for lanes it did not read).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from elf.srt.messages.messages import Micros
 
 
 class Coverage(NamedTuple):
-    """Workers that are done with a window (or, while it is open, have said something of it), of those expected."""
+    """How many of the expected workers are done with a window (or, while it is open, have reported lines of it)."""
 
     passed: int
     expected: int
@@ -30,7 +30,7 @@ class Coverage(NamedTuple):
 
 
 class Progress:
-    """The roster at one moment as arrays: O(workers) to make, then a few vector operations for each window."""
+    """The workers' progress at one moment as arrays: O(workers) to make, then a few vector operations for each window."""
 
     def __init__(self, state: JobState, lateness_us: Micros) -> None:
         members = state.positions.roster
@@ -54,60 +54,62 @@ class Progress:
 
     @property
     def highest(self) -> Micros:
-        """Windows that end, with the lateness, past this are due for nobody."""
+        """No worker is done with windows that end, with the lateness, past this."""
         return int(self._done.max(initial=BEFORE_ALL))
 
     @property
     def lowest(self) -> Micros:
-        """Everyone who is still expected has promised so far."""
+        """All workers that are still expected have promised at least this."""
         return int(self._done[~self._gone].min(initial=AFTER_ALL)) if not self._gone.all() else BEFORE_ALL
 
     def of_open(self, start: Micros, end: Micros) -> Coverage:
-        """Who has a word in a window that is open: a line at its very start is one (logs count whole seconds)."""
+        """How many workers have reached an open window: a line at its very start suffices (logs count whole seconds)."""
         expected = self.expected(start, end)
         heard = self._without_lost(expected & (self._heard >= start), start, end)
         return Coverage(int(np.count_nonzero(heard)), int(np.count_nonzero(expected)))
 
     def of_final(self, start: Micros, end: Micros) -> Coverage:
-        """Who is done with the window."""
+        """How many workers are done with the window."""
         expected = self.expected(start, end)
         done = self._without_lost(expected & self.has_passed(end), start, end)
         return Coverage(int(np.count_nonzero(done)), int(np.count_nonzero(expected)))
 
     def _without_lost(self, workers: NDArray[np.bool_], start: Micros, end: Micros) -> NDArray[np.bool_]:
-        """Without those that have lost lines of the window, or could not read them."""
+        """The workers without those that have lost lines of the window, or could not read them."""
         for at, (low, high) in self._gaps:
-            if low - self._lateness_us < end and high > start:  # also what was late, and in time, is lost
+            if (
+                low - self._lateness_us < end and high > start
+            ):  # lines that came within the lateness are lost too
                 workers[at] = False
         return workers
 
-    def is_of_most(self, start: Micros, end: Micros) -> bool:
-        """Whether more than half are done with the window, of those who are expected, and of those of them who have not left: of
-        two masters at once only one can say so, unless somebody has promised to both."""
+    def has_majority(self, start: Micros, end: Micros) -> bool:
+        """Whether more than half of the expected workers are done with the window, and also of those that have not left: this can
+        hold at only one of two masters at a time, unless a worker has promised to both."""
         expected = self.expected(start, end)
         done = self._without_lost(expected & self.has_passed(end), start, end)
         both = ((done, expected), (done & ~self._gone, expected & ~self._gone))
         return all(2 * np.count_nonzero(some) > np.count_nonzero(of) for some, of in both)
 
     def have_all_passed(self, start: Micros, end: Micros) -> bool:
-        """Whether everyone who is expected is past the window: who is not done with it has lost lines, and will not be."""
+        """Whether all expected workers are past the window: one that is not done with it has lost lines, and never will be."""
         return not (self.expected(start, end) & ~self.has_passed(end)).any()
 
     def is_settled(self, start: Micros, end: Micros) -> bool:
-        """Whether nobody will come who has not: all that are missing have left, or have lost lines of the window."""
+        """Whether coverage cannot grow any more: all missing workers have left, or have lost lines of the window."""
         missing = self.expected(start, end) & ~self.has_passed(end) & ~self._gone
         return not missing.any()
 
     def expected(self, start: Micros, end: Micros) -> NDArray[np.bool_]:
-        """Expected(window)*: from the roster, whoever has reported."""
+        """Expected(window)*: taken from the roster, not from the workers that have reported."""
         return (self._from < end) & (self._until > start)
 
     def has_passed(self, end: Micros) -> NDArray[np.bool_]:
-        """Whose promise covers the window's end and the lateness."""
+        """The workers whose promise covers the window's end and the lateness."""
         return np.asarray(self._done >= end + self._lateness_us)
 
 
 def lanes_open(state: JobState) -> list[tuple[NodeId, Micros]]:
-    """Rule Lane*: who still has lines to read again, and from when on; no window there is whole before."""
+    """Rule Lane*: the workers that have lines to read again, and from which time; no window there is whole before they have."""
     lane = state.positions.lane
     return [(worker, lane.from_us) for worker in lane.open] if lane is not None else []

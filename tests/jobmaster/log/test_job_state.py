@@ -205,9 +205,9 @@ def test_most_are_more_than_half_of_those_who_have_not_left() -> None:
     add(state, Add(tuple(nodes), T0), *(Left(node, T0 + SIZE) for node in nodes[3:]))
     add(state, accept(state, {file(nodes[0]): (0, 30, FIRST)}, [(T0, 1, 1)], T0 + SIZE))
     assert Progress(state, 0).of_final(T0, T0 + SIZE) == Coverage(3, 5)
-    assert not Progress(state, 0).is_of_most(T0, T0 + SIZE)
+    assert not Progress(state, 0).has_majority(T0, T0 + SIZE)
     add(state, accept(state, {file(nodes[1]): (0, 30, FIRST)}, [(T0, 1, 1)], T0 + SIZE))
-    assert Progress(state, 0).is_of_most(T0, T0 + SIZE)
+    assert Progress(state, 0).has_majority(T0, T0 + SIZE)
 
 
 def test_whose_words_are_all_in_the_log() -> None:
