@@ -1,5 +1,5 @@
-"""Windows on their way to sinks and watchers, and what a sink remembers of them.
+"""Delivery of windows to sinks and watchers, and the ledger that a sink keeps of them.
 
-Enters: windows of a master. Leaves: messages to sinks and watchers, until these are known to hold them.
+Enters: windows of a master. Leaves: messages to sinks and watchers, until these acknowledge them.
 May import: directory, log, windows.
 """

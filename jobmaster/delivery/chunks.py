@@ -1,9 +1,9 @@
 """A window that is too large for one message, in parts: each a message of its own with some of the rows and panes.
 
-    window -> cuts: rows first, then panes, each about `part_bytes` -> payloads, made one after the other when they are to be sent
-    payload = squeezed(a Put of that window and revision with these rows and panes)
+    window -> parts: rows first, then panes, each about `part_bytes` -> payloads, made one after the other when they are sent
+    payload = compressed(a Put of that window and revision with these rows and panes)
 
-Nothing is held but the window itself, whose rows and states may be on disk, and what was sent and may have to be sent again.
+Memory: the window itself, whose rows and states may be on disk, and the payloads that may have to be sent again.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from elf.srt.messages.compression import compress, decompress
 from elf.srt.messages.results import PaneParts, Put
 
 ROW_BYTES = 500
-"""A row whose columns do not tell what they take: eight cells as objects, and a tuple."""
+"""Assumed for a row of columns of unknown size: eight cells as objects, and a tuple."""
 PANE_BYTES = 100
 """A pane without groups."""
 PAYLOAD_BYTES_MAX = 64 * MIB
-"""Unpacked. A part of a pane is never divided."""
+"""Of an unpacked payload. A part of a pane is never divided."""
 PARTS_MAX = 1 << 16
 """Of one window: 32 GiB in frames of 512 KiB."""
 
-Stretch = tuple[int, int, int]
-"""Pane, and which of its parts."""
+PartRange = tuple[int, int, int]
+"""(index of a pane, first of its parts, end of its parts)."""
 
 
 def rows_bytes(put: Put) -> int:
-    """What the rows of a window hold in memory, roughly; those on disk would. O(columns)."""
+    """Approximate memory of a window's rows; of rows on disk, the memory that they would take. O(columns)."""
     held = int(put.rows.nbytes) if isinstance(put.rows, ColumnRows) else 0
     return held or len(put.rows) * ROW_BYTES
 
@@ -51,19 +51,19 @@ def panes_bytes(put: Put) -> int:
 
 
 def put_bytes(put: Put) -> int:
-    """Rows, and states of panes. O(columns + parts)."""
+    """Bytes of rows and of panes' states. O(columns + parts)."""
     return rows_bytes(put) + panes_bytes(put)
 
 
 def whole(put: Put) -> Put:
-    """With all its parts in memory: as one message. O(bytes)."""
+    """The window as one message, with all its parts in memory. O(bytes)."""
     if all(type(pane.parts) is tuple for pane in put.panes):
         return put
     return replace(put, panes=tuple(replace(pane, parts=tuple(pane.parts)) for pane in put.panes))
 
 
 class ChunkedWindow:
-    """One window's payloads. They are made in order; those that may be asked for again are kept until `free`."""
+    """One window's payloads. They are made in order, and kept until `free`."""
 
     def __init__(self, put: Put, part_bytes: int) -> None:
         self.put, self.nbytes = put, put_bytes(put)
@@ -74,46 +74,46 @@ class ChunkedWindow:
 
     @property
     def of(self) -> int:
-        """How many parts."""
+        """The number of parts."""
         return max(1, self._row_parts + len(self._panes))
 
     def restart(self) -> None:
-        """All from the beginning."""
+        """Start again from the first part."""
         self._rows: Iterator[Any] = iter(self.put.rows)
         self._made: dict[int, bytes] = {}
         self._next = 0
 
     def payload(self, at: int) -> bytes:
-        """Of a part that was asked for before and not freed, or of the next. O(bytes)."""
+        """The payload of a part that was made and not freed, or of the next part. O(bytes)."""
         if at == self._next:
             self._made[at] = compress(encode(self._fragment(at)))
             self._next += 1
         return self._made[at]
 
     def free(self, at: int) -> None:
-        """It came. The last one stays, to ask with."""
+        """The part was received. The last one is kept: it is sent again to ask for the outcome."""
         if at != self.of - 1:
             self._made.pop(at, None)
 
     @property
     def held_bytes(self) -> int:
-        """Of payloads."""
+        """Bytes of the kept payloads."""
         return sum(map(len, self._made.values()))
 
     def _fragment(self, at: int) -> Put:
         if at < self._row_parts:
             return replace(self.put, rows=tuple(islice(self._rows, self._each)), panes=())
         cut = self._panes[at - self._row_parts] if self._panes else ()
-        return replace(self.put, rows=(), panes=tuple(_stretch(self.put.panes, each) for each in cut))
+        return replace(self.put, rows=(), panes=tuple(_in_range(self.put.panes, each) for each in cut))
 
 
-def _stretch(panes: Sequence[PaneParts], stretch: Stretch) -> PaneParts:
-    pane, low, high = stretch
+def _in_range(panes: Sequence[PaneParts], wanted: PartRange) -> PaneParts:
+    pane, low, high = wanted
     return replace(panes[pane], parts=tuple(panes[pane].parts[i] for i in range(low, high)))
 
 
-def _pane_cuts(panes: Sequence[PaneParts], part_bytes: int) -> Iterator[list[Stretch]]:
-    cut: list[Stretch] = []
+def _pane_cuts(panes: Sequence[PaneParts], part_bytes: int) -> Iterator[list[PartRange]]:
+    cut: list[PartRange] = []
     room = part_bytes
     for number, pane in enumerate(panes):
         low, room = 0, room - PANE_BYTES
@@ -128,8 +128,8 @@ def _pane_cuts(panes: Sequence[PaneParts], part_bytes: int) -> Iterator[list[Str
 
 
 def fragment_of(payload: bytes) -> Put:
-    """Raises PeerError. O(bytes)."""
+    """The rows and panes of a payload. Raises PeerError. O(bytes)."""
     put = decode(decompress(payload, PAYLOAD_BYTES_MAX))
     if type(put) is not Put:
-        raise PeerError("a part of a window with something else in it")
+        raise PeerError("a part of a window that holds another message")
     return put

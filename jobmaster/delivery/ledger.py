@@ -1,25 +1,25 @@
-"""What a durable sink remembers of one job: which master it serves, and the highest revision it holds of each window.
+"""A durable sink's record of one job: the master that it serves, and the highest revision of each window that it holds.
 
-    message                              | answer              | kept
-    -------------------------------------+---------------------+------------------------------------------
-    LedgerRequest, Put of a lower ballot     | the fence: refused  | nothing
-    LedgerRequest                            | the entries         | its ballot as the fence
-    Put of a higher revision             | its revision        | fence, revision, digest; stored by the sink
-    the same, open, of a final window    | the revision held   | its ballot as the fence
-    Put of a final window, by a later    | its revision        | as of a higher revision
-      master than said what is open      |                     |
-    Put of the revision held             | its revision        | its ballot as the fence: it was repeated
-    Put of a lower revision              | the revision held   | its ballot as the fence
-    PutPart of a window that is wanted   | none: see `wants`   | nothing
-    any other PutPart                    | the revision held   | its ballot as the fence
+    message                                | answer              | recorded
+    ---------------------------------------+---------------------+------------------------------------------
+    LedgerRequest, Put of a lower ballot   | the fence: refused  | nothing
+    LedgerRequest                          | the entries         | its ballot as the fence
+    Put of a higher revision               | its revision        | fence, revision, digest; stored by the sink
+    the same, open, of a final window      | the revision held   | its ballot as the fence
+    Put of a final window, where only an   | its revision        | like a higher revision
+      earlier master's open one is held    |                     |
+    Put of the revision held               | its revision        | its ballot as the fence: a repetition
+    Put of a lower revision                | the revision held   | its ballot as the fence
+    PutPart of a window that is wanted     | none: see `wants`   | nothing
+    any other PutPart                      | the revision held   | its ballot as the fence
 
-A master asks what has been published for good, so windows of which only an open revision is held are not told. A window that was
-withdrawn is an entry like any other, of the digest `NO_ROWS`. A sink takes a window as final once: what a master calls final that
-does not know of it, is revised.
+A master asks for final results, so windows of which only an open revision is held are not reported. A withdrawn window is an
+entry like any other, with the digest `NO_ROWS`. A sink accepts a window as final once: if a master that does not know of the
+result publishes it as final again, it is stored as revised.
 
-An answer says which revision is held: the asker compares. The sink stores what `take_accepted` gives before it performs the
-effects that the same step returned; its files are named by revision, so storing one twice does no harm, and a crash between the
-two leaves a file that the next Put of the window repeats or outdoes. Compaction of files never touches the ledger.
+An answer names the revision held, and the master compares. The sink stores the windows of `take_accepted` before it performs the
+effects that the same step returned. Its files are named by revision, so storing one twice does no harm, and a crash between the
+two leaves a file that the next Put of the window repeats or supersedes. Compaction of files never touches the ledger.
 
 Invariants: `check`. Size: some 200 bytes for each window and version, of which the newest are kept: 4 MB at most.
 """
@@ -45,16 +45,15 @@ Window = tuple[str, Micros]
 Revision = tuple[int, bytes, int]
 """(epoch, maker, n), compared in order."""
 Record = tuple[Ballot, tuple[tuple[Window, Revision, int, bool], ...]]
-"""A line of the ledger on disk: the fence, and entries that are new (or all of them, when it replaces), each with whether it is
-open."""
+"""A record of the ledger on disk: the fence, and the new entries (or all, if it replaces), each with whether it is open."""
 NO_REVISION: Revision = (0, b"", 0)
 ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000
-"""Past the one, the oldest are forgotten down to the other: sorting is rare."""
+"""When there are more than the former, the oldest are dropped down to the latter, so that sorting is rare."""
 ENTRIES_REPORTED_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
 
 
 def above_all(epoch: int) -> Ballot:
-    """Above every ballot of that epoch: the fence of a lost ledger, in a lake whose highest revision is of that epoch."""
+    """A ballot above all of that epoch: the fence when the ledger is lost and the lake's highest revision is of that epoch."""
     return epoch, b"\xff" * MAKER_BYTES
 
 
@@ -65,7 +64,7 @@ class Ledger:
     """
 
     def __init__(self, job: JobId, key: bytes = b"") -> None:
-        self.job, self._key = job, key or job  # under which it is on disk
+        self.job, self._key = job, key or job  # the key of its records on disk
         self.fence: Ballot = NO_BALLOT
         self.entries: dict[Window, tuple[Revision, int]] = {}
         self._open: set[Window] = set()
@@ -73,7 +72,7 @@ class Ledger:
         self._records = 0
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
-        """Answer a master. `now` is not looked at: a ledger has no clock, it only looks like the other cores."""
+        """Answer a master. `now` is ignored: it only makes the signature that of the other cores."""
         if isinstance(message, LedgerRequest):
             return self._on_request(source, message)
         if isinstance(message, Put):
@@ -83,18 +82,18 @@ class Ledger:
         return []
 
     def wants(self, part: PutPart) -> bool:
-        """Whether the window that this is a part of would be taken if it were whole."""
+        """Whether the whole window of this part would be accepted."""
         return not self._is_fenced_off(part.ballot) and self._is_newer(
             (part.version, part.start), part.revision, part.ballot
         )
 
     def take_accepted(self) -> list[Put]:
-        """Windows to store, before the effects of the step that accepted them are performed."""
+        """Windows to store before the effects of the step that accepted them are performed."""
         accepted, self._accepted = self._accepted, []
         return accepted
 
     def restore(self, records: Iterable[Record]) -> None:
-        """What was written under ("ledger", job), in order."""
+        """Apply the records that were written under ("ledger", job), in order."""
         for fence, entries in records:
             self.fence = max(self.fence, fence)
             for window, revision, digest, is_open in entries:
@@ -104,12 +103,12 @@ class Ledger:
             self._records += 1
 
     def _is_fenced_off(self, ballot: Ballot) -> bool:
-        """Rule Sinks*: a master below one that was served already is refused, whatever it says."""
+        """Rule Sinks*: a master below one that was served already is refused, whatever it sends."""
         return ballot < self.fence
 
     def _is_newer(self, window: Window, revision: Revision, ballot: Ballot, is_open: bool = False) -> bool:
-        """Rule Windows*: revisions are compared in order, and a window never goes back to a lower one, nor from final to open.
-        What the log of a later master has as final counts over what an earlier one, without that log, told as open."""
+        """Rule Windows*: revisions are compared in order, and a window never goes back to a lower one, nor from final to open. A
+        final window of a later master's log replaces an open one of an earlier master without that log."""
         held = self.entries.get(window)
         if held is None:
             return True
@@ -124,7 +123,7 @@ class Ledger:
             self._forget_oldest(window)
 
     def _forget_oldest(self, but: Window) -> None:
-        """A word on such a window would be stored once more, under the same name, and a lake's files say which is the highest."""
+        """Forget the oldest windows. A repeated Put of one would be stored again under the same name, which does no harm."""
         oldest = sorted(self.entries.keys() - {but}, key=lambda each: each[1])[: ENTRIES_MAX - ENTRIES_KEPT]
         for window in oldest:
             del self.entries[window]
@@ -134,11 +133,11 @@ class Ledger:
         if self._is_fenced_off(message.ballot):
             return [Send(source, LedgerReport(self.job, self.fence, message.number, ()))]
         effects = self._raise_fence(message.ballot)
-        told = [
+        final = [
             window for window in self.entries if window[1] >= message.since_us and window not in self._open
         ]
-        told = sorted(told, key=lambda window: (window[1], window[0]))[-ENTRIES_REPORTED_MAX:]
-        entries = tuple((window, *self.entries[window]) for window in told)
+        final = sorted(final, key=lambda window: (window[1], window[0]))[-ENTRIES_REPORTED_MAX:]
+        entries = tuple((window, *self.entries[window]) for window in final)
         return [*effects, Send(source, LedgerReport(self.job, self.fence, message.number, entries))]
 
     def _raise_fence(self, ballot: Ballot) -> list[Effect]:
@@ -165,7 +164,7 @@ class Ledger:
         revision, digest = self.entries[window]
         if message.revision != revision or message.digest == digest:
             return []
-        text = f"two contents of revision {revision[2]} of the window at {message.start}; the first is kept"
+        text = f"two different contents of revision {revision[2]} of the window at {message.start}; the first is kept"
         return [Notice("ledger", text, source)]
 
     def _accept(self, window: Window, message: Put) -> Write:
@@ -179,7 +178,7 @@ class Ledger:
         return self._write(((window, message.revision, message.digest, is_open),))
 
     def _write(self, entries: tuple[tuple[Window, Revision, int, bool], ...]) -> Write:
-        """Append; once there are three times as many records as entries, write all anew."""
+        """Append a record; once there are three times as many records as entries, write all entries anew."""
         self._records += 1
         if self._records <= 3 * len(self.entries) + 64:
             return Write(("ledger", self._key), (self.fence, entries))

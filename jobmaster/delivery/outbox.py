@@ -1,37 +1,36 @@
-"""Windows on their way to durable sinks: each is sent again until the sink's ledger holds it, or something newer.
+"""Sends windows to durable sinks: each is sent again until the sink acknowledges it, or a newer revision.
 
-A sink is asked for its ledger first (which raises its fence), and gets nothing before it has told. Of a window only the highest
-revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so that one that was away for long
-is not flooded when it comes back.
+A sink's ledger is requested first (which raises its fence), and windows are sent only after its report. Of a window only the
+highest revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so that a sink that comes
+back after a long absence is not flooded.
 
-A window larger than a frame goes in parts (`chunks`), one such window of a sink at a time: a few parts are on the way until
-the sink has told that they came. A sink that has lost what it had of them says so by another `begun`, and gets all of them again.
-It acknowledges the window, as any other, when all of it is durable. A window that a sink holds from before this log began is not
-told there with less than all: of what was lost with the log nobody knows any more.
+A window larger than a frame is sent in parts (`chunks`), one such window of a sink at a time, with a few parts in flight until
+the sink acknowledges them. A sink that has lost its parts answers with another `begun`, and gets all of them again. Like any
+other, it acknowledges the window when all of it is durable. A window that a sink holds from before this log began is not sent
+there with less than whole coverage: the lines that were lost with the log are unknown.
 
-A window larger than `window_bytes_max`, or than the sink
-takes, does not go there, which a Notice tells.
+A window larger than `window_bytes_max`, or than the sink accepts, is not sent, and a Notice reports it.
 
-What waits for a sink is bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is read again from
-the job's state when it is its turn; one large window besides is kept, whose states are under the budget, on disk if need be. One
-that is past retention when it is read is lost, which a Notice tells.
+Memory is bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is read again from the job's state
+when its turn comes; one large window is kept in addition, whose states are under the budget, on disk if need be. A window that is
+past retention when it is read is lost, and a Notice reports it.
 
-    a sink      | what happens                        | next
-    ------------+-------------------------------------+--------------------------------------------------
-    not asked   | tick                                | asked
-    asked       | `ask_us` without an answer          | asked again; what is put meanwhile waits
-                | LedgerReport under this ballot        | told
-                | any answer under a higher ballot    | `fence` is set: the master steps down
-    told        | a window waits, and is due          | sent, whole or its parts; again after `ask_us`, then `ask_us_max`
-                | PutReply of it, or of a newer one    | it waits no more
-                | PartReply: came; another `begun`;    | the next part; all parts again;
-                | no room there                       | given up, and told
-                | put of a newer revision             | that waits in its place, and is sent from its beginning
+    a sink      | what happens                         | next
+    ------------+--------------------------------------+--------------------------------------------------
+    new         | tick                                 | requested
+    requested   | `ask_us` without an answer           | the ledger is requested again; put windows wait
+                | LedgerReport under this ballot       | reported
+                | any answer under a higher ballot     | `fence` is set: the master steps down
+    reported    | a window waits, and is due           | sent, whole or in parts; again after `ask_us`, then `ask_us_max`
+                | PutReply of it, or of a newer one    | it no longer waits
+                | PartReply: received; another `begun`;| the next part; all parts again;
+                | too large for the sink               | dropped, with a Notice
+                | put of a newer revision              | that waits in its place, and is sent from its beginning
 
-Invariants (`check`): of each sink `nbytes` is the sum of what waits with its rows, and at most `outbox_bytes_max`; only one
-window waits with its rows besides; what is sent in parts waits too, and is not older; what is on the way was made, and is below
-the bound; before a sink has told its ledger nothing was sent to it; sinks that store states wait for no rows; a fence is above
-the own ballot.
+Invariants (`check`): `nbytes` of each sink is the size of its waiting windows with rows, and at most `outbox_bytes_max`; only one
+large window with rows waits in addition; a window that is sent in parts waits too, and is not older; parts in flight were made,
+and are within the bound; nothing was sent to a sink before it reported its ledger; for sinks that store states no rows wait; a
+fence is above the own ballot.
 """
 
 from __future__ import annotations
@@ -62,27 +61,27 @@ from elf.srt.messages.results import (
 )
 
 IN_FLIGHT_MAX = 16
-"""Windows sent to one sink and not acknowledged: 8 MiB at most, a frame each; all of a second's windows mostly."""
+"""Windows sent to one sink and not acknowledged: 8 MiB at most, a frame each; usually all of a second's windows."""
 WINDOW_BYTES = 500
-"""What a window takes that has no rows."""
+"""Memory of a window without rows."""
 LATER: Final[Literal["later"]] = "later"
 Revision = tuple[int, Maker, int]
 WindowKey = tuple[str, Micros]
 Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
-"""Reads a final window again, to be told with that status; None if its rows are about to be others, of a later put; `LATER` if
-it is large, and being read."""
+"""Reads a final window again, to be sent with that status; None if its rows have changed and a later put follows; `LATER` if it
+is large, and being read."""
 
 
 class _Waiting(msgspec.Struct):
     revision: Revision
     status: str
     put: Put | None  # None: to be read again
-    nbytes: int  # of the rows that are kept
+    nbytes: int  # of the kept rows
     due: int | None = None  # None: not sent yet
 
 
 class _Sending(msgspec.Struct):
-    """A window on its way in parts. flight: part -> when it is sent again, and how long after that once more."""
+    """A window that is sent in parts. flight: part -> when it is sent again, and the wait after that."""
 
     key: WindowKey
     revision: Revision
@@ -90,7 +89,7 @@ class _Sending(msgspec.Struct):
     begun: int | None = None
     next: int = 0
     flight: dict[int, tuple[int, int]] = {}
-    ask_at: int | None = None  # all parts came: the sink is asked what became of them
+    ask_at: int | None = None  # all parts were received: when to ask the sink for the outcome
 
 
 class _Sink(msgspec.Struct):
@@ -99,11 +98,11 @@ class _Sink(msgspec.Struct):
     waiting: dict[WindowKey, _Waiting] = {}
     nbytes: int = 0
     is_late: bool = False
-    large: WindowKey | None = None  # kept besides
+    large: WindowKey | None = None  # kept in addition
     sending: _Sending | None = None
 
     def keep(self, key: WindowKey, waiting: _Waiting, most: int) -> None:
-        """It takes the place of what waited of that window; rows that have no room are not kept."""
+        """Replace the waiting revision of the window; rows without room are not kept."""
         self.drop(key)
         if self.nbytes + waiting.nbytes > most:
             if waiting.nbytes > most // 2 and self.large is None:
@@ -116,7 +115,7 @@ class _Sink(msgspec.Struct):
 
     @property
     def held_bytes(self) -> int:
-        """With the large window that is kept besides, and its parts."""
+        """Memory, including the large window that is kept in addition, and its parts."""
         large = self.waiting[self.large].put if self.large is not None else None
         sent = self.sending.chunks.held_bytes if self.sending is not None else 0
         return self.nbytes + sent + (put_bytes(large) if large is not None else 0)
@@ -154,8 +153,8 @@ class _Sink(msgspec.Struct):
 
 
 class Outbox:
-    """What a master has to tell its sinks. fence: the highest ballot that refused ours, or None. with_open: whether sinks are
-    told open windows too; those that keep states are not. is_before: whether a revision is from before the log began."""
+    """A master's windows for its sinks. fence: the highest ballot that refused the own one, or None. with_open: whether sinks
+    also get open windows; those that store states do not. is_before: whether a revision is from before the log began."""
 
     def __init__(
         self,
@@ -178,27 +177,27 @@ class Outbox:
         """Windows that could not be sent while they were retained, or are too large."""
 
     def serve(self, sinks: Iterable[NodeId], fresh: Collection[NodeId] = ()) -> None:
-        """These are the sinks now: one that is new, or has one lake more, is asked like the others, and gets what it lacks of
-        all that is final."""
+        """Set the sinks: one that is new, or has one lake more (`fresh`), reports its ledger, and gets the final windows it
+        lacks."""
         before = {sink: known for sink, known in self._sinks.items() if sink not in fresh}
         self._sinks = {sink: before.get(sink) or _Sink(is_late=True) for sink in sinks}
 
     @property
     def nbytes(self) -> int:
-        """Of the rows that wait for sinks."""
+        """Memory of the windows that wait for sinks."""
         return sum(sink.held_bytes for sink in self._sinks.values())
 
     @property
     def wants_open(self) -> bool:
-        """Whether some sink is told open windows."""
+        """Whether some sink gets open windows."""
         return self.with_open and bool(self._sinks)
 
     def is_late(self, source: NodeId) -> bool:
-        """Whether that sink came when this master served already."""
+        """Whether the sink was added after this master began to serve."""
         return source in self._sinks and self._sinks[source].is_late
 
     def put(self, put: Put, to: NodeId | None = None) -> None:
-        """A final, revised or withdrawn window, to all sinks or one: until it is acknowledged."""
+        """Send a final, revised or withdrawn window to all sinks or one, until it is acknowledged."""
         if not self.with_open:
             put = replace(put, rows=())  # these sinks store states
         for sink in self._sinks.values() if to is None else filter(None, [self._sinks.get(to)]):
@@ -207,7 +206,7 @@ class Outbox:
             sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
 
     def retired(self, is_past: Callable[[str, Micros], bool]) -> list[Effect]:
-        """Panes are gone: what waits without rows and was read from these is lost. O(windows that wait)."""
+        """Panes were dropped: windows that wait without rows and would be read from them are lost. O(waiting windows)."""
         lost: list[Effect] = []
         for to, sink in self._sinks.items():
             gone = [key for key, waiting in sink.waiting.items() if waiting.put is None and is_past(*key)]
@@ -220,19 +219,19 @@ class Outbox:
         return lost
 
     def open(self, put: Put) -> list[Effect]:
-        """An open window: once, the next one mends what is lost."""
+        """Send an open window once: the next one replaces a lost one."""
         if not self.with_open:
             return []
         if put_bytes(put) > self._parameters.frame_bytes_max:
-            return []  # it comes when it is final
+            return []  # it is sent when it is final
         return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
 
     def ledger_reported(
         self, source: NodeId, message: LedgerReport
     ) -> Sequence[tuple[WindowKey, Revision, int]] | None:
-        """A sink's ledger; None if it tells nothing new. See `is_refused`.
+        """A sink's ledger; None if it was reported before. See `is_refused`.
 
-        The ask has raised the fence to this ballot: what was told under a lower one answers an earlier master, maybe this node.
+        The request raised the fence to this ballot: a report under a lower one answers an earlier master, maybe this node's.
         """
         sink = self._sinks.get(source)
         if sink is None or self.is_refused(message.fence) or sink.ledger is not None:
@@ -243,7 +242,7 @@ class Outbox:
         return message.entries
 
     def acknowledged(self, source: NodeId, message: PutReply) -> None:
-        """A sink holds that revision."""
+        """A sink holds this revision."""
         sink = self._sinks.get(source)
         if sink is None or self.is_refused(message.fence):
             return
@@ -253,7 +252,7 @@ class Outbox:
             sink.drop(key)
 
     def part_acknowledged(self, source: NodeId, message: PartReply) -> list[Effect]:
-        """A part came there, or never will."""
+        """A sink received a part, lost its parts, or refuses the window."""
         sink = self._sinks.get(source)
         sending = sink.sending if sink is not None else None
         about = (message.version, message.start), message.revision
@@ -275,24 +274,24 @@ class Outbox:
         sink.drop(key)
         self.lost += 1
         text = (
-            f"job {self._name or self.job.hex()}: its window of {_time(key[1])} has {_size(nbytes)}, and its sink takes "
-            f"{_size(bytes_max)}: it is not stored. Group by fewer or coarser keys, take shorter windows, or add a WHERE"
+            f"job {self._name or self.job.hex()}: the window of {_time(key[1])} has {_size(nbytes)}, and its sink takes at most "
+            f"{_size(bytes_max)}: it is not stored. Group by fewer or coarser keys, use shorter windows, or add a WHERE"
         )
         return [Notice("too large", text, to)]
 
     def is_refused(self, fence: Ballot) -> bool:
-        """A sink that serves a higher ballot refuses this master, which must step down."""
+        """Whether a sink serves a higher ballot: it refuses this master, which must step down."""
         if fence > self.ballot:
             self.fence = fence if self.fence is None else max(fence, self.fence)
         return fence > self.ballot
 
     def ledgers(self) -> list[dict[WindowKey, tuple[Revision, int]]]:
-        """The ledgers that were told, as they were then."""
+        """The reported ledgers, as they were then."""
         return [sink.ledger for sink in self._sinks.values() if sink.ledger is not None]
 
     @property
     def has_ledgers(self) -> bool:
-        """Whether every sink has told its ledger."""
+        """Whether every sink has reported its ledger."""
         return all(sink.ledger is not None for sink in self._sinks.values())
 
     @property
@@ -306,7 +305,7 @@ class Outbox:
         return min((start for sink in self._sinks.values() for _, start in sink.waiting), default=AFTER_ALL)
 
     def tick(self, now: int, since_us: Micros) -> list[Effect]:
-        """Ask, and send (again)."""
+        """Request ledgers, and send windows, again if need be."""
         out: list[Effect] = []
         for to, sink in self._sinks.items():
             if sink.ledger is None:
@@ -323,7 +322,7 @@ class Outbox:
         return out
 
     def _turn(self, to: NodeId, sink: _Sink, key: WindowKey, waiting: _Waiting, now: int) -> list[Effect]:
-        """A window that waits is sent, if it is time."""
+        """Send a waiting window if it is due."""
         waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
         if waiting.due is not None and now < waiting.due:
             return []
@@ -350,12 +349,12 @@ class Outbox:
         return []
 
     def is_worse(self, put: Put, held: tuple[Revision, int] | None) -> bool:
-        """Rule 8*: whether the sink holds a result from before this log began, and this one is not of all."""
+        """Rule 8*: whether the sink holds a result from before this log began, and this one has less than whole coverage."""
         is_result = held is not None and held[1] != NO_ROWS and self._is_before(held[0])
         return is_result and put.status != WITHDRAWN and put.agents_reporting < put.agents_expected
 
     def _send_parts(self, to: NodeId, sending: _Sending, now: int) -> list[Effect]:
-        """As many as may be on the way; before the first was answered that is one. Those not answered in time go again."""
+        """Send as many parts as may be in flight, only one before the first answer; parts not answered in time are sent again."""
         p, flight, out = self._parameters, sending.flight, list[Effect]()
         for at, (due, wait) in list(flight.items()):
             due = min(due, now + p.ask_us_max)
@@ -378,7 +377,7 @@ class Outbox:
         return out
 
     def _flight_max(self, sending: _Sending) -> int:
-        """Parts on the way: half of a link's window; one, until it is known that the sink takes them."""
+        """Bound of parts in flight: half of a link's window; one until the sink has accepted a part."""
         p = self._parameters
         return max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
 
@@ -388,11 +387,11 @@ class Outbox:
         return Send(to, PutPart(*about, at, chunks.of, chunks.nbytes, chunks.payload(at)))
 
     def _sooner(self, due: int | None, now: int, span: int) -> int | None:
-        """A clock that went back lets nobody wait longer than `span`."""
+        """If the clock stepped back, wait no longer than `span`."""
         return None if due is None else min(due, now + span)
 
     def deadline(self) -> int | None:
-        """When `tick` has work; 0 where something was never sent."""
+        """When `tick` has work; 0 if something was never sent."""
         found: list[int] = []
         for sink in self._sinks.values():
             if sink.ledger is None:

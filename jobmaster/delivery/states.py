@@ -1,5 +1,5 @@
-"""A pane's state between the master that made it and the sink that stores it: values packed, and all else left out that the sink
-knows from the job's spec."""
+"""A pane's state on the way from the master that made it to the sink that stores it: packed values, without what the sink knows
+from the job's spec."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from elf.srt.messages.messages import Micros
 from elf.srt.messages.results import WITHDRAWN, PaneParts, Put
 
 PART_BYTES_MAX = 64 << 20
-"""Of a part unpacked: 16,384 groups and members of 4 KiB."""
+"""Of an unpacked part: 16,384 groups and members of 4 KiB."""
 
 
 HELD_BYTES_MAX = 256 << 10
-"""Of a pane whose packed values are taken out of the budget at once. Those of a larger one stay there, on disk where memory is
-short, until each is sent."""
+"""Packed values of a pane up to this size are copied out of the budget at once. Those of a larger pane stay there, on disk if
+memory is short, until each is sent."""
 
 
 def as_parts(state: PaneState) -> PaneParts:
-    """Raises OSError where values cannot be read back. O(values), without those of large panes."""
+    """A pane's state as parts of a Put. Raises OSError if values cannot be read back. O(values), without those of large panes."""
     values = state.values
     assert isinstance(values, KeptValues)
     parts: Sequence[tuple[bytes, bool]] = KeptParts(values)
     if sum(values.packed_sizes) <= HELD_BYTES_MAX:
         parts = tuple(parts)
     lines = state.lines
-    told = PaneParts(state.start, state.end, (lines.read, lines.parsed, lines.rejected, lines.late), ())
-    return replace(told, parts=parts)
+    pane = PaneParts(state.start, state.end, (lines.read, lines.parsed, lines.rejected, lines.late), ())
+    return replace(pane, parts=parts)
 
 
 class KeptParts(Sequence[tuple[bytes, bool]]):
-    """Packed parts of a pane, under the budget of its master. They are read on its thread only. sizes: in bytes."""
+    """Packed parts of a pane, under its master's budget. Only the master's thread reads them. sizes: in bytes."""
 
     def __init__(self, values: KeptValues) -> None:
         self._values, self.sizes = values, values.packed_sizes
@@ -59,7 +59,7 @@ class KeptParts(Sequence[tuple[bytes, bool]]):
 
 
 class PaneReader:
-    """Makes the states of a job version again from what a master told. Raises PeerError for a plan that is none."""
+    """Restores the pane states of a job version from a master's Puts. Raises PeerError for an invalid plan."""
 
     def __init__(self, job: str, version: str, plan: bytes) -> None:
         decoded = decode(plan)
@@ -69,14 +69,14 @@ class PaneReader:
         self._window = decoded.window
 
     def _empty(self, start: Micros) -> Iterator[PaneParts]:
-        """The panes that a lake stored with the window which begins then, without a line."""
+        """Empty states of the panes that a lake stored with the window that begins at `start`."""
         if self._window is not None:
             stop, pane_us = start + self._window.size_us, self._window.pane_us
             for pane in range(stop - self._window.slide_us, stop, pane_us):
                 yield PaneParts(pane, pane + pane_us, (0, 0, 0, 0), ())
 
     def states(self, put: Put) -> list[PaneState]:
-        """Of a window's panes, with its revision. Their values are unpacked when they are asked for. O(panes)."""
+        """The states of a window's panes, with its revision. Their values are unpacked on demand. O(panes)."""
         epoch, node, n = put.revision
         return [
             PaneState(
@@ -99,14 +99,14 @@ class PaneReader:
 
 
 class PackedValues(StateValues):
-    """A pane's values as they came."""
+    """A pane's values as received."""
 
     def __init__(self, parts: Sequence[tuple[bytes, bool]], width: int) -> None:
         self._parts, self._width = parts, width
 
     @property
     def raw_bytes(self) -> int:
-        """What is held, which is what a sink counts."""
+        """Packed size, which is the memory that a sink counts."""
         sizes: Sequence[int] | None = getattr(self._parts, "sizes", None)
         return sum(len(part) for part, _ in self._parts) if sizes is None else sum(sizes)
 
@@ -118,7 +118,7 @@ class PackedValues(StateValues):
         return digest.digest()
 
     def parts(self) -> Iterator[tuple[bytes, bool]]:
-        """Raises PeerError for what cannot be unpacked, or is too large."""
+        """Raises PeerError for a part that cannot be unpacked, or is too large."""
         unpack: Callable[..., bytes] = zstandard.ZstdDecompressor().decompress
         for part, more in self._parts:
             try:

@@ -1,22 +1,22 @@
-"""Windows on their way to people: whoever watches a job gets each that its master publishes, whole, for as long as it says so.
+"""Sends windows to watchers: each watcher of a job gets every window that its master publishes, whole, while it renews its Watch.
 
     message or event          | then
     --------------------------+---------------------------------------------------------------------------------------
-    Watch of a new one        | it is known for `expiry_us`; final windows that it asks for are owed to it; WatchReply
-    Watch of a known one      | known for longer; what it says came is forgotten, what it says is missing is owed; WatchReply
+    Watch of a new watcher    | registered for `expiry_us`; final windows that it requests are owed to it; WatchReply
+    Watch of a known watcher  | renewed; windows that it acknowledges are done, those it reports missing are owed; WatchReply
     Watch, and no room        | WatchReply: refused
-    a window is published     | told, if what is on the way leaves room; else a final one is owed, an open one left out
-    a part never came         | it goes again, at another place
-    time                      | what is owed is read again and told, as far as there is room; who is silent is forgotten
+    a window is published     | sent if the bytes in flight allow it; otherwise a final one is owed, an open one left out
+    a part is missing         | it is sent again, with another number
+    time                      | owed windows are read again and sent, as far as there is room; silent watchers expire
 
-A window larger than a frame goes in parts (`chunks`), each with a place of its own, and nothing else meanwhile; a part that is
-missing goes again, and a new revision waits until the one on its way has come. Of one larger than `WINDOW_BYTES_MAX` the first
-rows are told, and how many were left out.
+Windows in flight are numbered (`place`). A window larger than a frame is sent in parts (`chunks`), each with a number of its own,
+and no other window meanwhile; a missing part is sent again, and a new revision waits until the one in flight is acknowledged. Of
+a window larger than `WINDOW_BYTES_MAX` only the first rows are sent, and the number of those left out.
 
-A watcher that is slow, or whose answers are lost, costs `FLIGHT_BYTES_MAX`, and never holds up the job: open windows are left out
-(the next one mends that), of final ones only their names are kept, and their rows are read again.
+A watcher that is slow, or whose answers are lost, costs `FLIGHT_BYTES_MAX`, and never delays the job: open windows are left out
+(the next one replaces them), of final ones only the keys are kept, and their rows are read again.
 
-Invariants (`check`): places of what is on the way rise, and its bytes are counted.
+Invariants (`check`): numbers in flight rise, and their bytes are counted.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put, Shown, ShownPart, Watch, WatchReply
 
 WATCHERS_MAX = 64
-"""Of one job, each with 8 MiB on the way at most."""
+"""Of one job, each with 8 MiB in flight at most."""
 FLIGHT_BYTES_MAX = 8 << 20
-"""To one watcher, not acknowledged: 8 s of 1 MB/s."""
+"""Sent to one watcher and not acknowledged: 8 s at 1 MB/s."""
 WINDOW_BYTES_MAX = 64 << 20
-"""Of rows: 130,000 as objects. Of a larger window only so much is told that a screen is full, and a pager too."""
+"""Of rows: 130,000 as objects. Of a larger window only enough is sent to fill a screen and a pager."""
 HEAD_BYTES = 1 << 20
-"""So much is told of a window above that: 2,000 rows of 500 bytes."""
+"""Sent of a window above that: 2,000 rows of 500 bytes."""
 PARTS_MAX = 8
-"""On the way at a time."""
+"""In flight at a time."""
 OWED_MAX = 1_000
-"""Final windows whose names are kept for one watcher; older ones are left out."""
+"""Final windows whose keys are kept for one watcher; older ones are left out."""
 RENEWALS = 20
-"""A watcher says so each emit interval; so many of them may be lost: five seconds."""
+"""A watcher renews its Watch each emit interval; this many may be lost: five seconds."""
 
 WindowKey = tuple[str, Micros]
 Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
-"""Reads a final window again, to be told with that status; None if it cannot be, or is about to be another one; `LATER` if it is
-large, and being read."""
+"""Reads a final window again, to be sent with that status; None if it cannot be read, or has changed and is published anew;
+`LATER` if it is large, and being read."""
 Finals = Callable[[Micros, int], Sequence[WindowKey]]
-"""Final windows that start at or after a time, and so many of the newest before that; in order of time."""
+"""Final windows that start at or after a time, and a number of the newest before that; in order of time."""
 
 
 class _Flight(msgspec.Struct, gc=False):
-    """A window on its way, or a part of one."""
+    """A window in flight, or a part of one."""
 
     place: int
     key: WindowKey
@@ -71,7 +71,7 @@ class _Flight(msgspec.Struct, gc=False):
 
 
 class _Sending(msgspec.Struct):
-    """A window in parts. again: those that never came."""
+    """A window that is sent in parts. resend: the missing parts."""
 
     key: WindowKey
     revision: tuple[int, Maker, int]
@@ -90,13 +90,13 @@ class _Watcher(msgspec.Struct):
     expires_at: int
     flight: deque[_Flight]
     owed: dict[WindowKey, str]
-    last: int = 0  # place of the last window told
+    last: int = 0  # place of the last window sent
     seen: int = 0
-    nbytes: int = 0  # on the way
+    nbytes: int = 0  # in flight
     sending: _Sending | None = None
 
     def has_room(self, nbytes: int) -> bool:
-        """One window may always be on its way, however large."""
+        """Whether a window may be sent: one may always be in flight, however large."""
         return self.sending is None and (not self.nbytes or self.nbytes + nbytes <= FLIGHT_BYTES_MAX)
 
     def owe(self, key: WindowKey, status: str) -> None:
@@ -104,19 +104,19 @@ class _Watcher(msgspec.Struct):
         if len(self.owed) > OWED_MAX:
             del self.owed[next(iter(self.owed))]
 
-    def heard(self, seen: int, missing: Iterable[int]) -> None:
-        """What came is forgotten; of what did not, final windows are owed."""
+    def acknowledge(self, seen: int, missing: Iterable[int]) -> None:
+        """Drop windows up to `seen` from those in flight; final windows among the missing are owed."""
         lost = set(missing)
         self.seen = max(self.seen, min(seen, self.last))
         while self.flight and self.flight[0].place <= self.seen:
-            told = self.flight.popleft()
-            self.nbytes -= told.nbytes
-            if told.at >= 0:
-                self._part_heard(told.at, told.place in lost)
-            elif told.place in lost and told.status != "open" and told.key not in self.owed:
-                self.owe(told.key, told.status)  # else what is owed is newer
+            sent = self.flight.popleft()
+            self.nbytes -= sent.nbytes
+            if sent.at >= 0:
+                self._acknowledge_part(sent.at, sent.place in lost)
+            elif sent.place in lost and sent.status != "open" and sent.key not in self.owed:
+                self.owe(sent.key, sent.status)  # otherwise a newer revision is owed
 
-    def _part_heard(self, at: int, is_lost: bool) -> None:
+    def _acknowledge_part(self, at: int, is_lost: bool) -> None:
         assert self.sending is not None
         if is_lost:
             self.sending.resend.append(at)
@@ -127,7 +127,7 @@ class _Watcher(msgspec.Struct):
 
 
 def shortened(put: Put) -> Put:
-    """As much of a window as is told: all of it, or its first rows. O(rows told)."""
+    """The window, or only the first rows of a very large one. O(rows sent)."""
     nbytes = rows_bytes(put)
     if nbytes <= WINDOW_BYTES_MAX:
         return put
@@ -136,12 +136,12 @@ def shortened(put: Put) -> Put:
 
 
 def without_panes(put: Put) -> Put:
-    """As people see it: states are for sinks."""
+    """The window without pane states, which only sinks need."""
     return replace(put, panes=()) if put.panes else put
 
 
 class Watchers:
-    """Of one job at its master."""
+    """The watchers of one job at its master."""
 
     def __init__(
         self, job: JobId, ballot: Ballot, parameters: Parameters, reread: Reread, finals: Finals
@@ -150,7 +150,7 @@ class Watchers:
         self.expiry_us = RENEWALS * parameters.emit_us
         self._reread, self._finals = reread, finals
         self._frame_bytes, self._read_us = parameters.frame_bytes_max, parameters.read_us
-        self._read_at: int | None = None  # something that is owed is being read
+        self._read_at: int | None = None  # when to ask again for an owed window that is being read
         self._watchers: dict[NodeId, dict[int, _Watcher]] = {}
         self._count = 0
 
@@ -159,14 +159,14 @@ class Watchers:
 
     @property
     def nbytes(self) -> int:
-        """Of large windows that are on their way."""
+        """Memory of large windows in flight."""
         each = (watcher.sending for watchers in self._watchers.values() for watcher in watchers.values())
         return sum(
             sending.chunks.nbytes + sending.chunks.held_bytes for sending in each if sending is not None
         )
 
     def watch(self, message: Watch, now: int) -> tuple[bool, list[Effect]]:
-        """Somebody watches; whether it is new here: then open windows should be told soon."""
+        """Register or renew a watcher. Returns whether it is new: then open windows should be published soon."""
         to, number = message.watcher, message.number
         of_node = self._watchers.get(to, {})
         watcher = of_node.get(number)
@@ -181,13 +181,13 @@ class Watchers:
                 watcher.owe(key, "final")
         watcher.expires_at = now + self.expiry_us
         if message.ballot == self.ballot:
-            watcher.heard(message.seen, message.missing)
-        effects = self._pay(to, watcher, now)
-        tell = WatchReply(self.job, number, self.ballot, watcher.last, watcher.seen)
-        return is_new, [*effects, Send(to, tell)]
+            watcher.acknowledge(message.seen, message.missing)
+        effects = self._send_owed(to, watcher, now)
+        reply = WatchReply(self.job, number, self.ballot, watcher.last, watcher.seen)
+        return is_new, [*effects, Send(to, reply)]
 
     def publish(self, put: Put) -> list[Effect]:
-        """A window is published. O(watchers)."""
+        """Send a published window, or owe it. O(watchers)."""
         effects: list[Effect] = []
         if not self._count:
             return effects
@@ -197,17 +197,17 @@ class Watchers:
             for watcher in watchers.values():
                 watcher.owed.pop((put.version, put.start), None)
                 if watcher.has_room(nbytes):
-                    effects += self._show(to, watcher, put, nbytes)
+                    effects += self._send_window(to, watcher, put, nbytes)
                 elif put.status != "open":
                     watcher.owe((put.version, put.start), put.status)
         return effects
 
-    def _show(self, to: NodeId, watcher: _Watcher, put: Put, nbytes: int) -> list[Effect]:
+    def _send_window(self, to: NodeId, watcher: _Watcher, put: Put, nbytes: int) -> list[Effect]:
         key = put.version, put.start
         if nbytes > self._frame_bytes:
             chunks = ChunkedWindow(put, self._frame_bytes)
             watcher.sending = _Sending(key, put.revision, put.status, chunks, deque())
-            return self._go_on(to, watcher)
+            return self._send_parts(to, watcher)
         place = self._place(watcher, _Flight(0, key, put.status, nbytes))
         return [Send(to, Shown(self.job, watcher.number, place, put))]
 
@@ -217,8 +217,8 @@ class Watchers:
         watcher.flight.append(replace(flight, place=watcher.last))
         return watcher.last
 
-    def _go_on(self, to: NodeId, watcher: _Watcher) -> list[Effect]:
-        """Parts of the window that is on its way, as many as may be."""
+    def _send_parts(self, to: NodeId, watcher: _Watcher) -> list[Effect]:
+        """Send parts of the window in flight, as many as allowed."""
         effects: list[Effect] = []
         sending = watcher.sending
         while sending is not None and sending.has_more and len(watcher.flight) < PARTS_MAX:
@@ -230,9 +230,9 @@ class Watchers:
             effects.append(Send(to, ShownPart(self.job, watcher.number, place, *about)))
         return effects
 
-    def _pay(self, to: NodeId, watcher: _Watcher, now: int) -> list[Effect]:
-        """What is owed, as far as there is room."""
-        effects = self._go_on(to, watcher)
+    def _send_owed(self, to: NodeId, watcher: _Watcher, now: int) -> list[Effect]:
+        """Send owed windows, as far as there is room."""
+        effects = self._send_parts(to, watcher)
         while watcher.owed and watcher.has_room(0):
             key = next(iter(watcher.owed))
             put = self._reread(key, watcher.owed[key])
@@ -242,18 +242,18 @@ class Watchers:
             del watcher.owed[key]
             if put is not None:
                 put = shortened(without_panes(put))
-                effects += self._show(to, watcher, put, put_bytes(put))
+                effects += self._send_window(to, watcher, put, put_bytes(put))
         return effects
 
     def tick(self, now: int) -> list[Effect]:
-        """What was being read is told, and who is silent forgotten. A clock that went back makes nobody wait longer than
-        `expiry_us`."""
+        """Send owed windows that have been read, and drop silent watchers. If the clock stepped back, no watcher stays longer
+        than `expiry_us`."""
         effects: list[Effect] = []
         if self._read_at is not None and not self._read_at - self._read_us <= now < self._read_at:
             self._read_at = None
             for to, watchers in self._watchers.items():
                 for each in watchers.values():
-                    effects += self._pay(to, each, now)
+                    effects += self._send_owed(to, each, now)
         self._forget(now)
         return effects
 
@@ -270,7 +270,7 @@ class Watchers:
 
     @property
     def deadline(self) -> int | None:
-        """When somebody is to be forgotten next."""
+        """When `tick` has work next: an owed window is read, or a watcher expires."""
         times = [each.expires_at for of_node in self._watchers.values() for each in of_node.values()]
         times += [self._read_at] if self._read_at is not None else []
         return min(times, default=None)

@@ -547,8 +547,8 @@ class Publication:
     def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
         """The time before which panes and positions may be dropped: `keep_us` behind the last final window (without windows, or
         lines in them: behind all workers), and before all windows that are not final; also before windows that changed since,
-        lines to be read again and windows that a sink has not acknowledged (the oldest starts at `unsent_us`), but at most `keep_us`
-        more."""
+        lines to be read again and windows that a sink has not acknowledged (`unsent_us`: where the oldest starts), but at most
+        `keep_us` more."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None

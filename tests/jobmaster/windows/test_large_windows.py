@@ -283,7 +283,7 @@ def test_a_window_past_the_bound_is_told_to_the_operator_and_the_rest_goes_on() 
     assert list(scene.sink.lakes["lake"]) == [10]
     assert same(scene.sink.lakes["lake"][10], made)
     (notice,) = scene.notices
-    assert "job hits: its window of 1970-01-01 00:00:00" in notice.text
+    assert "job hits: the window of 1970-01-01 00:00:00" in notice.text
     assert "400 KiB" in notice.text
     assert "coarser keys" in notice.text
     assert scene.outbox.lost == 1
