@@ -1,5 +1,5 @@
-"""What every node knows of jobs, agents and ballots, spread by gossip.
+"""The jobs, agents and ballots that every node knows, spread by gossip.
 
-Enters: items of others. Leaves: items, and what the newest say.
+Enters: items of other nodes. Leaves: items, and the newest specs, adverts, ballots and schedules.
 May import: log, plan, srt.messages.
 """

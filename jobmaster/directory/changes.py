@@ -1,4 +1,4 @@
-"""How a job begins and changes, as its spec says: the first entry of a log, and where the next version's line is. All pure."""
+"""How a job begins and changes according to its spec: the first entry of a log, and the next version's control line. All pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DAY_US = 24 * 3600 * 1_000_000
 
 
 def rank_of(spec: JobSpec) -> SpecRank:
-    """Of two specs of a job the one with the higher rank stays, as in the directory."""
+    """Of two specs of a job the one with the higher rank is kept, as in the directory."""
     return spec.number, body_digest(spec.item())
 
 
 def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedule | None = None) -> Begin:
-    """Rule 7, 8: a log that is not found never begins at position zero, but with the oldest pane that is retained (or with the
-    job, if that is later). earlier: the schedule that an earlier log had, as the directory knows it."""
+    """Rule 7, 8: a new log never begins at position zero, but with the oldest retained pane (or with the job, if that is later).
+    earlier: the schedule of an earlier log, according to the directory."""
     known = _known_lines(spec, ballot, earlier) if earlier is not None else ()
     schedule = known or _first_schedule(spec, ballot)
     sizes = [Shape.of(plan_of(line.plan)).size_us for line in schedule]
@@ -31,15 +31,15 @@ def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedu
     since -= since % (sizes[0] or 1)
     if not known or earlier is None:
         return Begin(ballot, since, schedule, rank_of(spec))
-    since = max(since, known[0].from_us)  # what was in force before it, nobody knows
+    since = max(since, known[0].from_us)  # the version in force before it is unknown
     is_all = schedule[-1].version == spec.versions[-1].digest
     rank = rank_of(spec) if is_all else min(earlier.rank, rank_of(spec))
     return Begin(ballot, since, without_past(schedule, since), rank)
 
 
 def _known_lines(spec: JobSpec, ballot: Ballot, earlier: KnownSchedule) -> Schedule:
-    """The last lines of an earlier log whose versions the spec has, as lines of a new log. What is newer than the spec here comes
-    into force when the spec has come too."""
+    """The last control lines of an earlier log whose versions the spec has, as lines of a new log. A version newer than the spec
+    comes into force when its spec arrives."""
     plans = {version.digest: version.plan for version in spec.versions}
     lines = list(earlier.lines)
     while lines and lines[-1].version not in plans and earlier.rank > rank_of(spec):
@@ -53,7 +53,7 @@ def _known_lines(spec: JobSpec, ballot: Ballot, earlier: KnownSchedule) -> Sched
 
 
 def _first_schedule(spec: JobSpec, ballot: Ballot) -> Schedule:
-    """Of a job that was changed by `split`, the version before is known too, and where it gave way."""
+    """For a job that was changed by `split`, the schedule includes the version before, up to the control line."""
     number, last = next_number(ballot, ()), spec.versions[-1]
     if len(spec.versions) == 1 or spec.mode != "split" or not spec.line_us:
         return (Line(number, last.digest, 0, last.plan),)
@@ -65,7 +65,8 @@ def _first_schedule(spec: JobSpec, ballot: Ballot) -> Schedule:
 
 
 def next_boundary(plans: tuple[bytes, bytes], after_us: Micros) -> Micros:
-    """The first time after `after_us` at which windows of both plans begin; or of the second one, where that is a day away."""
+    """The first time after `after_us` at which windows of both plans begin; of the second plan only, if that is over a day
+    away."""
     slides = [Shape.of(plan_of(plan)).slide_us or 1 for plan in plans]
     step = lcm(*slides) if lcm(*slides) <= DAY_US else slides[-1]
     return after_us - after_us % step + step

@@ -1,27 +1,26 @@
 """The directory: a versioned map of jobs, agents, ballots and revocations that every node holds whole, spread by gossip.
 
-A change is made fast by rumor and certain by anti-entropy (Demers et al., 1987): new items go to a few random neighbours at once,
-who pass them on once; and each period a node compares its digest with one random neighbour's, then bucket by bucket where they
+Rumors spread a change fast, and anti-entropy makes it certain (Demers et al., 1987): new items go to a few random neighbours at
+once, which forward them once; and each period a node compares its digest with one random neighbour's, and the buckets if they
 differ.
 
     message                         | answer
     --------------------------------+----------------------------------------------------------------------
-    GossipDigest(root)              | if it differs from mine: my digests of all buckets
-    GossipDigest(root, buckets)     | buckets that differ: those I have, as items to be replied to; the others I ask for
-    GossipDigest(root, want=…)      | those buckets' items
-    GossipItems(bucket, items)      | what is newer is verified and kept, and travels on as a rumor
-    … reply                         | what I hold of that bucket that is newer or missing there
+    GossipDigest(root)              | if the own root differs: the own digests of all buckets
+    GossipDigest(root, buckets)     | of the buckets that differ: the own items, to be replied to; a request for the empty ones
+    GossipDigest(root, want=…)      | the items of those buckets
+    GossipItems(bucket, items)      | newer items are verified and kept, and forwarded as a rumor
+    … reply                         | items of that bucket that are newer here, or missing there
 
 A bucket is an immutable sorted tuple of items with its digest, the exclusive or of its items' digests. Nodes of one process that
 hold the same items, with the same signatures, share the same `Bucket` objects (`_pool`): ten thousand simulated nodes with ten
 thousand adverts cost as much as one.
 
-Invariants (`check`): each key is held once, in the bucket that it falls into, in order; digests of buckets, and of all, are those
-of what is held; what is still to be told, passed on or written is held as it is.
+Invariants (`check`): each key is held once, in its bucket, in order; digests of buckets, and of all, match the items; changes,
+rumors and unwritten items are held as they are.
 
-An ended job or a departed agent is an item that says so. Only what was signed under a certificate that was
-revoked since is removed (`drop`), at every node, and refused wherever it comes from: so all come to hold the same, whatever the
-order.
+An ended job or a departed agent is an item that says so. Only items that were signed under a certificate that is revoked now are
+removed (`drop`), at every node, and refused from any source: so all nodes converge, in whatever order items arrive.
 """
 
 from __future__ import annotations
@@ -48,16 +47,17 @@ STAMP_MAX = 5  # a ballot, its node as two halves and its instance, and a number
 BODY_BYTES_MAX = 1 << 20  # a job's spec: `job_spec.BODY_BYTES_MAX`
 ITEMS_MAX = 300_000  # 100,000 agents, their predecessors, and jobs: 60 MB, 150 MB signed
 MESSAGE_BYTES_MAX = 64 << 10  # items of one message: a datagram's worth that a slow link takes in 10 ms
-RUMORS_MAX = 32  # with more news than that, comparing digests is cheaper
+RUMORS_MAX = 32  # with more new items than that, comparing digests is cheaper
 REFUSED_MAX = 64
-"""Items of a message that are not believed, 10 ms of checking signatures: the rest is not looked at."""
+"""Items of a message whose signatures are wrong, 10 ms of checking: the rest of the message is skipped."""
 UNBELIEVED = "unbelieved items"
 """Kind of the notice about such a message."""
 ANSWER_BYTES_MAX = 512 << 10  # items of one answer: all of 3,000 agents; more take several periods
 
 
 def item_digest(item: Item) -> int:
-    """64 bits of everything that decides which of two items stays. The signature does not: two of one body are one item."""
+    """64 bits of everything that decides which of two items is kept. That excludes the signature: two of one body are one
+    item."""
     stamp = ",".join(map(str, item.stamp))
     head = f"{item.kind} {item.name.hex()} {stamp} ".encode()
     return int.from_bytes(blake2b(head + body_digest(item), digest_size=8).digest())
@@ -81,11 +81,11 @@ class Bucket:
         return None if place is None else self.items[place]
 
     def with_items(self, news: dict[Key, Item], digest: int) -> Bucket:
-        """One with these in it, instead of those with the same keys. O(n log n), mostly in order already."""
+        """A bucket with `news` in place of the items with the same keys. O(n log n), mostly in order already."""
         merged = dict(zip(self.places, self.items, strict=True)) | news
         items = tuple(merged[key] for key in sorted(merged))
         held = _pool.get(digest)
-        # The digest leaves signatures out, but who signed an item decides who can take it back: all of it is compared.
+        # The digest excludes signatures, but an item's signer decides who can revoke it: compare the whole items.
         if held is not None and held.items == items:
             return held
         made = _pool[digest] = Bucket(items, digest)
@@ -93,12 +93,12 @@ class Bucket:
 
 
 _pool: WeakValueDictionary[int, Bucket] = WeakValueDictionary()
-"""Flyweights: digest -> the bucket that somebody in this process holds."""
+"""Flyweights: digest -> the bucket that some directory in this process holds."""
 EMPTY = Bucket((), 0)
 
 
 class Directory:
-    """One node's copy. `verify(item)` decides whether its signer may say so; it sees every item before it is kept."""
+    """One node's copy. `verify(item)` decides whether the signer may make that item; called for every item before it is kept."""
 
     def __init__(self, parameters: Parameters, verify: Callable[[Item], bool], rng: Random) -> None:
         self._parameters, self._verify, self._rng = parameters, verify, rng
@@ -109,7 +109,7 @@ class Directory:
         self._rumors: dict[Key, Item] = {}
         self._unwritten: dict[Key, Item] = {}
         self._written = 0
-        self._has_dropped = False  # the disk holds what this no longer does
+        self._has_dropped = False  # the disk holds items that were dropped here
         self._refused = 0
         self._gossip_due: int | None = None
         self._rumor_due: int | None = None
@@ -122,7 +122,7 @@ class Directory:
         return self._buckets[self._place(kind, name)].get((kind, name))
 
     def items(self, kind: str) -> Iterator[Item]:
-        """All of one kind, in no order that means anything. O(items held)."""
+        """All of one kind, in no particular order. O(items held)."""
         for bucket in self._buckets:
             for item in bucket.items:
                 if item.kind == kind:
@@ -133,16 +133,16 @@ class Directory:
 
     @property
     def digest(self) -> int:
-        """Equal on two nodes exactly when they hold the same."""
+        """Equal on two nodes exactly when they hold the same items."""
         return self._root
 
     def put(self, item: Item, now: int) -> bool:
-        """Add an item made here. True if it is newer than what is held; then `tick` has work at once. O(bucket)."""
-        self._clock(now)
+        """Add an item made here. True if it is newer than the one held; then `tick` has work at once. O(bucket)."""
+        self._shift_timers(now)
         return bool(self._merge(self._place(item.kind, item.name), (item,)))
 
     def take_changes(self) -> tuple[Item, ...]:
-        """Items that came or were replaced since the last call."""
+        """Items that were added or replaced since the last call."""
         if not self._changed:
             return ()
         changes = tuple(self._changed.values())
@@ -154,7 +154,7 @@ class Directory:
         self._buckets, self._root, self._count = list(other._buckets), other._root, other._count
 
     def restore(self, records: Iterable[tuple[Item, ...]]) -> None:
-        """What was written under ("directory", b""), in order. Changes are told, rumors are not spread."""
+        """Apply the records written under ("directory", b""), in order. They count as changes, not as rumors."""
         for record in records:
             self._written += len(record)
             for place, items in self._by_bucket(record).items():
@@ -163,7 +163,7 @@ class Directory:
         self._unwritten.clear()
 
     def drop(self, is_out: Callable[[Item], bool]) -> list[Item]:
-        """Remove items; those that were. They are not among the changes. O(items held)."""
+        """Remove items, and return them. They are not among the changes. O(items held)."""
         dropped: list[Item] = []
         for place, bucket in enumerate(self._buckets):
             out = [item for item in bucket.items if is_out(item)]
@@ -178,7 +178,7 @@ class Directory:
         return dropped
 
     def write_anew(self) -> None:
-        """What was to be written may not have been: all of it is, with the next tick."""
+        """A write may have failed: write all items with the next tick."""
         self._has_dropped = True
 
     def _without(self, bucket: Bucket, out: list[Item]) -> Bucket:
@@ -199,13 +199,13 @@ class Directory:
         return found
 
     def _is_newer(self, item: Item, held: Item) -> bool:
-        """Rule Changing a job: of two items with one key the higher (stamp, digest of body) stays, everywhere the same."""
+        """Rule Changing a job: of two items with one key the higher (stamp, digest of body) is kept, at every node."""
         if item.stamp != held.stamp:
             return item.stamp > held.stamp
         return item.body != held.body and body_digest(item) > body_digest(held)
 
     def _merge(self, place: int, items: tuple[Item, ...], refused_max: int = REFUSED_MAX) -> list[Item]:
-        """Keep what is newer; the items that were. O(bucket + items)."""
+        """Keep the newer items, and return them. O(bucket + items)."""
         bucket = self._buckets[place]
         if items is bucket.items:
             return []
@@ -283,12 +283,12 @@ class Directory:
         return self._compare(source, message.buckets)
 
     def ask(self, kind: str, name: bytes) -> GossipDigest:
-        """What another node holds where that item belongs, whatever is held here."""
+        """A request for another node's bucket of that item, whatever this node holds."""
         return GossipDigest(self._root, (), (self._place(kind, name),))
 
     def _compare(self, source: NodeId, theirs: tuple[int, ...]) -> list[Effect]:
         if len(theirs) != len(self._buckets):
-            text = f"a neighbour has {len(theirs)} buckets, this node {len(self._buckets)}; give both the same parameters"
+            text = f"a neighbour has {len(theirs)} buckets, this node {len(self._buckets)}: configure the same number on both"
             return [Notice("directory", text, source)]
         differ = [place for place, bucket in enumerate(self._buckets) if bucket.digest != theirs[place]]
         effects: list[Effect] = []
@@ -298,19 +298,20 @@ class Directory:
         return effects + self._answer(source, differ, reply=True)
 
     def _answer(self, to: NodeId, places: list[int], reply: bool) -> list[Effect]:
-        """Those buckets, in random order, as many as one answer may hold: what is left out comes another time."""
+        """Send those buckets, in random order, as many as one answer may hold: the others follow in later periods."""
         self._rng.shuffle(places)
         effects: list[Effect] = []
         room = ANSWER_BYTES_MAX
         for place in places:
             if room <= 0:
                 break
-            effects += self._sends(to, place, reply)
+            effects += self._items_of_bucket(to, place, reply)
             room -= sum(map(_size, self._buckets[place].items))
         return effects
 
-    def _sends(self, to: NodeId, place: int, reply: bool) -> list[Effect]:
-        """A bucket's items. One too large for a message goes in pieces; instead of a reply, the other side's is asked for."""
+    def _items_of_bucket(self, to: NodeId, place: int, reply: bool) -> list[Effect]:
+        """Send a bucket's items. A bucket too large for a message goes in pieces, and the other side's bucket is then requested
+        instead of a reply."""
         items = self._buckets[place].items
         pieces = _pieces(items)
         if len(pieces) == 1:
@@ -326,7 +327,7 @@ class Directory:
         self._merge(message.bucket, message.items)
         effects: list[Effect] = []
         if self._refused:
-            text = f"{self._refused} items of the directory that it sent are not signed as they must be"
+            text = f"{self._refused} directory items that it sent have no valid signature and are ignored"
             effects.append(Notice(UNBELIEVED, text, source))
         if not message.reply:
             return effects
@@ -334,7 +335,7 @@ class Directory:
         return effects + [Send(source, GossipItems(message.bucket, piece)) for piece in _pieces(newer)]
 
     def _unknown_to(self, place: int, theirs: tuple[Item, ...]) -> tuple[Item, ...]:
-        """Of my bucket, what somebody who holds `theirs` lacks."""
+        """The items of the own bucket that a node with `theirs` lacks."""
         mine = self._buckets[place].items
         if mine is theirs:
             return ()
@@ -349,8 +350,8 @@ class Directory:
         return GossipDigest(self._root, tuple(bucket.digest for bucket in self._buckets) if whole else ())
 
     def tick(self, now: int, neighbours: Sequence[NodeId]) -> list[Effect]:
-        """Write what is new, pass it on, and compare with one neighbour at random. `neighbours`: leaf set, routing table, …"""
-        self._clock(now)
+        """Write new items, forward them, and compare with one random neighbour. `neighbours`: leaf set, routing table, …"""
+        self._shift_timers(now)
         effects = self._write()
         if self._rumors and self._rumor_due is None:
             self._rumor_due = now + self._rng.randrange(1, self._parameters.rumor_us + 1)
@@ -383,7 +384,7 @@ class Directory:
         return [Send(node, message) for node in chosen for message in messages]
 
     def _write(self) -> list[Effect]:
-        """New items are appended; once there are three times as many records as items, all is written anew."""
+        """Append new items; once there are three times as many records as items, write all items anew."""
         if not self._unwritten and not self._has_dropped:
             return []
         record, replace = tuple(self._unwritten.values()), False
@@ -395,8 +396,8 @@ class Directory:
             self._written = len(record)
         return [Write(("directory", b""), record, replace)]
 
-    def _clock(self, now: int) -> None:
-        """Waits move along when the clock steps back."""
+    def _shift_timers(self, now: int) -> None:
+        """Shift the timers when the clock steps back."""
         back = self._now - now
         self._now = now
         if back > 0:
@@ -426,7 +427,7 @@ def _size(item: Item) -> int:
 
 
 def _pieces(items: tuple[Item, ...]) -> list[tuple[Item, ...]]:
-    """Cut so that each piece fits into a message. The very tuple if it does."""
+    """The items in pieces that each fit into a message; the same tuple if all fit."""
     sizes = list(map(_size, items))
     if sum(sizes) <= MESSAGE_BYTES_MAX:
         return [items] if items else []

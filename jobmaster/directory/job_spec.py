@@ -1,7 +1,7 @@
-"""What the directory holds about a job and about an agent, as bytes that were made here or come from anybody.
+"""Job specs and agent adverts, the directory's items of jobs and agents, as bytes that may come from any node.
 
-`decode` accepts nothing that the rest of the mesh would have to be afraid of: bounded lengths, known words, ordered numbers.
-Whether the signer may say it is another question (`Directory.verify`).
+Decoding accepts only what is safe for the rest of the mesh: bounded lengths, known values, ordered numbers. Whether the signer
+may make the item is checked elsewhere (`Directory.verify`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job as the operator signed it.
 
-    number: counts the changes; of two specs with one number the digest of the body decides. versions: oldest first, the last is
-    to be in force. mode, line_us: where the last one begins: "split" at `line_us`, "restate" at the start of the oldest window
-    that is not final, "next" at the next boundary after it. stopped: the job has ended; the entry stays, so that nobody starts
-    it again from an older one. lateness_us: a line may come so long after its time; a minute is the longest that a request
-    takes by default, whose server logs its beginning. keep_us: final panes are retained for revisions so long; an hour is 360
-    panes of ten seconds, and longer than an upgrade of a host. since_us: the job's first line; what is older is not part of it.
-    emit_us: how often open windows are told; 0: as often as the mesh does.
+    number: counts the changes; of two specs with one number the digest of the body decides. versions: oldest first, the last
+    comes into force. mode, line_us: where the last one begins: "split" at `line_us`, "restate" at the start of the oldest window
+    that is not final, "next" at the next boundary after it. stopped: the job has ended; the entry is kept, so that an older one
+    cannot start it again. lateness_us: how long after its time a line may arrive; servers that log a request's beginning end it
+    by default after a minute at most. keep_us: how long final panes are retained for revisions; an hour is 360 panes of ten
+    seconds, and longer than an upgrade of a host. since_us: older lines are not part of the job. emit_us: the interval at which
+    open windows are published; 0: the mesh's.
     """
 
     name: Name
@@ -60,7 +60,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def id(self) -> bytes:
-        """Where on the ring its master belongs."""
+        """The id on the ring to which its master is closest."""
         return job_id(self.name)
 
     def encode(self) -> bytes:
@@ -92,9 +92,9 @@ class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an agent offers: `sources` it follows, in which life, and since when; `sinks` it serves; `address` where others find
-    it; `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is at or past
-    this (0: it has not). instance: which process says so."""
+    """An agent's offer: `sources` it follows, in which life, and since when; `sinks` it serves; `address` to reach it; `columns`
+    of its sources that others may not have. until_us: it has left for good, and none of its lines is at or past this (0: it has
+    not left). instance: of the process that made this advert."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -110,7 +110,7 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return _encoder.encode(self)
 
     def item(self, node: NodeId, signature: bytes = b"") -> Item:
-        """The directory's entry of this agent, later in its life and in later lives above earlier ones."""
+        """The directory's entry of this agent; a later one, in the same life or a later life, replaces it."""
         return Item("agent", node, (self.incarnation, self.since_us), self.encode(), signature)
 
 
@@ -121,7 +121,7 @@ _agents = msgspec.msgpack.Decoder(AgentAdvert)
 
 
 def is_readable(item: Item) -> bool:
-    """Whether what others will decode can be decoded. O(bytes)."""
+    """Whether other nodes can decode the item. O(bytes)."""
     reader = _READERS.get(item.kind)
     try:
         if reader is not None:
@@ -133,14 +133,14 @@ def is_readable(item: Item) -> bool:
 
 @lru_cache(maxsize=16)
 def decode_job(item: Item) -> JobSpec:
-    """The job of a "job" item. Raises PeerError if the bytes are no job, or another one than the key and stamp say.
+    """The job of a "job" item. Raises PeerError if the bytes are no job, or not the one of the key and stamp.
 
-    A job's plans are KiB of bytes, which all nodes of one process that hold the same item share.
+    A job's plans are KiB of bytes; all nodes of one process that hold the same item share them.
     """
     spec = _decode(_jobs, item)
     if (spec.id, (spec.number,)) != (item.name, item.stamp):
         raise PeerError(
-            f"directory: job {spec.name!r} stands under a key that is not its own; the item is ignored"
+            f"directory: job {spec.name!r} has another key or stamp than its item; the item is ignored"
         )
     digests = [version.digest for version in spec.versions]
     if len(set(digests)) != len(digests):
@@ -170,12 +170,12 @@ def _decode(decoder: msgspec.msgpack.Decoder[Body], item: Item) -> Body:
 
 
 def ballot_item(job: bytes, ballot: Ballot) -> Item:
-    """The highest ballot heard of a job, for nodes that will come to serve it."""
+    """The highest known ballot of a job, for nodes that will serve it later."""
     return Item("ballot", job, stamp_of(ballot), b"")
 
 
 def ballot_of(item: Item) -> Ballot:
-    """The other way. Raises PeerError if the stamp is no ballot."""
+    """The ballot of a "ballot" item. Raises PeerError if the stamp is no ballot."""
     is_ballot = len(item.stamp) == BALLOT_PARTS and all(0 <= part < 1 << 64 for part in item.stamp)
     if not is_ballot or item.stamp[0] > COUNT_MAX:
         raise PeerError("directory: a ballot item without a ballot; it is ignored")

@@ -1,9 +1,9 @@
-"""The schedule that a job's log has, as the directory holds it: for a master that finds no log, and has to begin one anew.
+"""The schedule of a job's log in the directory, for a master that finds no log and has to begin a new one.
 
-Where the next line of a job is to be follows from its spec only for `split` at a given time; for other modes it is decided once,
-by the master, and is nowhere but in the log. So each master tells the directory, as an item of its own under its ballot, what its
-log has: of two items the one of the higher (ballot, number of the schedule) stays. It names versions and times; their plans are
-in the spec, which an operator has signed.
+The spec determines the time of the next control line only for `split` at a given time; in the other modes the master decides it
+once, and it is in the log alone. So each master publishes its log's schedule in the directory, as an item under its ballot: of
+two items the one with the higher (ballot, number of the schedule) is kept. It names versions and times; their plans are in the
+spec, which an operator has signed.
 
 Bounded: the newest `LINES_MAX` lines, 1.5 KiB. A job that was never changed has no such item.
 """
@@ -24,7 +24,7 @@ from elf.srt.messages.messages import Ballot, Item, Micros, Schedule
 LINES_MAX = 64
 """Four times the versions that a spec may name: older lines are behind any retention."""
 BODY_BYTES_MAX = 8 << 10
-"""Five times what the lines take."""
+"""Five times the size of these lines."""
 BALLOT_PARTS = 4
 STAMP_PARTS = BALLOT_PARTS + 1
 """Epoch, both halves of a node's id, instance; and a number."""
@@ -38,7 +38,7 @@ class KnownLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class KnownSchedule(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """number, digest: of the spec that is in force whole. What was in force before the first line is not told."""
+    """number, digest: of the spec that is fully in force. The version in force before the first line is not included."""
 
     number: Annotated[int, Meta(ge=0, lt=1 << 62)]
     digest: Annotated[bytes, Meta(max_length=16)]
@@ -60,7 +60,7 @@ def stamp_of(ballot: Ballot) -> tuple[int, ...]:
 
 
 def schedule_item(job: JobId, ballot: Ballot, rank: SpecRank, schedule: Schedule) -> Item:
-    """What a master under that ballot says."""
+    """The item of a master under that ballot."""
     lines = tuple(KnownLine(line.version, line.from_us) for line in schedule[-LINES_MAX:])
     known = KnownSchedule(*rank, lines)
     stamp = (*stamp_of(ballot), number_of(schedule))
@@ -68,7 +68,7 @@ def schedule_item(job: JobId, ballot: Ballot, rank: SpecRank, schedule: Schedule
 
 
 def decode_schedule(item: Item) -> KnownSchedule:
-    """Raises PeerError for what is no schedule, or is not in order."""
+    """Raises PeerError for an invalid or unordered schedule."""
     if len(item.stamp) != STAMP_PARTS or len(item.body) > BODY_BYTES_MAX:
         raise PeerError("directory: a schedule item without a ballot, or too large; it is ignored")
     try:

@@ -256,9 +256,9 @@ def test_items_that_are_not_believed_are_counted_by_reason(tmp_path: Path) -> No
         await until(lambda: two.a.figure("elf_items_refused_total") == 4)
         assert two.a.figure("elf_items_refused_total", reason="identity") == 2
         assert two.a.figure("elf_items_refused_total", reason="forged") == 2
-        await until(lambda: len(two.a.lines("not signed as they must be")) == 1)
+        await until(lambda: len(two.a.lines("have no valid signature")) == 1)
         await two.goes_on()
-        assert len(two.a.lines("not signed as they must be")) == 1
+        assert len(two.a.lines("have no valid signature")) == 1
         held = directory.get("agent", two.b.keys.id)
         assert held is not None
         assert decode_agent(held).incarnation < 1 << 40

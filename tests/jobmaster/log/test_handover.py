@@ -159,18 +159,18 @@ def test_entries_are_offered_in_order_some_at_a_time_as_bundles_that_come_again(
     made.check()
 
 
-def test_every_answer_ends_one_and_the_last_says_what_became_of_them() -> None:
+def test_every_answer_ends_one_and_the_last_reports_the_outcome() -> None:
     made = offering(deltas(2))
     one, two = made.take_bundles()
     made.step(Commit(JOB, (2, B), (one.id,)), 1)
     (notice,) = made.step(Split(JOB, (2, B), two.id, (), ()), 2)
     assert isinstance(notice, Notice)
-    assert "1 are with the other side's master now, 1 did not fit" in notice.text
+    assert "the other side's master has 1 now, 1 did not fit" in notice.text
     assert made.is_empty
     made.check()
 
 
-def test_what_is_in_nobodys_hands_is_offered_again() -> None:
+def test_a_bundle_that_no_node_holds_is_offered_again() -> None:
     made = offering(deltas(2))
     one, two = made.take_bundles()
     made.step(Resend(JOB, ()), 1)
