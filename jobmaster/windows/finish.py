@@ -1,4 +1,4 @@
-"""From merged rows to results: the second and third stage of a plan (groups, result), one piece at a time.
+"""From merged rows to results: the second and third stages of a plan (groups, result), one piece at a time.
 
 Piece (rows of groups and families) -> keys and aggregates as vectors -> HAVING -> ORDER BY -> SELECT -> rows
 """
@@ -33,7 +33,7 @@ class Finished(msgspec.Struct):
     """n result rows of one or more windows, in window order and within a window by the plan's order.
 
     starts: window start of each row (n,). order: the vectors of `Plan.order`. columns: a vector of n per select item. Their
-    dictionaries may be void once the `Finisher` goes on to the next piece.
+    dictionaries may be invalid once the `Finisher` processes the next piece.
     """
 
     starts: NDArray[np.int64]
@@ -190,7 +190,7 @@ class Finisher:
             out = _half_up(totals * scale, some)
         else:
             out = _half_up(totals.astype(object) * scale, some.astype(object))
-            # The sum is a decimal too, of ten digits more; a lane that is full sticks at more than any decimal holds.
+            # The sum is a decimal too, of ten more digits; a saturated lane is larger than any decimal.
             sum_bound = 10 ** min(38, aggregate.input_type.precision + 10)
             inside = valid & (abs(totals) < sum_bound) & (abs(out) < 10**aggregate.type.precision)
             self._cache.overflows += int((valid & ~inside).sum())
@@ -225,7 +225,7 @@ class Finisher:
         valid = counts > 0
         if is_double:
             low, high = aggregates.undo_order_double(low), aggregates.undo_order_double(high)
-            # NaN is the greatest value of a group, but no bound for the others.
+            # NaN sorts as the greatest value of a group, but does not bound the others.
             low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
         one = SqlType(aggregate.input_type.kind, aggregate.input_type.precision, aggregate.input_type.scale)
         columns = []
@@ -241,8 +241,8 @@ class Finisher:
 
 
 class Members:
-    """A family's rows, ordered by their groups: those of group g are [bounds[g], bounds[g + 1]). `counts`: how many rows each
-    group has, where they were counted before and are not here."""
+    """A family's rows, ordered by their groups: those of group g are [bounds[g], bounds[g + 1]). `counts`: the number of rows of
+    each group, if they were counted before and are left out."""
 
     def __init__(self, groups: Rows, rows: Rows, counts: NDArray[np.int64] | None = None) -> None:
         index, self.bounds, ascending = group_index(groups, rows)
@@ -368,7 +368,7 @@ def _half_up(numerators: NDArray[Any], denominators: NDArray[Any]) -> NDArray[An
 
 
 def _order_of(keys: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
-    """The order of rows by integer keys, most significant first; packed into one key where 63 bits are enough for all."""
+    """The order of rows by integer keys, most significant first; packed into one key if 63 bits are enough for all."""
     packed = np.zeros(len(keys[0]), dtype=np.int64)
     room = 1
     for key in keys:
@@ -405,7 +405,7 @@ def _string_ranks(vector: Vector) -> NDArray[np.int64]:
     assert strings is not None
     text, ends = strings.buffers()
     codes = np.arange(len(ends), dtype=np.int32)
-    if len(ends) > len(vector):  # only what the column holds, of a dictionary that is larger
+    if len(ends) > len(vector):  # the dictionary is larger than the column: sort only its values
         codes = distinct(vector.values).astype(np.int32)
         codes = codes[codes >= 0]
         text, ends = join_texts([(codes, text, ends)])

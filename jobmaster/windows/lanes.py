@@ -1,4 +1,4 @@
-"""Which lanes a plan's rows have: the meeting point of the worker that fills them and the master that reads them."""
+"""The lanes of a plan's rows, shared by the worker that fills them and the master that reads them."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def lane_starts(ops: tuple[Op, ...]) -> list[int]:
 
 
 def lane_count(ops: tuple[Op, ...]) -> int:
-    """How many int64 lanes a row has."""
+    """The number of int64 lanes of a row."""
     return sum(op.lanes for op in ops)

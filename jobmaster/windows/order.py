@@ -1,9 +1,9 @@
-"""Putting a window's rows in order when they come in several pieces, in bounded memory: an external merge of columns.
+"""Sorts a window's rows that come in several pieces, in bounded memory: an external merge of columns.
 
-Each piece is an ordered run. A run is cut into blocks, whose columns are packed and kept under the memory budget, which moves
-the oldest to its spill file. Reading them back, the first keys of all blocks say where to cut the whole order into ranges of a
-few blocks; of every run the rows of a range are found by bisection, put one after the other and sorted. No Python object is
-made for a row until somebody wants tuples.
+Each piece is an ordered run. A run is divided into blocks, whose columns are packed and kept under the memory budget, which moves
+the oldest to its spill file. When they are read back, the first keys of all blocks divide the whole order into ranges of a few
+blocks; the rows of a range are found in every run by bisection, concatenated and sorted. No Python object is made for a row until
+a reader iterates over tuples.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from elf.jobmaster.values.vector import Kind
 from elf.jobmaster.windows._order import join_texts, lower_bound, order_keys, sorted_index
 
 RUNS_MAX = 128
-"""Runs that are merged at once: a block of each is in memory, unpacked. More of them are merged into one first."""
+"""Runs that are merged at once: a block of each is in memory, unpacked. That many runs are first merged into one."""
 RANGE_BLOCKS = 64
 """Blocks that begin within a range of the merge."""
-SHARE = 8
-"""A merge takes about one part in so many of the budget: `RUNS_MAX` + `RANGE_BLOCKS` blocks, their keys, a range's rows."""
+BUDGET_FRACTION = 8
+"""A merge takes about 1/8 of the budget: `RUNS_MAX` + `RANGE_BLOCKS` blocks, their keys, and a range's rows."""
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 4 << 10, 128 << 10
 FIRST_BYTES_MAX = 256
-"""What is kept of the key with which a block begins: enough to tell ranges apart. Rows whose keys are alike so far are of one
-range, however many: only there a merge takes more than its share."""
+"""Length of the kept prefix of a block's first key: enough to separate ranges. Rows with a common prefix of that length are in
+one range, however many there are: only then a merge takes more than its fraction."""
 BLOCK_OVERHEAD_BYTES = 120
-"""What a block costs beside its key and its fragment: the objects."""
+"""Memory of a block's objects, without its key and its fragment."""
 
 if TYPE_CHECKING:
     from elf.jobmaster.windows._order import KeyPart
@@ -45,7 +45,7 @@ _LEVEL = 1
 
 
 def key_part(order: Order, column: CellColumn) -> KeyPart:
-    """One item of the order as `order_keys` takes it."""
+    """One item of the order, as input of `order_keys`."""
     values, how = column.values, (order.descending, order.nulls_first)
     if column.texts is not None:
         return values.astype(np.int32, copy=False), column.texts.text, column.texts.ends, None, *how
@@ -59,9 +59,9 @@ def key_part(order: Order, column: CellColumn) -> KeyPart:
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Where a run's columns hold what its rows are ordered by: `places[i]` is the column of `order[i]`.
+    """Which of a run's columns its rows are ordered by: `places[i]` is the column of `order[i]`.
 
-    The first `width` columns are those of the result; behind them are the ones that only order it.
+    The first `width` columns are the result; those after them only order it.
     """
 
     order: tuple[Order, ...]
@@ -75,7 +75,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Block:
-    """Ordered rows, packed. `first`: the beginning of the first row's key."""
+    """Ordered rows, packed. `first`: a prefix of the first row's key."""
 
     __slots__ = ("first", "fragment", "rows")
 
@@ -87,15 +87,15 @@ Run = list[Block]
 
 
 class Spool(ColumnRows):
-    """Ordered runs of rows, merged when they are read, as often as wanted. `limit` cuts each run and the merged rows.
+    """Ordered runs of rows, merged each time they are read. `limit` truncates each run and the merged rows.
 
-    Memory is charged to `budget`; the runs go when this goes, or at `close`.
+    Memory is charged to `budget`, and released when this object is deleted, or by `close`.
     """
 
     def __init__(self, layout: Layout, budget: Budget, limit: int | None = None) -> None:
         super().__init__((), 0, 0)
         self._layout, self._budget, self._limit = layout, budget, limit
-        self._block_bytes = budget.cap_bytes // (SHARE * 3 * (RUNS_MAX + RANGE_BLOCKS))
+        self._block_bytes = budget.cap_bytes // (BUDGET_FRACTION * 3 * (RUNS_MAX + RANGE_BLOCKS))
         self._block_bytes = min(max(self._block_bytes, BLOCK_BYTES_MIN), BLOCK_BYTES_MAX)
         self._levels: list[list[Run]] = []
         self._blank: list[CellColumn] = []  # the columns, without a row
@@ -113,7 +113,7 @@ class Spool(ColumnRows):
         self._put(0, self._run([columns]))
 
     def _put(self, level: int, run: Run) -> None:
-        """Runs of a level are about of one size, and `RUNS_MAX` of them become one of the next."""
+        """Runs of a level have about the same size, and `RUNS_MAX` of them are merged into one of the next level."""
         if level == len(self._levels):
             self._levels.append([])
         runs = self._levels[level]
@@ -159,14 +159,14 @@ class Spool(ColumnRows):
             self._budget.free(block.fragment)
 
     def close(self) -> None:
-        """Let go of all rows."""
+        """Release all rows."""
         for level in self._levels:
             for run in level:
                 self._free(run)
         self._levels, self._rows = [], 0
 
     def __del__(self) -> None:
-        self.close()  # whoever has the window, has its rows, and nobody says when he is done
+        self.close()  # readers of a window hold its rows, and do not say when they are done
 
     # ---- reading ----
 
@@ -234,7 +234,7 @@ class Spool(ColumnRows):
 
 
 class _Slab(msgspec.Struct):
-    """A block, unpacked."""
+    """An unpacked block."""
 
     columns: list[CellColumn]
     keys: NDArray[np.uint8]
@@ -249,7 +249,7 @@ Part = tuple[_Slab, int, int]
 
 
 class _Reader:
-    """A run, read from front to back."""
+    """Reads a run from front to back."""
 
     def __init__(self, run: Run, load: Any) -> None:
         self._blocks, self._load, self._next = run, load, 0
@@ -290,13 +290,13 @@ def _sorted(parts: Sequence[Part]) -> list[CellColumn]:
 
 
 def _keys_of(parts: Sequence[Part]) -> Keys:
-    """The keys of parts one after the other."""
+    """The keys of the parts, concatenated."""
     begins = [int(slab.ends[start - 1]) if start else 0 for slab, start, _ in parts]
     stops = [int(slab.ends[stop - 1]) for slab, _, stop in parts]
     keys = [slab.keys[begin:stop] for (slab, _, _), begin, stop in zip(parts, begins, stops, strict=True)]
     ends = np.concatenate([slab.ends[start:stop] for slab, start, stop in parts])
     shifts = np.cumsum([0, *map(len, keys[:-1])]) - begins
-    # As unsigned numbers wrap around, a shift down is one up.
+    # Unsigned numbers wrap around, so a negative shift is added like a positive one.
     ends += np.repeat(shifts.astype(np.int64).view(np.uint64), [stop - start for _, start, stop in parts])
     return np.concatenate(keys), ends
 
@@ -305,7 +305,7 @@ def _keys_of(parts: Sequence[Part]) -> Keys:
 
 
 def compact(column: CellColumn) -> CellColumn:
-    """A column with just the texts of its rows, one after the other; any other column as it is."""
+    """A text column with only the texts of its rows, concatenated; any other column as it is."""
     if column.texts is None:
         return column
     return join([column])
@@ -326,7 +326,7 @@ def take(column: CellColumn, index: NDArray[np.int64]) -> CellColumn:
 
 
 def join(columns: Sequence[CellColumn]) -> CellColumn:
-    """Columns one after the other, compact."""
+    """Columns concatenated, compact."""
     first = columns[0]
     if first.texts is not None:
         text, ends = join_texts([(c.values, c.texts.text, c.texts.ends) for c in columns if c.texts])
@@ -373,7 +373,7 @@ class _Packer:
     def pack(self, columns: Sequence[CellColumn]) -> bytes:
         """Compact columns as bytes. O(bytes)."""
         packed = _Packed(len(columns[0]), [_part(column) for column in columns])
-        # A copy: the compressor's result keeps the room that the worst case would have taken.
+        # A copy: the compressor's result keeps the memory that it allocated for the worst case.
         return bytes(memoryview(self._compressor.compress(msgspec.msgpack.encode(packed))))
 
     def unpack(self, data: bytes) -> list[CellColumn]:
@@ -398,7 +398,7 @@ def _bits(valid: NDArray[np.bool_]) -> memoryview | None:
 
 
 def _planes(values: NDArray[Any]) -> memoryview:
-    """The lowest byte of all values, then the next, …: those that are mostly zero vanish in the compression."""
+    """The lowest byte of all values, then the next, …: planes that are mostly zero compress to almost nothing."""
     flat = np.ascontiguousarray(values).reshape(-1)
     return memoryview(flat.view(np.uint8).reshape(len(flat), -1).T.tobytes())
 
@@ -420,7 +420,7 @@ def _column(part: _Part, rows: int) -> CellColumn:
 
 
 def _unpickled(data: memoryview, rows: int) -> NDArray[Any]:
-    """Written by this very process, into memory or a file that nobody else can open."""
+    """Unpickling is safe here: this process wrote the data, to memory or to a file that no other process can open."""
     values = np.empty(rows, dtype=object)
     for i, value in enumerate(pickle.loads(data)):
         values[i] = value
@@ -437,7 +437,7 @@ def _values(planes: memoryview, dtype: str) -> NDArray[Any]:
 
 
 def layout_of(order: Sequence[Order], select: Mapping[Any, int], width: int) -> Layout:
-    """The layout for results of `width` columns: `select` says which column an expression is; the others follow."""
+    """The layout for results of `width` columns: `select` maps an expression to its column; other expressions follow."""
     extra = width
     places = []
     for item in order:

@@ -23,7 +23,7 @@ from elf.jobmaster.windows._finish import group_index
 from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops, lane_count
 
 PIECE_BYTES = 16 << 20
-"""Uncompressed rows that are finished at once: large enough that vector operations dominate, small beside a cap."""
+"""Uncompressed rows that are finished at once: large enough that vector operations dominate, small compared to a memory cap."""
 WINDOW_BYTES = 256 << 20
 """A window of up to this much is finished whole, if the cap is large; larger ones are ordered in several pieces."""
 
@@ -31,9 +31,9 @@ WINDOW_BYTES = 256 << 20
 class Piece(msgspec.Struct):
     """Groups of one or more windows, `pane` holding the window's start, and each family's rows of just these groups.
 
-    `whole`: no later piece holds groups of the last window. `counts`: where only the number of a family's rows is asked for,
-    that number for each group, int64; the family's rows are left out then, since one group may have any number of them.
-    `more`: the groups, which share one hash, have more rows than these: the next piece begins with the same groups.
+    `whole`: no later piece holds groups of the last window. `counts`: for families of which only the number of rows is needed,
+    that number for each group, int64; their rows are left out, since one group may have any number of them. `more`: the groups,
+    which share one hash, have more rows: the next piece begins with the same groups.
     """
 
     groups: Rows
@@ -59,7 +59,7 @@ class Panes:
     def merge(self, rows: Sequence[Rows]) -> None:
         """Add a delta: one `Rows` per tree, in the order of `Delta.rows`.
 
-        Raises OSError when memory cannot give way to a full disk; the whole delta is in the trees all the same.
+        Raises OSError when memory is short and the disk is full; the whole delta is in the trees nevertheless.
         """
         failure: OSError | None = None
         for tree, part in zip(self._trees, rows, strict=True):
@@ -75,30 +75,30 @@ class Panes:
         self._trees[tree].insert(rows)
 
     def lines(self, start: int | None = None, stop: int | None = None) -> Rows:
-        """Line counters, one row per pane in [start, stop), in time order. Every pane with a line is there."""
+        """Line counters, one row per pane in [start, stop), in time order. Every pane with a line has one."""
         return concat(list(self._trees[1].flush(start, stop)), len(LINE_OPS))
 
     def rows(self, start: int | None = None, stop: int | None = None) -> list[Iterator[Rows]]:
-        """Ordered rows of each tree within [start, stop): what a snapshot writes. The panes stay."""
+        """Ordered rows of each tree within [start, stop), for snapshots. The panes stay."""
         return [tree.flush(start, stop) for tree in self._trees]
 
     @property
     def raw_bytes(self) -> int:
-        """Of all rows, unpacked. O(fragments)."""
+        """Unpacked size of all rows. O(fragments)."""
         return sum(tree.raw_bytes for tree in self._trees)
 
     def share(self) -> list[list[Fragment]]:
-        """Of each tree, its rows as they are now. See `Tree.share`."""
+        """The fragments of each tree's rows as they are now. See `Tree.share`."""
         return [tree.share() for tree in self._trees]
 
     def drop(self, stop: int) -> None:
-        """Forget the panes before `stop`."""
+        """Remove the panes before `stop`."""
         for tree in self._trees:
             for _ in tree.drain(None, stop):
                 pass
 
     def discard(self, start: int) -> None:
-        """Forget the panes at or past `start`."""
+        """Remove the panes at or past `start`."""
         for tree in self._trees:
             for _ in tree.drain(start, None):
                 pass
@@ -121,9 +121,9 @@ class Panes:
         split: bool = False,
         step_bytes: int = WINDOW_BYTES,
     ) -> Iterator[Piece]:
-        """Each pane of [start, stop) as if it were a window, in pieces. With `drain` the panes are gone afterwards. Without
-        `members` the rows of DISTINCT families are only counted. With `split` a group of very many members comes in several
-        pieces. step_bytes: of a piece, at most about.
+        """Each pane of [start, stop) as if it were a window, in pieces. With `drain` the panes are removed. Without `members` the
+        rows of DISTINCT families are only counted. With `split` a group of very many members is divided into several pieces.
+        step_bytes: approximate bound of a piece's size.
         """
         read = [(tree.drain if drain else tree.flush)(start, stop) for tree in self._all_but_lines()]
         return self._aligned(read, members, split, step_bytes)
@@ -169,8 +169,8 @@ class Panes:
         return [self.ops[0], *self.ops[2:]]
 
     def _piece_bytes(self, step_bytes: int) -> tuple[int, int]:
-        share = min(max(1 << 16, self._budget.cap_bytes // 32), step_bytes)
-        return min(PIECE_BYTES, share), min(WINDOW_BYTES, share)
+        limit = min(max(1 << 16, self._budget.cap_bytes // 32), step_bytes)
+        return min(PIECE_BYTES, limit), min(WINDOW_BYTES, limit)
 
 
 def _as_pane(rows: Rows, pane: int, ops: Sequence[Op]) -> Rows:
@@ -192,8 +192,8 @@ def _align(
     counted: AbstractSet[int],
     split: bool,
 ) -> Iterator[Piece]:
-    """Walk the groups and all families together, cutting each where the groups are cut, within one hash only with `split`; and
-    the groups once more where a family has more than sizes[1] bytes of rows for them.
+    """Read the groups and all families together, and divide the families where the groups are divided, within one hash only with
+    `split`. Divide the groups further where a family has more than sizes[1] bytes of rows for them.
     """
     members = [_Members(stream) for stream in streams[1:]]
     ahead = _gather(iter(streams[0]), lane_count(ops[0]), sizes)
@@ -265,16 +265,16 @@ def _touch(a: Rows, b: Rows) -> bool:
 
 
 class _Members:
-    """The rows of one family, taken in step with the groups."""
+    """The rows of one family, read in step with the groups."""
 
     def __init__(self, rows: Iterable[Rows]) -> None:
         self._rows = iter(rows)
         self._ahead: deque[Rows] = deque()  # read, and not yet taken
 
     def reach(self, groups: Rows, bytes_max: int, split: bool) -> int:
-        """For how many of the groups, at least those of the first hash, the rows are about `bytes_max`; they are read then.
+        """Read about `bytes_max` of rows, at least those of the first hash, and return how many of the groups they cover.
 
-        With `split` it may be 0: then so many rows were read, all of the first hash, and there may be more of it.
+        With `split` it may be 0: then that many bytes were read, all of the first hash, which may have more rows.
         """
         size = sum(rows.nbytes for rows in self._ahead)
         while True:
@@ -288,13 +288,13 @@ class _Members:
             size += self._ahead[-1].nbytes
 
     def take_all(self) -> list[Rows]:
-        """What was read."""
+        """The rows that were read and not taken."""
         rows = list(self._ahead)
         self._ahead.clear()
         return rows
 
     def of(self, groups: Rows) -> Iterator[Rows]:
-        """The rows up to and with the last (pane, hash) of `groups`."""
+        """The rows up to and including the last (pane, hash) of `groups`."""
         pane, hash_ = groups.pane[-1], groups.hash[-1]
         while self._ahead or self._read():
             rows = self._ahead.popleft()
@@ -313,7 +313,7 @@ class _Members:
 
 
 def _counts(members: Iterable[Rows], groups: Rows) -> NDArray[np.int64]:
-    """How many of the family's rows each group has: O(members) time, and memory for one of their parts."""
+    """The number of the family's rows of each group: O(members) time, and memory for one chunk of them."""
     counts = np.zeros(len(groups), dtype=np.int64)
     for rows in members:
         first, last = (

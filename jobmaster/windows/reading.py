@@ -1,7 +1,7 @@
-"""A window read from its panes, step by step, so that nothing else waits for a large one.
+"""A window read from its panes, step by step, so that other work does not wait for a large window.
 
-A step is some `STEP_BYTES` of rows that are finished, a chunk of them that is hashed, or as much of a pane's states: a tenth of a
-second at most, but for the merging of runs of rows that are on disk. A small window takes one.
+A step finishes about `STEP_BYTES` of rows, hashes a chunk of rows, or makes as much of a pane's states: a tenth of a second at
+most, except for merging runs of rows on disk. A small window takes one step.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from elf.srt.messages.messages import Micros
 from elf.srt.messages.results import PaneParts
 
 STEP_BYTES = 4 << 20
-"""Of rows as they lie in panes: 30,000 groups of a few columns."""
+"""Of rows in panes: 30,000 groups of a few columns."""
 FORGET_LOOKS = 4
-"""What was read and nobody asked for is let go of."""
+"""Contents that are not fetched within this many looks are dropped."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What a window holds."""
+    """A window's contents."""
 
     rows: Sequence[tuple[Any, ...]]
     lines: Lines
@@ -36,13 +36,13 @@ class Content(msgspec.Struct, frozen=True):
 
 
 Steps = Iterator[Content | None]
-"""None between steps; at last what was read."""
+"""None between steps; finally the contents."""
 
 
 def digest_steps(rows: Sequence[tuple[Any, ...]], lines: Lines) -> Iterator[int | None]:
     """64 bits of a window's finished rows, in order, and its line counters: the same on every node. O(cells)."""
     digest = blake2b(_encoder.encode(lines), digest_size=8)
-    left = iter(rows)  # rows on disk are read once from front to back, never from a place
+    left = iter(rows)  # rows on disk are read once from front to back, never at random
     while chunk := list(islice(left, CHUNK_ROWS)):
         digest.update(_encoder.encode(chunk))
         if len(chunk) == CHUNK_ROWS:
@@ -51,29 +51,29 @@ def digest_steps(rows: Sequence[tuple[Any, ...]], lines: Lines) -> Iterator[int 
 
 
 class Reading:
-    """One window on its way out of its panes. exact: nothing may have changed meanwhile; with_panes: for a sink of states."""
+    """One window while it is read. exact: its panes must not change meanwhile; with_panes: for a sink that stores states."""
 
     def __init__(self, key: tuple[str, Micros], steps: Steps, *, exact: bool, with_panes: bool) -> None:
         self.key, self.exact, self.with_panes = key, exact, with_panes
         self.is_stale = False
-        """Its panes have changed since."""
+        """Whether its panes have changed since."""
         self.content: Content | None = None
         self.taken = 0
-        """Steps."""
+        """The number of steps taken."""
         self.looks = 0
         self._steps = steps
 
     def step(self) -> None:
-        """One of them, unless all are done."""
+        """Take one step, unless all are done."""
         if self.content is None:
             self.taken += 1
             self.content = next(self._steps)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether another step is of use."""
+        """Whether another step is useful."""
         return self.content is None and not (self.exact and self.is_stale)
 
     def serves(self, exact: bool, with_panes: bool) -> bool:
-        """Whether what it reads may be told so."""
+        """Whether its content may be published with these requirements."""
         return self.with_panes >= with_panes and not (exact and self.is_stale)

@@ -1,4 +1,4 @@
-"""What leaves the engine: windows for people and streams, pane states for the lake. Sinks see results only."""
+"""The engine's results: windows for people and streams, pane states for the lake. Sinks see nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """Line counters of a window: every line read is parsed or rejected; late ones are parsed but came past retention."""
+    """Line counters of a window: every line read is parsed or rejected; late lines are parsed, but arrived past retention."""
 
     read: int = 0
     parsed: int = 0
@@ -42,12 +42,12 @@ class ColumnInfo(msgspec.Struct, frozen=True):
 class Window(msgspec.Struct, frozen=True):
     """One window's whole result after HAVING, ORDER BY and LIMIT.
 
-    status: "open", "final", "revised" (a final one published again) or "withdrawn" (it is no result any more: a change of the job
-    gave its time to another version, or cut it anew; no rows). start, end: microseconds UTC, or None for the one window of a
+    status: "open", "final", "revised" (a final one published again) or "withdrawn" (no result any more: a change of the job gave
+    its time to another version, or to other windows; no rows). start, end: microseconds UTC, or None for the one window of a
     query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float, Decimal, str, a list (array),
-    int microseconds (timestamp), (start, end) microseconds (window). Mostly they are `ColumnRows`
-    (`elf.jobmaster.values.columns`), which make their tuples when asked, and which a sink can write as columns. left_out: rows
-    behind these that were not told, of a window too large for that.
+    int microseconds (timestamp), (start, end) microseconds (window). Usually they are `ColumnRows`
+    (`elf.jobmaster.values.columns`), which make their tuples on demand, and which a sink can write as columns. left_out: the
+    number of rows after these that were not sent, because the window is too large.
     """
 
     job: str
@@ -77,24 +77,24 @@ class StateColumn(msgspec.Struct, frozen=True):
 
 
 class StateValues(Sequence[Sequence[Any]], ABC):
-    """A pane's values, encoded by `encode_part` and held elsewhere than in Python objects. May be read again and again.
+    """A pane's values, encoded by `encode_part` and not held as Python objects. They can be read repeatedly.
 
-    As a sequence, of one sequence per column, it decodes them, decimals as text: for tests and the curious.
+    As a sequence, of one sequence per column, it decodes them, decimals as text: for tests and inspection.
     """
 
     @property
     @abstractmethod
     def raw_bytes(self) -> int:
-        """Size of all parts."""
+        """Size of all parts in bytes."""
 
     @property
     @abstractmethod
     def digest(self) -> bytes:
-        """A hash of the values, however they are divided into parts."""
+        """A hash of the values, which does not depend on their division into parts."""
 
     @abstractmethod
     def parts(self) -> Iterator[tuple[bytes, bool]]:
-        """The parts: each some groups' values, and whether the next one begins with the same groups, and more members of them."""
+        """The parts: each some groups' values, and whether the next part begins with more members of the same groups."""
 
     def __getitem__(self, at: Any) -> Any:
         columns: list[list[Any]] = [[] for _ in range(len(self))]
@@ -105,7 +105,7 @@ class StateValues(Sequence[Sequence[Any]], ABC):
 
 
 def whole_parts(parts: Iterable[tuple[bytes, bool]]) -> Iterator[list[list[Any]]]:
-    """Decoded columns of parts; those that go on in the next one together with it."""
+    """Decoded columns of parts; parts whose groups continue in the next part are joined with it."""
     held: list[list[Any]] | None = None
     for part, more in parts:
         values = msgspec.msgpack.decode(part, strict=False)
@@ -139,19 +139,18 @@ def encode_part(columns: Sequence[bytes]) -> bytes:
 
 
 class PaneState(msgspec.Struct, frozen=True):
-    """Every group's mergeable state in one pane, before HAVING, ORDER BY and LIMIT: what the lake stores.
+    """Every group's mergeable state in one pane, before HAVING, ORDER BY and LIMIT, as the lake stores it.
 
-    plan: the encoded plan (readers re-apply its last stages). values: one list per state column, each of n groups.
-    recipe: how a reader that knows no plans gets the query's outputs from merged state columns, as Spark SQL (JSON, see
-    `elf.jobmaster.plan.recipe`). From the engine the values come as `StateValues`.
-    start and end are both 0 for the one pane of a query without `window`.
+    plan: the encoded plan (readers re-apply its last stages). values: one list per state column, each of n groups; the engine
+    makes them as `StateValues`. recipe: how a reader without plans computes the query's outputs from merged state columns, as
+    Spark SQL (JSON, see `elf.jobmaster.plan.recipe`). start and end are both 0 for the one pane of a query without `window`.
     """
 
     job: str
     version: str
     start: int
     end: int
-    status: str  # "final", "revised", or "withdrawn" without groups: whoever reads leaves the pane out
+    status: str  # "final", "revised", or "withdrawn" without groups: readers leave the pane out
     revision: Revision
     lines: Lines
     columns: tuple[StateColumn, ...]
@@ -163,16 +162,16 @@ class PaneState(msgspec.Struct, frozen=True):
 
 
 class StreamClosed(Exception):  # noqa: N818 (no error, see below)
-    """The reader of an output stream has gone (`| head -1`). Not an error: the run stops, and ends with success.
+    """The reader of an output stream has closed it (`| head -1`). Not an error: the run stops, and ends with success.
 
-    Deliberately no OSError, which would mean "offer it again later".
+    Deliberately no OSError, which would mean "try again later".
     """
 
 
 class Sink(Protocol):
-    """Where results go. One thread calls it; a slow sink blocks its caller, which is the back-pressure.
+    """Receives results. One thread calls it; a slow sink blocks its caller, which is the back-pressure.
 
-    A sink that raises OSError keeps what it has acknowledged; the caller keeps the rest and offers it again later.
+    A sink that raises OSError keeps the results that it has acknowledged; the caller keeps the others and tries again later.
     """
 
     wants_open: bool
@@ -187,7 +186,7 @@ class Sink(Protocol):
         """Take one pane's state, in the same way."""
 
     def flush(self) -> None:
-        """Make everything put so far durable and visible: on return it is acknowledged. Raises OSError if it cannot."""
+        """Make all results put so far durable and visible: on return they are acknowledged. Raises OSError if that fails."""
 
     def close(self) -> None:
         """Flush, then release. Idempotent."""
@@ -198,7 +197,7 @@ class HeadedSink(Protocol):
     """A sink whose output begins with the names of its columns."""
 
     def begin(self, columns: tuple[ColumnInfo, ...]) -> None:
-        """Write them, unless they are written: called at a run's end too, for a result without any window."""
+        """Write the names, unless they are written: also called at a run's end, for a result without any window."""
 
 
 class StateSink(Sink, Protocol):
@@ -206,7 +205,7 @@ class StateSink(Sink, Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Memory held by what was put and is not durable yet."""
+        """Memory held by results that are not durable yet."""
 
     def next_epoch(self, job: str) -> int:
-        """The first epoch above all that is stored of the job: a new run's results count, whatever ran before."""
+        """The first epoch above all stored results of the job: a new run's results replace those of earlier runs."""

@@ -1,4 +1,4 @@
-"""Pane states: the mergeable state of every group, as columns that the lake stores and any reader can merge again."""
+"""Pane states: the mergeable state of every group, as columns that the lake stores and any reader can merge further."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from elf.jobmaster.windows.result import (
 from elf.jobmaster.windows.windows import lines_of, lines_within
 
 PART_ROWS = 16_384
-"""Groups and members of a part: what is Python objects at a time, unless a piece has a group of more members."""
+"""Groups and members of a part: the number of Python objects at a time, unless a group has more members."""
 
 ADD_FACTOR = 8
-"""What adding a piece takes, in sizes of it: its members in order, and as Python objects."""
+"""Memory for adding a piece, as a multiple of its size: its members in order, and as Python objects."""
 
 
 class StateMaker:
@@ -59,7 +59,7 @@ class StateMaker:
     def steps(
         self, pieces: Iterable[Piece], counters: Rows, status: str, revision: Revision
     ) -> Iterator[PaneState | None]:
-        """As `states`; None after a piece of a pane that may have more."""
+        """Like `states`, with None after a piece of a pane that may have more."""
         found = itertools.groupby(self._by_pane(pieces), key=itemgetter(0))
         following = next(found, None)
         for pane in counters.pane.tolist():
@@ -98,7 +98,7 @@ class StateMaker:
         )
 
     def _add(self, values: KeptValues, piece: Piece) -> None:
-        """A pane's groups and their members, in parts."""
+        """Add a pane's groups and their members, in parts."""
         groups = piece.groups
         stored = [
             (f, r) for f, r in zip(self.plan.families, piece.families, strict=True) if f.kind in _STORED
@@ -130,7 +130,7 @@ class StateMaker:
 
 
 class _Cells(NamedTuple):
-    """A family's column of some groups: encoded, its members one after the other, and how many each group has."""
+    """A family's column of some groups: encoded, its members concatenated, and how many each group has."""
 
     column: bytes
     members: bytes
@@ -138,9 +138,9 @@ class _Cells(NamedTuple):
 
 
 class KeptValues(StateValues):
-    """Parts, packed and under the budget until this goes.
+    """Packed parts, under the budget until this object is deleted.
 
-    open_groups: so many groups of the last part go on in the next.
+    open_groups: the number of groups of the last part that continue in the next.
     """
 
     def __init__(self, columns: Sequence[StateColumn], budget: Budget) -> None:
@@ -151,10 +151,12 @@ class KeptValues(StateValues):
         self._raw_bytes = 0
         self._digests = [hashlib.blake2b(digest_size=8) for _ in (*columns, "counts")]
         self.open_groups = 0
-        self._open: list[NDArray[np.int64]] = []  # of each family, how many members of them there were
+        self._open: list[
+            NDArray[np.int64]
+        ] = []  # for each family: the number of these groups' members so far
 
     def add(self, columns: Sequence[bytes], cells: Sequence[_Cells], more: bool) -> None:
-        """Add some groups' columns, and those of families; with `more` the next part has more of their members.
+        """Add the columns of some groups and of their families; with `more` the next part has more members of the same groups.
 
         Raises OSError when the disk is full.
         """
@@ -162,12 +164,12 @@ class KeptValues(StateValues):
         part = encode_part([*columns, *(cell.column for cell in cells)])
         self._raw_bytes += len(part)
         packed = zstandard.ZstdCompressor(level=1).compress(part)
-        # A copy: the compressor's result keeps the room that the worst case would have taken.
+        # A copy: the compressor's result keeps the memory that it allocated for the worst case.
         self._parts.append((self._budget.keep_packed(bytes(memoryview(packed))), more))
         self.packed_sizes.append(len(packed))
 
     def _digest(self, columns: Sequence[bytes], cells: Sequence[_Cells], more: bool) -> None:
-        """Values without the heads of arrays, so that it does not matter where the parts were cut."""
+        """Update the digests with values without the heads of arrays, so that the division into parts does not matter."""
         if not more:
             for digest, column in zip(self._digests, columns, strict=False):
                 digest.update(_values_of(column))
@@ -195,7 +197,7 @@ class KeptValues(StateValues):
             yield decompress(self._budget.read_packed(fragment)), more
 
     def packed(self, number: int) -> tuple[bytes, bool]:
-        """A part as it is kept. Raises OSError."""
+        """A packed part, and whether the next one continues it. Raises OSError."""
         fragment, more = self._parts[number]
         return self._budget.read_packed(fragment), more
 
@@ -208,12 +210,12 @@ class KeptValues(StateValues):
 
 
 def _values_of(column: bytes) -> memoryview:
-    """What a MessagePack array holds, without its head."""
+    """The elements of a MessagePack array, without its head."""
     return memoryview(column)[{0xDC: 3, 0xDD: 5}.get(column[0], 1) :]
 
 
 _STORED = (FamilyKind.DISTINCT, FamilyKind.BUCKETS)
-"""Families that the lake holds today; registers and exact sums have no portable form there yet."""
+"""Families that the lake stores; registers and exact sums have no portable form there."""
 
 
 def state_columns(plan: Plan) -> Iterator[StateColumn]:
@@ -271,10 +273,10 @@ def _lane_values(accumulator: Accumulator, groups: Rows, at: int) -> list[Any]:
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal | None:
-    """Exactly, or None beyond the 38 digits that Parquet and Spark hold."""
+    """The exact value, or None beyond the 38 digits of Parquet and Spark."""
     if abs(unscaled) >= 10**38:
         return None
-    if not scale:  # nearly always, and several times as fast
+    if not scale:  # the usual case, several times as fast
         return Decimal(unscaled)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 

@@ -1,8 +1,8 @@
-"""Windows of one job on one agent: which there are, when they are final, and what they hold.
+"""The windows of one job on one agent: which exist, when they are final, and their contents.
 
-Two ways to the same results. `bounded` reads the input's panes once it is whole: nothing is late, windows leave once, final,
-in time order. `LiveWindows` follows a watermark: windows are published as `open` while they grow, `final` when the watermark
-has passed their end plus the lateness, and `revised` when a line comes after that. No clock and no IO here.
+Two ways to the same results. `bounded` reads the panes of a complete input: no line is late, and each window is published once,
+final, in time order. `LiveWindows` follows a watermark: windows are published as `open` while they grow, `final` when the
+watermark has passed their end plus the lateness, and `revised` when a line arrives after that. No clock and no IO here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from elf.jobmaster.windows.panes import Panes, Piece
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Revision, Window
 
 FINISH_FACTOR = 6
-"""What finishing a piece takes, in sizes of the piece: its keys as columns, dictionaries, values, and their copies in order."""
+"""Memory for finishing a piece, as a multiple of its size: its keys as columns, dictionaries, values, and their sorted copies."""
 INT64_MAX = np.iinfo(np.int64).max
 
 
 class Publisher:
-    """Makes `Window`s of one job version out of pieces."""
+    """Makes `Window`s of one job version from pieces."""
 
     def __init__(self, job: str, plan: Plan, budget: Budget) -> None:
         self.job, self.plan, self.version = job, plan, digest(plan)
@@ -53,7 +53,7 @@ class Publisher:
         return filter(None, self.steps(pieces))
 
     def steps(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]] | None]:
-        """As `results`; None after a piece with which no window ended."""
+        """Like `results`, with None after a piece that ends no window."""
         spool: Spool | None = None
         for piece in pieces:
             with self._budget.scratch(FINISH_FACTOR * piece.nbytes):
@@ -78,8 +78,8 @@ class Publisher:
                 yield None
 
     def _cells(self, finished: Finished) -> list[CellColumn]:
-        """The result's columns, and behind them those that only order it. They need no dictionary of the engine: its texts
-        are copied, once for all columns."""
+        """The result's columns, then those that only order it. They do not depend on the engine's dictionaries: the texts are
+        copied, once for all columns."""
         copies: dict[int, Texts] = {}
         width = len(self.columns)
         extra = [v for v, at in zip(finished.order, self._layout.places, strict=True) if at >= width]
@@ -109,7 +109,7 @@ def starts_of(pane: int, size_us: int, slide_us: int) -> range:
 
 
 def bounded(publisher: Publisher, panes: Panes) -> Iterator[Window]:
-    """Every window of a bounded input, final, in time order. The panes are emptied on the way."""
+    """Every window of a bounded input, final, in time order. The panes are removed as they are read."""
     plan = publisher.plan
     counters = panes.lines()
     if plan.window is None:
@@ -143,7 +143,7 @@ def _window_starts(counters: Rows, size: int, slide: int) -> list[int]:
 def _with_empty(
     publisher: Publisher, found: Iterator[tuple[int, Sequence[Row]]], counters: Rows
 ) -> Iterator[Window]:
-    """Add the windows that have lines but no group, so that their counters are told too."""
+    """Add the windows that have lines but no group, so that their counters are published too."""
     assert publisher.plan.window is not None
     size, slide = publisher.plan.window.size_us, publisher.plan.window.slide_us
     following = next(found, None)
@@ -159,7 +159,7 @@ def _with_empty(
 
 
 def _never_empty(plan: Plan, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Aggregates over everything give one row even when nothing came, as in SQL."""
+    """As in SQL, aggregates without GROUP BY give one row even for an empty input."""
     first = next(pieces, None)
     if first is not None:
         yield first
@@ -196,16 +196,16 @@ def lines_within(counters: Rows, start: int, stop: int) -> Lines:
 
 
 class Published(msgspec.Struct):
-    """What is known of a window outside: the highest revision told, and whether that was final."""
+    """What has been published of a window: the highest revision, and whether it was final."""
 
     n: int
     is_final: bool = False
 
 
 class WindowsState(msgspec.Struct, array_like=True, frozen=True):
-    """`LiveWindows` without the panes, as it is written to the journal.
+    """`LiveWindows` without the panes, as written to the journal.
 
-    changed, changed_panes: those final ones that must be published, or stored, again for what came since.
+    changed, changed_panes: final windows and panes with new lines, which must be published, or stored, again.
     """
 
     watermark_us: int | None
@@ -217,7 +217,7 @@ class WindowsState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LiveWindows:
-    """The live windows of one job version: merge deltas, move the watermark, publish.
+    """The live windows of one job version: merge deltas, advance the watermark, publish.
 
     Invariants (`check`): a window is published final at most once; revisions only grow; a pane is dropped only when every
     window that holds it is final and past retention.
@@ -275,7 +275,7 @@ class LiveWindows:
         return start + self._window[0] + self.lateness_us <= self.watermark_us
 
     def has_news(self) -> bool:
-        """Whether a window changed since it was published."""
+        """Whether a window has changed since it was published."""
         return bool(self._changed)
 
     def due(self, *, with_open: bool) -> Iterator[Window]:
@@ -284,7 +284,7 @@ class LiveWindows:
             yield self._publish(start)
 
     def pass_due(self) -> None:
-        """As `due` without open ones, for a job whose windows nobody reads: they count as published."""
+        """Like `due` without open windows, for a job whose windows are not read: they count as published."""
         for start in self._pending(False):
             self._mark(start)
 
@@ -301,7 +301,7 @@ class LiveWindows:
         return known | {start for start in self._changed if start not in self.published}
 
     def _is_past(self, start: int) -> bool:
-        """Whether a pane of the window is gone: it stays as it was published last."""
+        """Whether a pane of the window has been dropped: the window stays as it was published last."""
         return self._dropped_until is not None and start < self._dropped_until
 
     def _publish(self, start: int) -> Window:
@@ -334,18 +334,18 @@ class LiveWindows:
         return publisher.window(start, rows, lines_of(self.panes.lines(start, stop)), status, revision)
 
     def publish_again(self, start: int | None) -> None:
-        """A sink could not take this window: it is due once more, under a higher revision."""
+        """A sink could not store this window: it is due again, under a higher revision."""
         self._changed.add(0 if start is None else start)
 
     def open_windows(self) -> Iterator[Window]:
-        """Every window that is not final, changed or not: what is told at the end of a run."""
+        """Every window that is not final, changed or not, for the end of a run."""
         self._changed |= self._open_starts()
         if self._window is None:
             self._changed.add(0)
         yield from self.due(with_open=True)
 
     def due_panes(self) -> list[tuple[int, str]]:
-        """(pane start, "final" or "revised") of the panes whose state is to be stored now. Marks them as stored."""
+        """(pane start, "final" or "revised") of the panes whose state must be stored now. Marks them as stored."""
         if self._window is None or self.watermark_us is None:
             return []
         out = []
@@ -358,20 +358,20 @@ class LiveWindows:
         return out
 
     def unstored(self) -> set[int]:
-        """Panes that changed since they were given to be stored."""
+        """Panes that have changed since `due_panes` returned them."""
         return self._changed_panes
 
     def unpublished(self) -> set[int]:
-        """Starts of windows that changed since they were published."""
+        """Starts of windows that have changed since they were published."""
         return self._changed
 
     def next_pane_revision(self, pane: int) -> Revision:
-        """The revision of a pane's next stored state: it counts within the epoch, for all panes together."""
+        """The revision of the next stored pane state: a count within the epoch, common to all panes."""
         self._pane_revisions += 1
         return (self.epoch, 0, self._pane_revisions)
 
     def retire(self, hold_us: int | None = None) -> None:
-        """Forget the panes past retention, but none at or after `hold_us` (what a sink has not acknowledged)."""
+        """Drop the panes past retention, but none at or after `hold_us`, which a sink has not acknowledged."""
         if self._window is None or self.watermark_us is None:
             return
         size, _, pane_us = self._window
@@ -393,7 +393,7 @@ class LiveWindows:
                 del self.published[start]
 
     def snapshot(self) -> WindowsState:
-        """What a restart needs besides the panes themselves. Small: one entry per retained window and pane."""
+        """The state that a restart needs in addition to the panes. Small: one entry per retained window and pane."""
         published = [(start, known.n, known.is_final) for start, known in self.published.items()]
         changed = [
             start for start in self._changed if start in self.published and self.published[start].is_final
@@ -408,8 +408,8 @@ class LiveWindows:
         )
 
     def restore(self, state: WindowsState, panes: Iterable[int], stored: Container[int] = ()) -> None:
-        """Go on after a restart, with `panes` merged already. Windows that were final stay as they are told; panes that no
-        sink is known to have `stored` are offered again, under the new epoch."""
+        """Continue after a restart, with `panes` merged already. Final windows stay as they were published; panes that no sink is
+        known to have `stored` are stored again, under the new epoch."""
         self.watermark_us, self._dropped_until = state.watermark_us, state.dropped_until
         self.published = {start: Published(n, is_final) for start, n, is_final in state.published}
         self._final_panes = {pane for pane in state.final_panes if pane in stored}
