@@ -318,7 +318,7 @@ class JobState:
         self.gaps[worker] = (from_us, max(to_us, from_us))
 
     def _note_unread_end(self, entry: Left | Gone | Forget, is_unread: bool) -> None:
-        """A worker that could parse none of its last lines is missing from its last watermark on; so is one with a gap up to it."""
+        """A worker that parsed none of its last lines is missing from its last watermark on; so is one with a gap up to it."""
         promised_us = self.watermarks.get(entry.worker, BEFORE_ALL)
         gap = self.gaps.get(entry.worker)
         if is_unread or (gap is not None and gap[1] >= promised_us):

@@ -245,7 +245,7 @@ def count_only(self: Publication, key: tuple[str, Micros]) -> tuple[int, NodeId,
 def announce_first(self: Amendments) -> None:
     ahead = self._log.ahead
     from_us = ahead.lane.from_us if ahead.lane else 0
-    self._words.append(Control(self._state.job, self.ballot, ahead.schedule, from_us))
+    self._controls.append(Control(self._state.job, self.ballot, ahead.schedule, from_us))
 
 
 _place = Positions.place

@@ -170,9 +170,9 @@ def test_a_file_that_the_log_does_not_know_begins_with_the_oldest_retained_pane(
 
 def test_a_ledger_that_was_told_to_an_earlier_ballot_is_not_taken() -> None:
     box = Outbox(JOB, (3, A), [SINK], Parameters())
-    assert box.told(SINK, LedgerReport(JOB, (1, A), 0, ())) is None
-    assert not box.is_told
-    assert box.told(SINK, LedgerReport(JOB, (3, A), 0, ())) == ()
+    assert box.ledger_reported(SINK, LedgerReport(JOB, (1, A), 0, ())) is None
+    assert not box.has_ledgers
+    assert box.ledger_reported(SINK, LedgerReport(JOB, (3, A), 0, ())) == ()
 
 
 # Bounds.
