@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.config import units
-from elf.agent.control.failure_words import failure_text
+from elf.agent.control.failure_text import failure_text
 from elf.agent.control.protocol import JobLine, Member, Status, TreeNode
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import escape

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from elf.agent.config.units import duration_text
-from elf.agent.control.failure_words import failure_text
+from elf.agent.control.failure_text import failure_text
 from elf.agent.control.protocol import Failure, Member, Status, TreeNode
 from elf.agent.control.shared_files import shared
 from elf.agent.control.survey import Survey

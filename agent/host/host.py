@@ -29,12 +29,12 @@ from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.host.clock import Clock
-from elf.agent.host.door import Anew, Door, forget
 from elf.agent.host.identity import claim, own_key
 from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
 from elf.agent.host.notices import Told
 from elf.agent.host.seeds import Seeds
+from elf.agent.host.single_instance import Anew, Door, forget
 from elf.agent.host.source_threads import SourceThreads
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.revoked import REVOKED

@@ -11,8 +11,8 @@ import uvloop
 
 from elf.agent.config.config import Config
 from elf.agent.host.allocator import stay_small
-from elf.agent.host.door import Anew
 from elf.agent.host.host import Host
+from elf.agent.host.single_instance import Anew
 from elf.srt.security.certificates import Keys, Trust
 
 

@@ -14,7 +14,7 @@ from elf.agent.config.config import Config
 from elf.agent.control.columns import advertised, retold
 from elf.agent.host.cpu_share import CpuShare
 from elf.agent.node.mesh_node import MeshNode, Outer
-from elf.agent.work.cuts import MeshSource
+from elf.agent.work.mesh_source import MeshSource
 from elf.agent.work.seen_columns import SeenColumns
 from elf.cbt.budget import Budget
 from elf.errors import SourceError

@@ -13,7 +13,7 @@ from typing import Any
 
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
-from elf.agent.simulator.scenario.fault_words import Naming, fault_words
+from elf.agent.simulator.scenario.fault_text import Naming, fault_text
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.jobmaster.log.schedule import number_of
 from elf.srt.messages import messages as m
@@ -126,7 +126,7 @@ class Teller:
             return None, f"notice {about.kind}: {about.text}"
         if what == "job":
             return None, f"job {about.name} number {about.number}, {about.mode}"
-        return None, fault_words(what, about, self._numbered) or what
+        return None, fault_text(what, about, self._numbered) or what
 
     def _delivered(self, source: NodeId, message: m.Message) -> tuple[JobId | None, str]:
         inner: Any = message

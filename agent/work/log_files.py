@@ -14,7 +14,7 @@ from elf.agent.files.recognise import exactly
 from elf.agent.files.source import Source
 from elf.agent.work.feed import FUTURE_US
 from elf.agent.work.file_notes import FileNote, Notes, first_line
-from elf.agent.work.found_again import FoundAgain, Moved, present_end
+from elf.agent.work.rediscovery import FoundAgain, Moved, present_end
 from elf.agent.work.rescan import Rescan, holds, open_known
 from elf.errors import SourceError
 from elf.srt.messages.messages import Micros, Position, Slot

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from elf.agent.formats.formats import column_types, resolve
-from elf.agent.work.cuts import MeshSource
+from elf.agent.work.mesh_source import MeshSource
 from elf.cbt._keys import encode_keys
 from elf.cbt._strings import Strings
 from elf.cbt.budget import Budget

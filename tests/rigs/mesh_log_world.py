@@ -15,7 +15,7 @@ from elf.agent.simulator.run import Run
 from elf.agent.simulator.world.places import Actor
 from elf.agent.simulator.world.sources import IDLE_GRACE_US, Loss, Traffic, VirtualFile, VirtualSource
 from elf.agent.simulator.world.world import PATHS
-from elf.agent.work.cuts import MeshSource
+from elf.agent.work.mesh_source import MeshSource
 from elf.cbt.budget import Budget
 from elf.jobmaster.log.schedule import plan_of
 from elf.srt.messages.effects import Read

@@ -19,13 +19,13 @@ from tests.torture import faults, page
 from tests.torture.agents import RefusedError
 from tests.torture.jobs import JOBS
 from tests.torture.lakes import Lake
+from tests.torture.log_lines import judge_words
 from tests.torture.options import Options
 from tests.torture.oracle import Oracle
 from tests.torture.recorder import beyond_cap
 from tests.torture.schedule import EVERYWHERE, Fault, Schedule
 from tests.torture.verdict import WRONG, Excuse, Judge, Verdict, newest
 from tests.torture.watchers import Watcher
-from tests.torture.words import judge_words
 from tests.torture.world import CLOCKED, World
 
 STEP_S = 0.1

@@ -14,8 +14,8 @@ from typing import Any
 
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
+from elf.agent.simulator.world.admissions import Doors, proof_of
 from elf.agent.simulator.world.disk import Disk, JournalDisk
-from elf.agent.simulator.world.doors import Doors, proof_of
 from elf.agent.simulator.world.network import Network, Weather
 from elf.agent.simulator.world.places import Actor, Places
 from elf.agent.simulator.world.rows import Paths, RowMaker
@@ -249,7 +249,7 @@ class World(Places):
         assert actor.node is not None
         self._perform(actor, actor.node.carry(effects, self.clock(actor)))
 
-    # What a process does about another one with its key: as `elf.agent.host.door` does.
+    # What a process does about another one with its key: as `elf.agent.host.single_instance` does.
 
     def _refused_for(self, actor: Actor, instance: int, rival: Contact) -> None:
         """A neighbour refuses this process, for that one lives."""

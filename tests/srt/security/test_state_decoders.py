@@ -16,8 +16,8 @@ import pytest
 
 from elf.agent.disk.store import JOURNAL, Store
 from elf.agent.host.identity import claim, own_key
-from elf.agent.work.cuts import MeshSource
 from elf.agent.work.file_notes import MAGIC, Notes
+from elf.agent.work.mesh_source import MeshSource
 from elf.cbt.budget import Budget
 from elf.errors import ElfError, StateError
 from elf.srt.messages.effects import Read

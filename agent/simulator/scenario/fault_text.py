@@ -21,7 +21,7 @@ _TWINS = {"nothing": "an empty state folder", "clone": "a clone of its state fol
 _KEPT = {"all": "all that it held", "lake": "its lake alone", "nothing": "nothing"}
 
 
-def fault_words(what: str, about: Any, name: Naming) -> str:
+def fault_text(what: str, about: Any, name: Naming) -> str:
     """An event of a world that is a fault, or the end of one; "" for others."""
     tell = _WORDS.get(what)
     return tell(about, name) if tell is not None else ""

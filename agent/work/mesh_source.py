@@ -39,10 +39,10 @@ from elf.agent.work.feed import ParseState, Totals
 from elf.agent.work.file_ends import FileEnds
 from elf.agent.work.file_notes import FileNote
 from elf.agent.work.job_rows import Before
-from elf.agent.work.legibility import Legibility
 from elf.agent.work.line_parsing import Parsing, advance
 from elf.agent.work.log_files import SAVE_S, LogFiles
 from elf.agent.work.losses import Losses
+from elf.agent.work.parse_health import Legibility
 from elf.agent.work.reading import Place, Reading
 from elf.agent.work.rescan import EndsBefore, Rescan
 from elf.agent.work.unparsed import Unparsed

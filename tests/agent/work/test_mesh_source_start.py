@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from elf.agent.control import protocol as w
-from elf.agent.work.cuts import LACK
 from elf.agent.work.file_notes import Notes
+from elf.agent.work.mesh_source import LACK
 from tests.rigs.agents.mesh_rig import WINDOW_S, Agent, Fleet, line, wait_until
 from tests.rigs.agents.seen import totals_of
 from tests.rigs.mesh_log_rig import ME, SECOND, Job, Log, Server, check_exact, line_of, plan_of
