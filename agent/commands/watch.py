@@ -73,7 +73,7 @@ def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str |
     for answer in answers:
         if isinstance(answer, w.Versions):
             plans.update((version, decode(plan)) for version, plan in answer.plans.items())
-        elif isinstance(answer, w.Told):
+        elif isinstance(answer, w.Published):
             put = _put(answer)
             first = first or put
             rows += put.rows
@@ -92,7 +92,7 @@ def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str |
             return
 
 
-def _put(told: w.Told) -> Put:
+def _put(told: w.Published) -> Put:
     put = wire.decode(told.put)
     if not isinstance(put, Put):
         raise PeerError("the agent told something else than a window")

@@ -40,7 +40,7 @@ def advertised(sources: Mapping[str, Columns]) -> tuple[SourceColumns, ...]:
     return tuple(told)
 
 
-def retold(advert: AgentAdvert, columns: tuple[SourceColumns, ...]) -> AgentAdvert:
+def with_columns(advert: AgentAdvert, columns: tuple[SourceColumns, ...]) -> AgentAdvert:
     """It has become known, or has changed, what an agent's sources have. Since when its lines are here stays the same, but for
     the microsecond that makes this the newer word."""
     return replace(advert, columns=columns, since_us=advert.since_us + 1)

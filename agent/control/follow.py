@@ -39,7 +39,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from elf.agent.control.gathering import InMemory, Shelf
+from elf.agent.control.gathering import InMemory, PartStore
 from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import fragment_of, put_bytes
 from elf.srt.codec.wire import encode
@@ -64,7 +64,7 @@ SLACK = 4
 FINAL = ("final", "revised")
 Content = tuple[int, tuple[Micros, Micros], int, int]
 PARTS_BYTES_MAX = 64 << 20
-"""Of a window in parts, as they travel and lie on the shelf: what its master tells at most, were it not compressed."""
+"""Of a window in parts, as they travel and lie on the store: what its master tells at most, were it not compressed."""
 
 WindowKey = tuple[str, Micros]
 
@@ -72,18 +72,18 @@ WindowKey = tuple[str, Micros]
 class Payloads:
     """Parts as they travel, read when they are asked for."""
 
-    def __init__(self, shelf: Shelf, places: Sequence[Any]) -> None:
-        self._shelf, self._places = shelf, places
+    def __init__(self, store: PartStore, places: Sequence[Any]) -> None:
+        self._store, self._places = store, places
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __iter__(self) -> Iterator[bytes]:
-        return map(self._shelf.get, self._places)
+        return map(self._store.get, self._places)
 
     def headed(self, first: bytes) -> Payloads:
         """The same behind another first one."""
-        return Payloads(self._shelf, (self._shelf.put(first), *self._places[1:]))
+        return Payloads(self._store, (self._store.put(first), *self._places[1:]))
 
 
 WHOLE = Payloads(InMemory(), ())
@@ -91,13 +91,13 @@ WHOLE = Payloads(InMemory(), ())
 
 
 class Parts(msgspec.Struct):
-    """A window that comes in parts. place: the highest of them. came: where they lie on the shelf."""
+    """A window that comes in parts. place: the highest of them. came: where they lie on the store."""
 
     key: WindowKey
     revision: Revision
     of: int
     place: int
-    shelf: Any
+    store: Any
     came: dict[int, Any] = {}
     nbytes: int = 0
 
@@ -125,7 +125,7 @@ def follows(put: Put, known: Known) -> bool:
 
 
 class Watcher:
-    """One watch of a job. `number` tells those of one node apart. shelf: makes one for the parts of a window."""
+    """One watch of a job. `number` tells those of one node apart. store: makes one for the parts of a window."""
 
     def __init__(
         self,
@@ -133,10 +133,10 @@ class Watcher:
         me: NodeId,
         number: int,
         parameters: Parameters,
-        shelf: Callable[[], Shelf] = InMemory,
+        new_store: Callable[[], PartStore] = InMemory,
     ) -> None:
         self.job, self.number = job, number
-        self._shelf = shelf
+        self._new_store = new_store
         self.ballot: Ballot = NO_BALLOT
         self.is_refused = False
         """The master has too many watchers."""
@@ -147,7 +147,7 @@ class Watcher:
         self._parts: Parts | None = None
         self._highest = 0  # place that came
         self._seen = 0  # place up to which all is handed on
-        self._told = 0  # what the last Watch said of that
+        self._reported_seen = 0  # what the last Watch said of that
         self._missing: list[int] = []
 
     @property
@@ -156,7 +156,7 @@ class Watcher:
         return sum(put_bytes(put) for _, put, _ in self._waiting)
 
     def step(self, source: NodeId, message: Message, now: int) -> None:
-        """A message to this node; those of other watches are left alone. Raises OSError: the shelf takes no more."""
+        """A message to this node; those of other watches are left alone. Raises OSError: the store takes no more."""
         if isinstance(message, Shown) and message.number == self.number and message.job == self.job:
             self._on_shown(message)
         elif isinstance(message, ShownPart) and message.number == self.number and message.job == self.job:
@@ -174,7 +174,7 @@ class Watcher:
         taken = [(put, parts) for _, put, parts in self._waiting]
         self._waiting.clear()
         self._seen = self._highest
-        if self._seen - self._told >= SLACK:
+        if self._seen - self._reported_seen >= SLACK:
             self._due = None
         return taken
 
@@ -192,7 +192,7 @@ class Watcher:
             self._due = now + self.period_us  # the clock went back
         if self._due is not None and now < self._due:
             return []
-        self._due, self._told = now + self.period_us, self._seen
+        self._due, self._reported_seen = now + self.period_us, self._seen
         watch = Watch(
             self.job,
             self._me,
@@ -225,7 +225,7 @@ class Watcher:
     def _begin(self, ballot: Ballot) -> None:
         if ballot > self.ballot:
             self.ballot = ballot
-            self._highest = self._seen = self._told = 0
+            self._highest = self._seen = self._reported_seen = 0
             self._missing.clear()
             self._waiting = deque((0, put, parts) for _, put, parts in self._waiting)
             self._parts = None
@@ -256,25 +256,25 @@ class Watcher:
         if parts is None or (parts.key, parts.revision) != about:
             if parts is not None and part.place < parts.place:
                 return
-            parts = self._parts = Parts(*about, part.of, part.place, self._shelf())
+            parts = self._parts = Parts(*about, part.of, part.place, self._new_store())
         parts.place = max(parts.place, part.place)
         if part.at not in parts.came and part.at < parts.of == part.of:
-            parts.came[part.at] = parts.shelf.put(part.payload)
+            parts.came[part.at] = parts.store.put(part.payload)
             parts.nbytes += len(part.payload)
         if parts.nbytes > PARTS_BYTES_MAX:
             parts.came.clear()
         if len(parts.came) == parts.of:
             self._join(part.place, parts)
-            parts.came, parts.shelf = {}, self._shelf()
+            parts.came, parts.store = {}, self._new_store()
 
     def _join(self, place: int, parts: Parts) -> None:
         """All are there. What its master cannot have said is dropped."""
         try:
-            first = fragment_of(parts.shelf.get(parts.came[0]))
+            first = fragment_of(parts.store.get(parts.came[0]))
         except PeerError:
             return
         if (first.version, first.start) == parts.key and first.revision == parts.revision:
-            self._take(place, first, Payloads(parts.shelf, [parts.came[at] for at in range(parts.of)]))
+            self._take(place, first, Payloads(parts.store, [parts.came[at] for at in range(parts.of)]))
 
     def _take(self, place: int, put: Put, parts: Payloads = WHOLE) -> None:
         key = (put.version, put.start)
@@ -304,19 +304,19 @@ class Watcher:
             for key in sorted(self._known, key=lambda key: key[1])[: KNOWN_MAX // 4]:
                 del self._known[key]
 
-    def _on_reply(self, tell: WatchReply) -> None:
-        if self._is_others(tell.ballot):
+    def _on_reply(self, reply: WatchReply) -> None:
+        if self._is_others(reply.ballot):
             return
-        self.is_refused = tell.refused
-        self._begin(tell.ballot)
-        self._missing = [place for place in self._missing if place > tell.seen]
-        if tell.last > self._highest:
-            self._miss(tell.last)
-            self._highest = tell.last
+        self.is_refused = reply.refused
+        self._begin(reply.ballot)
+        self._missing = [place for place in self._missing if place > reply.seen]
+        if reply.last > self._highest:
+            self._miss(reply.last)
+            self._highest = reply.last
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""
-        assert self._told <= self._seen <= self._highest
+        assert self._reported_seen <= self._seen <= self._highest
         assert len(self._missing) <= MISSING_MAX
         assert all(0 < place <= self._highest for place in self._missing)
         assert len(self._known) <= KNOWN_MAX

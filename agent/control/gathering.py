@@ -43,7 +43,7 @@ BEGUN_LIFE = 1 << 24
 Window = tuple[JobId, str, Micros]
 
 
-class Shelf(Protocol):
+class PartStore(Protocol):
     """Where parts of one window lie."""
 
     def put(self, data: bytes) -> Any:
@@ -82,12 +82,12 @@ class OnDisk:
         return os.pread(self._file.fileno(), place[1], place[0])
 
 
-class ShelvedParts(Sequence[tuple[bytes, bool]]):
+class StoredParts(Sequence[tuple[bytes, bool]]):
     """A pane's parts, read when they are asked for."""
 
-    def __init__(self, shelf: Shelf, places: Sequence[tuple[Any, bool]], sizes: Sequence[int]) -> None:
+    def __init__(self, store: PartStore, places: Sequence[tuple[Any, bool]], sizes: Sequence[int]) -> None:
         self.sizes = sizes
-        self._shelf, self._places = shelf, places
+        self._store, self._places = store, places
 
     def __len__(self) -> int:
         return len(self._places)
@@ -100,10 +100,10 @@ class ShelvedParts(Sequence[tuple[bytes, bool]]):
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
         place, more = self._places[at]
-        return self._shelf.get(place), more
+        return self._store.get(place), more
 
     def __iter__(self) -> Iterator[tuple[bytes, bool]]:
-        return ((self._shelf.get(place), more) for place, more in self._places)
+        return ((self._store.get(place), more) for place, more in self._places)
 
 
 class _Pane(msgspec.Struct):
@@ -117,7 +117,7 @@ class _Gathered(msgspec.Struct):
     of: int
     nbytes: int
     begun: int
-    shelf: Any
+    store: Any
     touched_us: int
     heads: dict[int, Put] = {}  # with rows, without panes
     panes: dict[int, list[_Pane]] = {}
@@ -130,17 +130,17 @@ class _Gathered(msgspec.Struct):
 
 
 class Gathering:
-    """Of all windows at one sink. life: of the process; `shelf` makes one for each window."""
+    """Of all windows at one sink. life: of the process; `store` makes one for each window."""
 
-    def __init__(self, bytes_max: int, life: int = 0, shelf: Callable[[], Shelf] = InMemory) -> None:
-        self.bytes_max, self._shelf = bytes_max, shelf
+    def __init__(self, bytes_max: int, life: int = 0, new_store: Callable[[], PartStore] = InMemory) -> None:
+        self.bytes_max, self._new_store = bytes_max, new_store
         self._windows: dict[Window, _Gathered] = {}
         self._begun = life * BEGUN_LIFE
 
     def step(self, part: PutPart, now: int) -> tuple[Put | None, PartReply | None]:
-        """A window that is whole by this part, and the answer. Raises PeerError, OSError where the shelf is full."""
+        """A window that is whole by this part, and the answer. Raises PeerError, OSError where the store is full."""
         if part.nbytes > self.bytes_max or part.of > PARTS_MAX:
-            return None, self._tell(part, 0, self.bytes_max)
+            return None, self._reply(part, 0, self.bytes_max)
         key = (part.job, part.version, part.start)
         gathered = self._gathered(key, part, now)
         if gathered is None:
@@ -155,8 +155,8 @@ class Gathering:
         put = None
         if not gathered.is_whole and len(gathered.heads) == gathered.of:
             put = _join(gathered)
-            gathered.is_whole, gathered.heads, gathered.panes, gathered.shelf = True, {}, {}, None
-        return put, self._tell(part, gathered.begun)
+            gathered.is_whole, gathered.heads, gathered.panes, gathered.store = True, {}, {}, None
+        return put, self._reply(part, gathered.begun)
 
     def forget(self, job: JobId, version: str, start: Micros) -> None:
         """The ledger has that window."""
@@ -167,7 +167,7 @@ class Gathering:
         """Of windows that are not whole."""
         return sum(each.aside_bytes for each in self._windows.values())
 
-    def _tell(self, part: PutPart, begun: int, room: int = 0) -> PartReply:
+    def _reply(self, part: PutPart, begun: int, room: int = 0) -> PartReply:
         return PartReply(part.job, part.version, part.start, part.revision, part.at, begun, room)
 
     def _gathered(self, key: Window, part: PutPart, now: int) -> _Gathered | None:
@@ -181,7 +181,7 @@ class Gathering:
                 return None
             self._begun += 1
             found = self._windows[key] = _Gathered(
-                part.revision, part.of, part.nbytes, self._begun, self._shelf(), now
+                part.revision, part.of, part.nbytes, self._begun, self._new_store(), now
             )
         if (found.of, found.nbytes) != (part.of, part.nbytes) or part.at >= part.of:
             del self._windows[key]
@@ -208,7 +208,7 @@ class Gathering:
             raise PeerError("a part of another window than it says")
         panes = []
         for pane in fragment.panes:
-            places = [(gathered.shelf.put(data), more) for data, more in pane.parts]
+            places = [(gathered.store.put(data), more) for data, more in pane.parts]
             sizes = [len(data) for data, _ in pane.parts]
             gathered.held_bytes += sum(sizes)
             panes.append(_Pane(replace(pane, parts=()), places, sizes))
@@ -239,6 +239,6 @@ def _join(gathered: _Gathered) -> Put:
             else:
                 panes.append(pane)
     made: list[PaneParts] = [
-        replace(pane.head, parts=ShelvedParts(gathered.shelf, pane.places, pane.sizes)) for pane in panes
+        replace(pane.head, parts=StoredParts(gathered.store, pane.places, pane.sizes)) for pane in panes
     ]
     return replace(gathered.heads[0], rows=tuple(rows), panes=tuple(made))

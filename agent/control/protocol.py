@@ -46,7 +46,7 @@ class JobList(Request, frozen=True, tag=True):
 
 
 class JobWatch(Request, frozen=True, tag=True):
-    """A job's windows as they are published. Answers: `Versions` and `Told`, until the command hangs up."""
+    """A job's windows as they are published. Answers: `Versions` and `Published`, until the command hangs up."""
 
     name: Name
 
@@ -160,7 +160,7 @@ class Versions(Answer, frozen=True, tag=True):
     plans: dict[str, bytes]
 
 
-class Told(Answer, frozen=True, tag=True):
+class Published(Answer, frozen=True, tag=True):
     """A window: a message `Put` as bytes. more: the next one has more of its rows."""
 
     put: bytes
@@ -219,7 +219,7 @@ class Status(Answer, frozen=True, tag=True):
 
 
 AnyRequest = JobGet | JobPut | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
-AnyAnswer = Done | Failed | JobHeld | Jobs | Versions | Told | Tree | Status
+AnyAnswer = Done | Failed | JobHeld | Jobs | Versions | Published | Tree | Status
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(AnyRequest)

@@ -13,17 +13,17 @@ from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
 from elf.agent.control.columns import held_columns
 from elf.agent.control.follow import Watcher
-from elf.agent.control.gathering import InMemory, Shelf
+from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.status import (
     MEMBERS_MAX,
     TREE_MAX,
     failures_of,
     name_of,
+    nodes_to_ask,
     sinks_of,
     status_of,
     tree_of,
     untimed_of,
-    whom_to_ask,
 )
 from elf.agent.control.survey import WAIT_US, Survey
 from elf.agent.node.mesh_node import MeshNode, Outer
@@ -45,7 +45,7 @@ from elf.srt.messages.messages import (
     node_of,
 )
 
-NAMES_TOLD_MAX = 1_000
+NAMES_MAX = 1_000
 MASTER_US_MAX = 5_000_000
 """A job whose master has died has another one by then."""
 RUMOR_S = 1.5
@@ -58,7 +58,7 @@ LOOK_S = 1.0
 
 
 class Host(Protocol):
-    """What the desk needs of the process around a node."""
+    """What the control service needs of the process around a node."""
 
     @property
     def node(self) -> MeshNode: ...
@@ -79,7 +79,7 @@ class Host(Protocol):
     async def leave(self) -> bool:
         """Leave the mesh for good; whether its lines are all there within the time that it is given."""
 
-    def describe(self, tell: StatusReport) -> StatusReport:
+    def describe(self, report: StatusReport) -> StatusReport:
         """Add what only the process knows."""
 
 
@@ -94,7 +94,7 @@ class Asking(Protocol):
     def deadline(self) -> int | None: ...
 
 
-class Talk:
+class Exchange:
     """A core, and whether it was told something since its last turn."""
 
     def __init__(self, core: Asking) -> None:
@@ -102,30 +102,30 @@ class Talk:
         self.failure: Exception | None = None
 
 
-class Desk:
+class ControlService:
     """Answers requests, on the loop of its host."""
 
-    def __init__(self, host: Host, shelf: Callable[[], Shelf] = InMemory) -> None:
-        """shelf: makes one for a window that comes in parts."""
-        self._host, self._shelf = host, shelf
-        self._talks: dict[int, Talk] = {}
+    def __init__(self, host: Host, new_store: Callable[[], PartStore] = InMemory) -> None:
+        """store: makes one for a window that comes in parts."""
+        self._host, self._new_store = host, new_store
+        self._exchanges: dict[int, Exchange] = {}
         # In each life others, so that what an earlier one asked for is not taken for an answer.
         self._numbers = count(host.node.life << 16)
-        host.node.listener = self._hear
+        host.node.listener = self._receive
         host.node.served_anew = self._served_anew
         host.node.describe = host.describe
 
     @property
     def held_bytes(self) -> int:
         """Of windows that wait for their readers."""
-        cores = [talk.core for talk in self._talks.values()]
+        cores = [exchange.core for exchange in self._exchanges.values()]
         return sum(core.held_bytes for core in cores if isinstance(core, Watcher))
 
     async def serve(self, request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
         """The answers of one request. Raises ElfError."""
         if isinstance(request, w.JobGet):
             if request.exists:
-                await self._heard_of(request.name)
+                await self._wait_for_job(request.name)
             yield self._job_held(request.name, request.columns)
         elif isinstance(request, w.JobPut):
             yield self._put_job(request.item)
@@ -197,7 +197,7 @@ class Desk:
     async def _health(self) -> Survey[StatusReport]:
         """How agents are, as far as they say so soon. None is asked while no job runs."""
         node, number = self._host.node, next(self._numbers)
-        asked = whom_to_ask(node, dict(self.adverts())) if self._running() else ()
+        asked = nodes_to_ask(node, dict(self.adverts())) if self._running() else ()
         survey: Survey[StatusReport] = Survey(StatusRequest(number), asked, MEMBERS_MAX)
         with suppress(TimeoutError):
             async with asyncio.timeout(FAILURES_S_MAX):
@@ -242,13 +242,13 @@ class Desk:
 
     async def _watch(self, name: str) -> AsyncGenerator[w.Answer, None]:
         """Until the job is stopped."""
-        await self._heard_of(name)
+        await self._wait_for_job(name)
         job, told = self._spec(name).id, set[str]()
         number = next(self._numbers)
-        watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._shelf)
-        with self._talking(number, watcher) as talk:
+        watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._new_store)
+        with self._exchange(number, watcher) as exchange:
             while not self._spec(name).stopped:
-                await self._turn(talk)
+                await self._turn(exchange)
                 if watcher.is_refused:
                     raise ElfError(f"too many watch job {name!r} already; end one of them")
                 for put, parts in watcher.take_parts():
@@ -257,9 +257,9 @@ class Desk:
                         yield w.Versions(plans)
                     if put.version in told:
                         for at, part in enumerate(parts, 1):
-                            yield w.Told(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
+                            yield w.Published(unsqueeze(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
-                            yield w.Told(encode(put))
+                            yield w.Published(encode(put))
         yield w.Done(f"job {name} was stopped")
 
     def _plans(self, job: JobId) -> dict[str, bytes]:
@@ -271,12 +271,12 @@ class Desk:
     async def _status(self) -> w.Status:
         node, adverts = self._host.node, dict(self.adverts())
         number = next(self._numbers)
-        survey: Survey[StatusReport] = Survey(StatusRequest(number), whom_to_ask(node, adverts), MEMBERS_MAX)
+        survey: Survey[StatusReport] = Survey(StatusRequest(number), nodes_to_ask(node, adverts), MEMBERS_MAX)
         await self._ask_all(number, survey)
         return status_of(node, adverts, survey, {spec.id: spec.name for spec in self.jobs()})
 
     async def _tree(self, name: str) -> w.TreeNode:
-        await self._heard_of(name)
+        await self._wait_for_job(name)
         spec = self._spec(name)
         if spec.stopped:
             raise UsageError(f"job {name} was stopped, so it has no tree")
@@ -295,9 +295,9 @@ class Desk:
         """Who serves a job, by the overlay's routes; None if nobody does for `MASTER_US_MAX`."""
         number = next(self._numbers)
         search = Search(job, number, self._host.clock_us())
-        with self._talking(number, search) as talk:
+        with self._exchange(number, search) as exchange:
             while search.found is None and not search.is_over(self._host.clock_us()):
-                await self._turn(talk)
+                await self._turn(exchange)
         return search.found
 
     async def _leave(self) -> w.Done:
@@ -309,55 +309,55 @@ class Desk:
 
     # Cores that ask.
 
-    def _hear(self, source: NodeId, message: Message) -> None:
-        talk = self._talks.get(message.number)  # type: ignore[attr-defined]
-        if talk is not None:
+    def _receive(self, source: NodeId, message: Message) -> None:
+        exchange = self._exchanges.get(message.number)  # type: ignore[attr-defined]
+        if exchange is not None:
             try:
-                talk.core.step(source, message, self._host.clock_us())
+                exchange.core.step(source, message, self._host.clock_us())
             except Exception as error:  # a bug in what a command asks for ends that command
-                talk.failure = error
-            talk.news.set()
+                exchange.failure = error
+            exchange.news.set()
 
     def _served_anew(self, job: JobId) -> None:
-        for talk in self._talks.values():
-            if isinstance(talk.core, Watcher) and talk.core.job == job:
-                talk.core.renew()
-                talk.news.set()
+        for exchange in self._exchanges.values():
+            if isinstance(exchange.core, Watcher) and exchange.core.job == job:
+                exchange.core.renew()
+                exchange.news.set()
 
     @contextmanager
-    def _talking(self, number: int, core: Asking) -> Iterator[Talk]:
-        talk = self._talks[number] = Talk(core)
+    def _exchange(self, number: int, core: Asking) -> Iterator[Exchange]:
+        exchange = self._exchanges[number] = Exchange(core)
         try:
-            yield talk
+            yield exchange
         finally:
-            del self._talks[number]
+            del self._exchanges[number]
 
     async def _ask_all(self, number: int, survey: Survey[Any]) -> None:
-        with self._talking(number, survey) as talk:
+        with self._exchange(number, survey) as exchange:
             while not survey.is_done:
-                await self._turn(talk)
+                await self._turn(exchange)
 
-    async def _turn(self, talk: Talk) -> None:
+    async def _turn(self, exchange: Exchange) -> None:
         """Let a core do what is due, and wait until it is told something, or has more to do."""
-        if isinstance(talk.failure, OSError):
+        if isinstance(exchange.failure, OSError):
             raise ElfError(
-                f"a large window cannot be kept on its way: {talk.failure.strerror}; make room on the agent's disk"
-            ) from talk.failure
-        if talk.failure is not None:
-            raise talk.failure
+                f"a large window cannot be kept on its way: {exchange.failure.strerror}; make room on the agent's disk"
+            ) from exchange.failure
+        if exchange.failure is not None:
+            raise exchange.failure
         now = self._host.clock_us()
-        effects = talk.core.tick(now)
+        effects = exchange.core.tick(now)
         if effects:
             self._host.perform(self._host.node.carry(effects, now))
-        deadline = talk.core.deadline
+        deadline = exchange.core.deadline
         wait_s = LOOK_S if deadline is None else min(max(0.0, (deadline - now) / 1e6), LOOK_S)
-        await heard(talk.news, wait_s)
-        talk.news.clear()
+        await wait_for_news(exchange.news, wait_s)
+        exchange.news.clear()
 
     # The directory.
 
-    async def _heard_of(self, name: str) -> None:
-        """A job that was started at another agent is heard of within a moment."""
+    async def _wait_for_job(self, name: str) -> None:
+        """A job that was started at another agent is wait_for_news of within a moment."""
         for _ in range(round(RUMOR_S / LOOK_FOR_JOB_S)):
             if self._directory.get("job", job_id(name)) is not None:
                 return
@@ -371,7 +371,7 @@ class Desk:
         return decode_job(item)
 
     def _running(self) -> tuple[str, ...]:
-        return tuple(sorted(spec.name for spec in self.jobs() if not spec.stopped)[:NAMES_TOLD_MAX])
+        return tuple(sorted(spec.name for spec in self.jobs() if not spec.stopped)[:NAMES_MAX])
 
     @property
     def _directory(self) -> Directory:
@@ -386,7 +386,7 @@ class Desk:
         return [(item.name, decode_agent(item)) for item in self._directory.items("agent")]
 
 
-async def heard(news: asyncio.Event, wait_s: float) -> None:
+async def wait_for_news(news: asyncio.Event, wait_s: float) -> None:
     """Wait for news, at most so long. Being cancelled ends it always: `asyncio.wait_for` of Python 3.11 forgets that when news
     comes at the same moment, and an agent that was to end would not."""
     with suppress(TimeoutError):

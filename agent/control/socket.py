@@ -59,7 +59,7 @@ class ControlServer:
     def __init__(self, path: Path, serve: Serve) -> None:
         self.path, self._serve = path, serve
         self._server: asyncio.Server | None = None
-        self._talks: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._large = asyncio.Semaphore(LARGE_MAX)
 
     async def start(self) -> None:
@@ -76,34 +76,34 @@ class ControlServer:
             raise
         finally:
             os.umask(before)
-        self._server = await asyncio.start_unix_server(self._talk, sock=listening, limit=BUFFER_BYTES)
+        self._server = await asyncio.start_unix_server(self._connected, sock=listening, limit=BUFFER_BYTES)
 
     async def close(self) -> None:
         """Hang up on everybody, and take the socket away."""
         if self._server is None:
             return
         self._server.close()
-        for talk in list(self._talks):
-            talk.cancel()
-        await asyncio.gather(*self._talks, return_exceptions=True)
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
         with suppress(FileNotFoundError):
             self.path.unlink()
         self._server = None
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._talks.add(task)
+        self._connections.add(task)
         try:
-            if len(self._talks) > CONNECTIONS_MAX:
-                writer.write(frame(Failed(f"{CONNECTIONS_MAX} commands talk to this agent already; end one")))
+            if len(self._connections) > CONNECTIONS_MAX:
+                writer.write(frame(Failed(f"{CONNECTIONS_MAX} commands task to this agent already; end one")))
                 await writer.drain()
                 return
             await self._answer(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
             pass  # the command, or the agent, has ended
         finally:
-            self._talks.discard(task)
+            self._connections.discard(task)
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,7 +188,7 @@ class Control:
         except PermissionError as error:
             self._socket.close()
             raise ElfError(
-                f"{path}: only the owner of that agent may talk to it; run this as the user that runs it (sudo -u …)"
+                f"{path}: only the owner of that agent may task to it; run this as the user that runs it (sudo -u …)"
             ) from error
         except OSError as error:
             self._socket.close()

@@ -38,7 +38,7 @@ def name_of(node: NodeId, advert: AgentAdvert | None) -> str:
     return advert.name if advert is not None else node.hex()[:12]
 
 
-def whom_to_ask(node: MeshNode, adverts: Mapping[NodeId, AgentAdvert]) -> list[NodeId]:
+def nodes_to_ask(node: MeshNode, adverts: Mapping[NodeId, AgentAdvert]) -> list[NodeId]:
     """Everybody who was heard of and has not left."""
     known = set(node.overlay.acquaintances()) | {node.id}
     return sorted(known | {each for each, advert in adverts.items() if not advert.until_us})
@@ -72,34 +72,34 @@ def _member(
             state = "ended" if ended_s is not None else "suspect" if is_near else "dead"
             return replace(base, state=state, ended_s=ended_s)
         return base
-    tell, asked_us, heard_us = survey.answers[of]
+    report, asked_us, heard_us = survey.answers[of]
     round_trip = max(0, heard_us - asked_us)
-    skew = 0 if of == node.id else tell.clock_us - (asked_us + heard_us) // 2
+    skew = 0 if of == node.id else report.clock_us - (asked_us + heard_us) // 2
     roles = {
-        "master": tell.masters,
-        "replica": tell.replicas,
-        "reducer": tell.reducers,
-        "worker": tell.workers,
+        "master": report.masters,
+        "replica": report.replicas,
+        "reducer": report.reducers,
+        "worker": report.workers,
     }
     return replace(
         base,
         state="alive",
-        version=tell.version,
+        version=report.version,
         roles=roles,
-        lag_bytes=tell.lag_bytes,
+        lag_bytes=report.lag_bytes,
         skew_us=skew,
         round_trip_us=round_trip,
-        memory_bytes=tell.memory_bytes,
-        memory_max=tell.memory_max,
-        memory_bare=tell.memory_bare,
-        memory=tell.memory,
-        up_s=float(tell.up_s),
+        memory_bytes=report.memory_bytes,
+        memory_max=report.memory_max,
+        memory_bare=report.memory_bare,
+        memory=report.memory,
+        up_s=float(report.up_s),
     )
 
 
 def _ended_s(of: NodeId, survey: Survey[StatusReport]) -> float | None:
     """Since when its process is known to be gone: its neighbours have seen its host close its sockets, or it said so."""
-    told = [tell.ended[of] for tell, _, _ in survey.answers.values() if of in tell.ended]
+    told = [report.ended[of] for report, _, _ in survey.answers.values() if of in report.ended]
     return min(told) / 1e6 if told else None
 
 
@@ -135,11 +135,11 @@ def _problems(
             found.append(
                 f"{member.name}: runs elf {member.version}, this agent another version; upgrade the older one"
             )
-    for other, (tell, _, _) in sorted(survey.answers.items()):
-        found += [f"{name_of(other, adverts.get(other))}: {problem}" for problem in tell.problems]
+    for other, (report, _, _) in sorted(survey.answers.items()):
+        found += [f"{name_of(other, adverts.get(other))}: {problem}" for problem in report.problems]
     found = _once(found)
     found += shared(
-        (name_of(each, adverts.get(each)), tell.files) for each, (tell, _, _) in survey.answers.items()
+        (name_of(each, adverts.get(each)), report.files) for each, (report, _, _) in survey.answers.items()
     )
     names: dict[str, list[str]] = {}
     for member in members:
@@ -165,8 +165,8 @@ def failures_of(
 ) -> dict[JobId, list[Failure]]:
     """Jobs that fail, and where."""
     found: dict[JobId, list[Failure]] = {}
-    for agent, (tell, _, _) in sorted(survey.answers.items()):
-        for each in tell.failing:
+    for agent, (report, _, _) in sorted(survey.answers.items()):
+        for each in report.failing:
             failure = Failure(
                 name_of(agent, adverts.get(agent)), each.reason, each.failures, each.again_us / 1e6
             )
@@ -177,8 +177,8 @@ def failures_of(
 def untimed_of(survey: Survey[StatusReport]) -> dict[JobId, int]:
     """Rejected lines in no window of each job, as its master says."""
     found: dict[JobId, int] = {}
-    for tell, _, _ in survey.answers.values():
-        for job, count in tell.untimed.items():
+    for report, _, _ in survey.answers.values():
+        for job, count in report.untimed.items():
             found[job] = max(count, found.get(job, 0))
     return found
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from elf.agent.config.config import Config
 from elf.agent.control.gathering import OnDisk
-from elf.agent.control.service import Desk
+from elf.agent.control.service import ControlService
 from elf.agent.control.shared_files import boot_id, marks
 from elf.agent.control.socket import SOCKET, ControlServer
 from elf.agent.disk import state_dir
@@ -32,9 +32,9 @@ from elf.agent.host.clock import Clock
 from elf.agent.host.identity import claim, own_key
 from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
-from elf.agent.host.notices import Told
+from elf.agent.host.notices import NoticeLog
 from elf.agent.host.seeds import Seeds
-from elf.agent.host.single_instance import Anew, Door, forget
+from elf.agent.host.single_instance import Restart, SingleInstance, forget
 from elf.agent.host.source_threads import SourceThreads
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.revoked import REVOKED
@@ -78,7 +78,7 @@ class Host:
         keys: Keys | None,
         trust: Trust | None,
         notices: Callable[[str], None],
-        former: Anew | None = None,
+        former: Restart | None = None,
     ) -> None:
         assert config.mesh is not None
         self.config, self.mesh = config, config.mesh
@@ -90,7 +90,7 @@ class Host:
         self.started_s = time.time()
         self.instance = 1 + int.from_bytes(os.urandom(8)) % COUNT_MAX
         """Of this process: see `elf.srt.messages.messages.Instance`."""
-        self.told = Told(notices, self.name_of)
+        self.notice_log = NoticeLog(notices, self.name_of)
         self.clock = Clock()
         self.reading = SourceThreads(self, self.mesh.cpu_max)
         self.sources = self.reading.sources
@@ -98,27 +98,27 @@ class Host:
         self.transport: Transport
         self.store: Store
         self.memory: Memory
-        self.desk: Desk
+        self.service: ControlService
         self.budget: Budget
         self.seeds: Seeds
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._wake_s = 0.0
         self._revoked = 0
-        self.door = Door(self, former)
+        self.single_instance = SingleInstance(self, former)
         self.last_life = 0
         """Of which the folder has all records; this one is above it."""
         self._recalls: set[asyncio.Task[None]] = set()  # of jobs that failed
         self.is_started = self.is_over = False
         self._former = former
-        self._anew: Anew | None = None
+        self._restart: Restart | None = None
         self._waits: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
         self._failure: Exception | None = None
 
     # From start to stop.
 
-    async def run(self, stop: asyncio.Event) -> Anew | None:
+    async def run(self, stop: asyncio.Event) -> Restart | None:
         """Join the mesh, and serve until `stop` is set or the node has left for good; or until it has to begin anew: how.
 
         Raises ConfigError for what is wrong in the file or in the keys, StateError when `state_dir` cannot be used.
@@ -141,14 +141,14 @@ class Host:
             opened.callback(self.budget.close)
             self.reading.open(self.config, me.id, self.budget, self.parameters.idle_grace_us, opened)
             await self._begin(me, records)
-            self.desk = Desk(self, lambda: OnDisk(folder))
+            self.service = ControlService(self, lambda: OnDisk(folder))
             self._look_at_memory()
             await self._serve(stop)
         if self._failure is not None:
             raise self._failure
-        return self._anew
+        return self._restart
 
-    def _begin_life(self, records: Stored, former: Anew | None) -> int:
+    def _begin_life(self, records: Stored, former: Restart | None) -> int:
         """On disk before anybody hears of it. Above the clock's seconds too: a lost disk does not bring an old life back."""
         written: int = records.get(("node", b""), (0,))[-1]
         above = written if former is None else max(written, former.above)
@@ -158,9 +158,9 @@ class Host:
         self.store.begin(Write(("node", b""), life, replace=True))
         return life
 
-    def begin_anew(self, anew: Anew) -> None:
+    def restart(self, how: Restart) -> None:
         """This life is over, and the next one of this process begins like that."""
-        self._anew = anew
+        self._restart = how
         self._left.set()
 
     def _listen(self, life: int, opened: ExitStack) -> Contact:
@@ -186,7 +186,7 @@ class Host:
             refused=self._refused,
             restarted=self._restarted,
             contact_of=self._contact_of,
-            refused_for=self.door.refused_for,
+            refused_for=self.single_instance.refused_for,
             unsendable=self._unsendable,
         )
         self.transport.start()
@@ -217,7 +217,7 @@ class Host:
             self.sinks = SinkHost(self.mesh.sinks, self, records)
         self.seeds = Seeds(self.mesh.seeds, me.id, self.transport.ask, self._found_seed)
         await self.seeds.first()
-        if self.door.rival is None:
+        if self.single_instance.rival is None:
             self._start(records)
         else:
             self._waits = self._loop.create_task(self._wait(records))
@@ -231,8 +231,8 @@ class Host:
 
     async def _wait(self, records: Stored) -> None:
         """Another process with this key lives: only commands are served until it does not."""
-        await self.door.wait()
-        self.transport.reset_backoff()
+        await self.single_instance.wait()
+        self.transport.dial_afresh()
         self._start(records)
 
     def _waited(self, done: asyncio.Task[None]) -> None:
@@ -256,7 +256,7 @@ class Host:
             self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
     async def _serve(self, stop: asyncio.Event) -> None:
-        control = ControlServer(self.config.agent.state_dir / SOCKET, self.desk.serve)
+        control = ControlServer(self.config.agent.state_dir / SOCKET, self.service.serve)
         try:
             await control.start()
         except OSError as error:
@@ -296,7 +296,7 @@ class Host:
         if self.is_started and not self.node.has_left and self._failure is None:
             self.perform(self.node.rest(self.clock_us()))
         self.is_over = True
-        self.door.close()
+        self.single_instance.close()
         if self._waits is not None:
             self._waits.cancel()
         self.seeds.close()
@@ -345,10 +345,10 @@ class Host:
         now = self.clock_us()
         return self.node.failing(now) + (self.sinks.failing(now) if self.sinks is not None else ())
 
-    def describe(self, tell: StatusReport) -> StatusReport:
+    def describe(self, report: StatusReport) -> StatusReport:
         """Add what only the process knows."""
         return replace(
-            tell,
+            report,
             version=version(),
             up_s=max(0, int(time.time() - self.started_s)),
             memory_bytes=self.memory.grown,
@@ -362,7 +362,9 @@ class Host:
         )
 
     def _problems(self) -> list[str]:
-        found = [self.door.problem] if self.door.rival is not None else self.seeds.problems
+        found = (
+            [self.single_instance.problem] if self.single_instance.rival is not None else self.seeds.problems
+        )
         for node, text in self.transport.twins.items():
             found.append(text if node == self.node.id else f"{self.name_of(node)}: {text}")
         if self.node.is_aside:
@@ -412,10 +414,10 @@ class Host:
         if self.node.rivals.was_here:
             self.node.rivals.was_here = False
             for source in self.sources.values():
-                source.was_here()
+                source.state_was_lost()
         rival = self.node.rivals.take()
         if rival is not None and not self.is_over:
-            self.door.look_at(rival)
+            self.single_instance.look_at(rival)
         if self.trust is not None and len(self.trust.revoked) != self._revoked:
             self._revoked = len(self.trust.revoked)
             self.transport.recheck()
@@ -486,7 +488,7 @@ class Host:
             return
         if notice.kind == UNBELIEVED and self.notary is not None:
             notice = replace(notice, text=f"{notice.text}: {self.notary.last_refusal}")
-        self.told.take(notice, time.monotonic())
+        self.notice_log.take(notice, time.monotonic())
 
     # Jobs that fail.
 

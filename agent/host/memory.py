@@ -53,7 +53,7 @@ class Held(Protocol):
     def sinks(self) -> Any: ...
 
     @property
-    def desk(self) -> Any: ...
+    def service(self) -> Any: ...
 
 
 class Memory:
@@ -99,7 +99,7 @@ def beside(host: Held) -> dict[str, int]:
         "bundles": sum(_bundle_bytes(seat) for seat in seats),
         "windows": sum(_window_bytes(seat) for seat in seats)
         + (host.sinks.queued_bytes if host.sinks is not None else 0)
-        + host.desk.held_bytes,
+        + host.service.held_bytes,
         "links": sum(link.held_bytes for link in links) + sum(host.transport.queued_bytes.values()),
         "journal": host.store.queued_bytes,
     }

@@ -54,7 +54,7 @@ class Host(Protocol):
     def store(self) -> Any: ...
 
     @property
-    def told(self) -> Any: ...
+    def notice_log(self) -> Any: ...
 
     @property
     def sinks(self) -> Any: ...
@@ -63,7 +63,7 @@ class Host(Protocol):
     def notary(self) -> Any: ...
 
     @property
-    def door(self) -> Any: ...
+    def single_instance(self) -> Any: ...
 
     @property
     def started_s(self) -> float: ...
@@ -173,7 +173,7 @@ def _number(value: float) -> str:
 
 def health(host: Host) -> str:
     """ "" when all is well, else what is not."""
-    if host.door.rival is not None:
+    if host.single_instance.rival is not None:
         return "another agent with its key lives"
     if not host.node.overlay.joined:
         return "not in the mesh yet: no seed has answered"
@@ -391,7 +391,7 @@ def _network(host: Host) -> Iterator[Family]:
     )
     near = len(host.node.overlay.acquaintances())
     yield "elf_neighbours", "gauge", "Other agents that this one knows to be alive.", [({}, near)]
-    kinds = sorted(host.told.counts.items())
+    kinds = sorted(host.notice_log.counts.items())
     yield (
         "elf_notices_total",
         "counter",

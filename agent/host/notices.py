@@ -13,7 +13,7 @@ INTERVAL_S = 60.0
 REMEMBERED_MAX = 1_000
 
 
-class Told:
+class NoticeLog:
     """`counts`: notices by kind. `names` finds what people call a peer."""
 
     def __init__(self, say: Callable[[str], None], names: Callable[[bytes], str] = short) -> None:

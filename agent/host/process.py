@@ -12,7 +12,7 @@ import uvloop
 from elf.agent.config.config import Config
 from elf.agent.host.allocator import stay_small
 from elf.agent.host.host import Host
-from elf.agent.host.single_instance import Anew
+from elf.agent.host.single_instance import Restart
 from elf.srt.security.certificates import Keys, Trust
 
 
@@ -28,7 +28,7 @@ def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
         return runner.run(_run(lambda former: Host(config, keys, trust, notices, former)))
 
 
-async def _run(host_after: Callable[[Anew | None], Host]) -> int:
+async def _run(host_after: Callable[[Restart | None], Host]) -> int:
     """One host after the other: a node that has to begin anew does so within the process."""
     stop, exit_code = asyncio.Event(), 0
     loop = asyncio.get_running_loop()

@@ -33,11 +33,11 @@ from elf.srt.messages.messages import Contact
 from elf.srt.transport.admission import both
 from elf.srt.transport.transport import Transport
 
-KNOCK_S = 1.0
+CHECK_S = 1.0
 """Who waits at the door looks so often whether the other one lives."""
 
 
-class Anew(msgspec.Struct, frozen=True):
+class Restart(msgspec.Struct, frozen=True):
     """How the next host of this process begins. above: its life is above this. last: the latest life of which the folder has all
     records. is_lost: the folder is older than what the mesh knows. rival: who has to be gone first. begun_s: when a neighbour's
     word was the reason last. memory: of the process."""
@@ -73,14 +73,14 @@ class Host(Protocol):
 
     def notices(self, text: str) -> None: ...
 
-    def begin_anew(self, anew: Anew) -> None:
+    def restart(self, how: Restart) -> None:
         """End, to be begun again."""
 
 
-class Door:
+class SingleInstance:
     """Of one host."""
 
-    def __init__(self, host: Host, former: Anew | None) -> None:
+    def __init__(self, host: Host, former: Restart | None) -> None:
         self._host = host
         self.rival = former.rival if former is not None else None
         """Who lives instead of this process, which waits."""
@@ -106,7 +106,7 @@ class Door:
             if not said:
                 said = True
                 self._host.notices(f"{self._text(self.rival)}; this one waits until the other has ended")
-            await asyncio.sleep(KNOCK_S)
+            await asyncio.sleep(CHECK_S)
 
     def refused_for(self, address: str, instance: int) -> None:
         """A neighbour refuses this process, for that one lives."""
@@ -126,26 +126,26 @@ class Door:
         if await self._lives(contact):
             is_in = host.transport.counters.connections_out > 0
             if not is_in or host.instance < contact.instance:
-                self._begin_anew(rival, contact)
+                self._restart(rival, contact)
         elif rival.is_lost:
             host.notices(
                 "another process had this agent's key later than its state_dir knows; is that a backup or a copy? What is in it "
                 "counts as lost, and its logs are read again"
             )
-            self._begin_anew(rival, None)
+            self._restart(rival, None)
         elif is_above(rival, host.node.life, time()) and monotonic() - self._begun_s >= HEARSAY_S:
             self._begun_s = monotonic()
-            self._begin_anew(rival, None)
+            self._restart(rival, None)
 
     async def _lives(self, rival: Contact) -> bool:
         return rival.instance != 0 and await self._host.transport.who(rival.address) == rival.instance
 
-    def _begin_anew(self, rival: Rival, instead: Contact | None) -> None:
+    def _restart(self, rival: Rival, instead: Contact | None) -> None:
         host = self._host
         above = max(rival.contact.incarnation, host.node.life)
-        anew = Anew(above, host.last_life, rival.is_lost, instead, self._begun_s, host.memory)
+        how = Restart(above, host.last_life, rival.is_lost, instead, self._begun_s, host.memory)
         self._is_over = True
-        host.begin_anew(anew)
+        host.restart(how)
 
     def close(self) -> None:
         if self._task is not None:

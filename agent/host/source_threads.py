@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from typing import Protocol
 
 from elf.agent.config.config import Config
-from elf.agent.control.columns import advertised, retold
+from elf.agent.control.columns import advertised, with_columns
 from elf.agent.host.cpu_share import CpuShare
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.work.mesh_source import MeshSource
@@ -145,4 +145,4 @@ class SourceThreads:
             held = node.directory.get("agent", node.id)
             if node.columns != advertised(found) and held is not None and not self._host.is_over:
                 node.columns = advertised(found)
-                self._host.advertise(retold(decode_agent(held), node.columns))
+                self._host.advertise(with_columns(decode_agent(held), node.columns))

@@ -22,7 +22,7 @@ class Doubles:
         self._mesh = mesh
         self._sources: dict[int, VirtualSource] = {}  # by the fault's number
         self._copies: dict[int, tuple[Disk, frozenset[int]]] = {}
-        mesh.world.doors.admitted.append(self._admitted)
+        mesh.world.admissions.admitted.append(self._admitted)
         for number, fault in enumerate(mesh.scenario.faults):
             if isinstance(fault, s.Twin):
                 self._make_source(number, fault)
@@ -78,7 +78,7 @@ class Doubles:
         mesh, actor = self._mesh, self._mesh.hosts[fault.host]
         if actor.id in mesh.world.twins:
             return
-        mesh.world.tell("twin", actor, fault)
+        mesh.world.notify("twin", actor, fault)
         disk = actor.disk.copy()
         if fault.keeps == "nothing":
             disk.wipe()
@@ -102,4 +102,4 @@ class Doubles:
         actor.disk = disk
         assert actor.source is not None
         actor.source.restart(notes)
-        mesh.world.tell("restore", actor, fault)
+        mesh.world.notify("restore", actor, fault)

@@ -254,7 +254,7 @@ class Run(Mesh):
         """All trouble is over."""
         world = self.world
         world.network.weather = Weather()
-        world.tell("heal", None, None)
+        world.notify("heal", None, None)
         self.bugs.clear()
         for number in range(self._cuts):
             world.network.heal(number)
@@ -270,11 +270,11 @@ class Run(Mesh):
                 self.start(actor)
 
     def _storm(self, number: int, fault: s.Storm) -> None:
-        self.world.tell("weather", None, fault.weather)
+        self.world.notify("weather", None, fault.weather)
         self.world.network.weather = fault.weather
 
     def _calm(self, number: int, fault: s.Storm) -> None:
-        self.world.tell("weather", None, self.scenario.weather)
+        self.world.notify("weather", None, self.scenario.weather)
         self.world.network.weather = self.scenario.weather
 
     def _cut(self, number: int, fault: s.Cut) -> None:
@@ -284,7 +284,7 @@ class Run(Mesh):
         inside |= {self.sinks[s.SINK - host] for host in fault.hosts if s.SINK - len(self.sinks) < host < 0}
         self.oracle.were_away |= set(self.sinks)
         outside = everybody - inside
-        self.world.tell("cut", None, fault)
+        self.world.notify("cut", None, fault)
         if fault.outward:
             self.world.network.cut(2 * number, frozenset(inside), frozenset(outside))
         if fault.inward:
@@ -292,16 +292,16 @@ class Run(Mesh):
         self._cuts = max(self._cuts, 2 * number + 2)
 
     def _mend(self, number: int, fault: s.Cut) -> None:
-        self.world.tell("mend", None, fault)
+        self.world.notify("mend", None, fault)
         self.world.network.heal(2 * number)
         self.world.network.heal(2 * number + 1)
 
     def _slow(self, number: int, fault: s.Slow) -> None:
-        self.world.tell("slow", self.hosts[fault.host], fault.extra_us)
+        self.world.notify("slow", self.hosts[fault.host], fault.extra_us)
         self.world.network.slow(self.hosts[fault.host].id, fault.extra_us)
 
     def _swift(self, number: int, fault: s.Slow) -> None:
-        self.world.tell("slow", self.hosts[fault.host], 0)
+        self.world.notify("slow", self.hosts[fault.host], 0)
         self.world.network.slow(self.hosts[fault.host].id, 0)
 
     def _pause(self, number: int, fault: s.Pause) -> None:
@@ -323,24 +323,24 @@ class Run(Mesh):
 
     def _step(self, number: int, fault: s.Step) -> None:
         actor = self.hosts[fault.host]
-        self.world.tell("clock", actor, fault.by_us)
+        self.world.notify("clock", actor, fault.by_us)
         actor.clock_us += fault.by_us
 
     def _lose(self, number: int, fault: s.Lose) -> None:
         """The source knows since it was made."""
-        self.world.tell("lose", self.hosts[fault.host], fault.loss)
+        self.world.notify("lose", self.hosts[fault.host], fault.loss)
 
     def _sink_away(self, number: int, fault: s.SinkCrash) -> None:
         if fault.sink < len(self.sinks):
             self.world.sink_away(self.sinks[fault.sink])
             self.oracle.were_away.add(self.sinks[fault.sink])
-            self.world.tell("sink away", None, fault)
+            self.world.notify("sink away", None, fault)
 
     def _sink_back(self, number: int, fault: s.SinkCrash) -> None:
         if fault.sink < len(self.sinks):
             sink = self.sinks[fault.sink]
             self.world.sink_back(sink, fault.keeps)
-            self.world.tell("sink", None, fault)
+            self.world.notify("sink", None, fault)
             if fault.keeps == "nothing":
                 self.oracle.emptied(sink)
 
@@ -397,7 +397,7 @@ class Run(Mesh):
             self.world.stop(actor)
 
     def _plant(self, number: int, fault: s.Bug) -> None:
-        self.world.tell("bug", None, fault)
+        self.world.notify("bug", None, fault)
         self.bugs.begin(fault)
 
     def _weed(self, number: int, fault: s.Bug) -> None:
@@ -443,6 +443,6 @@ _FAULTS: dict[
         lambda run, number, fault: run.doubles.twin_ends(number, fault),
     ),
     s.Restore: (lambda run, number, fault: run.doubles.restore(number, fault), None),
-    s.Reject: (lambda run, number, fault: run.world.tell("reject", run.hosts[fault.host], fault), None),
-    s.Share: (lambda run, number, fault: run.world.tell("share", run.hosts[fault.host], fault), None),
+    s.Reject: (lambda run, number, fault: run.world.notify("reject", run.hosts[fault.host], fault), None),
+    s.Share: (lambda run, number, fault: run.world.notify("share", run.hosts[fault.host], fault), None),
 }

@@ -47,10 +47,10 @@ def transcript(scenario: s.Scenario, lines_max: int = LINES_MAX) -> tuple[Outcom
 
     def prepare(run: Run) -> None:
         terms.learn(run)
-        teller = Teller(terms.name, terms.numbered)
+        event_text = EventText(terms.name, terms.numbered)
 
         def observe(now_us: int, what: str, who: Actor | None, about: Any) -> None:
-            job, text = teller.line(what, about, run.world.taking)
+            job, text = event_text.line(what, about, run.world.taking)
             text = terms.plain(text) if what == "notice" else text
             for each in (job,) if job is not None else lines:
                 if text and each in lines:
@@ -107,7 +107,7 @@ class Terms:
         )
 
 
-class Teller:
+class EventText:
     """Puts events into words. name: of a node or sink by its id; numbered: by its number in a scenario."""
 
     def __init__(self, name: Callable[[NodeId], str], numbered: Naming = str) -> None:
@@ -182,7 +182,7 @@ class Teller:
         last = message.first + len(message.entries) - 1
         return f"{self.ballot(message.ballot)} {message.first}..{last} committed {message.committed} {kinds}"
 
-    def _tell(self, message: m.StateReport) -> str:
+    def _state_report(self, message: m.StateReport) -> str:
         serving = " serving" if message.serving else ""
         return f"holds {self.ballot(message.held)} to {message.index}, promised {self.ballot(message.highest)}{serving}"
 
@@ -192,11 +192,11 @@ def seconds(event_us: int) -> str:
     return "none" if event_us == m.NO_WATERMARK else f"{(event_us - EPOCH_US) / 1e6:g}"
 
 
-_WORDS: dict[type, Callable[[Teller, Any], str]] = {
-    m.Bundle: Teller._bundle,
-    r.Put: Teller._put,
-    m.Append: Teller._log,
-    m.StateReport: Teller._tell,
+_WORDS: dict[type, Callable[[EventText, Any], str]] = {
+    m.Bundle: EventText._bundle,
+    r.Put: EventText._put,
+    m.Append: EventText._log,
+    m.StateReport: EventText._state_report,
     m.Commit: lambda t, x: f"{t.ballot(x.ballot)} {' '.join(map(t.bundle_id, x.ids))}",
     m.Split: lambda t, x: f"{t.ballot(x.ballot)} {t.bundle_id(x.id)} {len(x.positions)} positions",
     m.Hello: lambda t, x: f"of {t._name(x.worker)}",

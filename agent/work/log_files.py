@@ -14,7 +14,7 @@ from elf.agent.files.recognise import exactly
 from elf.agent.files.source import Source
 from elf.agent.work.feed import FUTURE_US
 from elf.agent.work.file_notes import FileNote, Notes, first_line
-from elf.agent.work.rediscovery import FoundAgain, Moved, present_end
+from elf.agent.work.rediscovery import Moved, Rediscovery, present_end
 from elf.agent.work.rescan import Rescan, holds, open_known
 from elf.errors import SourceError
 from elf.srt.messages.messages import Micros, Position, Slot
@@ -65,7 +65,7 @@ class LogFiles:
             block_bytes=block_bytes,
             grace_s=grace_s,
         )
-        self._found_again = FoundAgain(self.notes, notice)
+        self._rediscovery = Rediscovery(self.notes, notice)
         self._sought_s: float | None = None
         self._unknown: Sequence[Seen] = ()
         self._ends: dict[int, int] = {}  # by generation: nothing whole comes behind that, as was seen
@@ -120,7 +120,7 @@ class LogFiles:
         given = [slot for slot, at in positions.items() if slot[1] and not at.closed]
         if not (is_lost or any(slot[1] not in self.notes.by_identity for slot in (*given, *ends))):
             return
-        self._found_again.tell(positions, ends)
+        self._rediscovery.expect(positions, ends)
         for _ in range(LOOKS_MAX):
             self._sought_s = None
             self.seek()
@@ -142,7 +142,7 @@ class LogFiles:
     def _pick(self, unknown: Sequence[Seen]) -> set[Inode]:
         self._unknown = unknown
         try:
-            return self._found_again.pick(unknown)
+            return self._rediscovery.pick(unknown)
         except Moved:
             return set()  # the next look decides
 
@@ -152,7 +152,7 @@ class LogFiles:
         known = [note for note in self.notes.files.values() if note.generation in files]
         followed = {file.inode for file in files.values()}
         unknown = [one for one in self._unknown if one.inode not in followed]
-        for note in self._found_again.doubt(known, files, unknown):
+        for note in self._rediscovery.doubt(known, files, unknown):
             file = files[note.generation]
             try:
                 base = present_end(file) or None
@@ -160,7 +160,7 @@ class LogFiles:
                 base = None
             if base is None and not file.state.done:
                 self.source.skip(file)
-            ordinal = max(self._found_again.ordinals(note.fingerprint), default=-1) + 1
+            ordinal = max(self._rediscovery.ordinals(note.fingerprint), default=-1) + 1
             self.notes.begin_behind(note, base, max(ordinal, self.notes.begun(note.fingerprint)))
             self.is_dirty = True
 
@@ -169,12 +169,12 @@ class LogFiles:
         there = Listing([file.path], lambda notice: None).look(())
         followed = {each.inode for each in self.source.files().values()}
         unknown = [one for one in there if one.inode not in followed]
-        return self._found_again.paths_of(self.notes.of(file.state.generation).fingerprint, unknown)
+        return self._rediscovery.paths_of(self.notes.of(file.state.generation).fingerprint, unknown)
 
     @property
     def unread(self) -> Mapping[str, str]:
         """Files beside those that are followed which may be what is missing, and cannot be read; and why."""
-        return self._found_again.unread
+        return self._rediscovery.unread
 
     def identify(self, generation: int, *, is_read: bool = False) -> None:
         """Give a file its identity, if there is a line to make it of. is_read: it is not a copy of another one."""
@@ -191,7 +191,7 @@ class LogFiles:
                 return
         note = self.notes.of(generation)
         if line is not None:
-            self.notes.identify(note, line, self._found_again.ordinal(line))
+            self.notes.identify(note, line, self._rediscovery.ordinal(line))
             self.is_dirty = True
             if file.state.base and not (note.begin or file.state.done):
                 # What is left of a longer file: the source goes on at its end, for what it holds was counted.

@@ -42,7 +42,7 @@ from elf.agent.work.job_rows import Before
 from elf.agent.work.line_parsing import Parsing, advance
 from elf.agent.work.log_files import SAVE_S, LogFiles
 from elf.agent.work.losses import Losses
-from elf.agent.work.parse_health import Legibility
+from elf.agent.work.parse_health import ParseHealth
 from elf.agent.work.reading import Place, Reading
 from elf.agent.work.rescan import EndsBefore, Rescan
 from elf.agent.work.unparsed import Unparsed
@@ -64,14 +64,14 @@ ABSENT_S = 10.0
 RESCANS_MAX = 4
 """Files that are open for reading again, a buffer of 256 KiB each."""
 NOTICES_MAX = 256
-SHARE = 4
+BUDGET_DIVISOR = 4
 """One part in so many of the budget is for what is gathered between cuts."""
-STRINGS_SHARE, CUT_SHARE, BLOCK_SHARE = 16, 32, 128
+STRINGS_DIVISOR, CUT_DIVISOR, BLOCK_DIVISOR = 16, 32, 128
 """One part in so many is for dictionaries, for what one cut reads, and for what is read at once. Where all paths differ, rows
 are twice as large as their lines, and several cuts are there together: fronts, rows, entries that wait for the log, records, what
 a tree makes of one; and a restart reads back entries as they were."""
 
-LACK = 1
+LOST_STATE = 1
 """As a file that holds nothing, and is closed: lines from before a lost disk are lacking."""
 
 
@@ -104,22 +104,22 @@ class MeshSource:
         self._worker, self._budget = worker, budget
         self._idle_grace_us, self._grace_s = idle_grace_us, grace_s
         cap = budget.cap_bytes
-        block_bytes = min(block_bytes, max(cap // BLOCK_SHARE, line_max + 1))
+        block_bytes = min(block_bytes, max(cap // BLOCK_DIVISOR, line_max + 1))
         self._line_max, self._block_bytes = line_max, block_bytes
-        self._memory_max, self._cut_bytes = cap // SHARE, min(cut_bytes, cap // CUT_SHARE)
+        self._memory_max, self._cut_bytes = cap // BUDGET_DIVISOR, min(cut_bytes, cap // CUT_DIVISOR)
         self.nbytes = 0
         """Memory held after the last read."""
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name), ""
         self._lag_bytes: dict[str, int] = {}
         self.inodes: dict[str, tuple[int, int]] = {}
         """See `Source.inodes`, at the last read."""
-        self._said: list[str] = []
+        self._pending_notices: list[str] = []
         self._notices: deque[str] = deque(maxlen=NOTICES_MAX)
         self._files = LogFiles(
             name,
             patterns,
             state_dir,
-            self._said.append,
+            self._pending_notices.append,
             line_max=line_max,
             block_bytes=block_bytes,
             grace_s=grace_s,
@@ -127,23 +127,26 @@ class MeshSource:
         )
         self._source = self._files.source
         self.formats = FormatChoice(
-            format, self._said.append, lenient=True, head=lambda block: self._source.head(block.file)
+            format,
+            self._pending_notices.append,
+            lenient=True,
+            head=lambda block: self._source.head(block.file),
         )
-        self._parsing = Parsing(timezone, agent, line_max, min(strings_max, cap // STRINGS_SHARE))
+        self._parsing = Parsing(timezone, agent, line_max, min(strings_max, cap // STRINGS_DIVISOR))
         self._readings: dict[tuple[JobId, int], Reading] = {}
         self._types: dict[str, SqlType] = {}
-        self._odd: set[str] = set()
+        self._conflicting: set[str] = set()
         self._front: dict[int, ParseState] = {}
         self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
-        self._losses = Losses(name, self._files, grace_s, self._said.append)
+        self._losses = Losses(name, self._files, grace_s, self._pending_notices.append)
         self._ends = FileEnds(self._files, self._losses, self.counters)
         self.problems: tuple[str, ...] = ()
         """What was lost of late, for `elf mesh status`."""
         self._time_max = self._files.notes.time_max
-        self._legibility = Legibility()
+        self._parse_health = ParseHealth()
         self._reject: Reject | None = None
         self._lost_bytes = 0
-        self._was_here = False
+        self._is_state_lost = False
         self._lock = Lock()
 
     # What the host sees.
@@ -155,24 +158,24 @@ class MeshSource:
         """
         with self._lock:
             self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
-            self._legibility.begin(now_s)
-            if self._was_here:
-                self._lack(clock_us)
+            self._parse_health.begin(now_s)
+            if self._is_state_lost:
+                self._note_lost_state(clock_us)
             reading = self._resume(read, schedule)
             at_end = self._fill(reading)
             cut = self._cut(read, reading, at_end)
             if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
                 self._files.save(self._time_max)
-            self._tell()
+            self._publish()
             return cut
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         """What other threads may see, each in one step."""
         complaint = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path, self._reject)
         if complaint is not None:
-            self._said.append(complaint)
-        self._notices.extend([*self._said, *self._source.notices, *self.formats.take_found()])
-        self._said.clear()
+            self._pending_notices.append(complaint)
+        self._notices.extend([*self._pending_notices, *self._source.notices, *self.formats.take_found()])
+        self._pending_notices.clear()
         self._source.notices.clear()
         held = sum(reading.rows.nbytes for reading in self._readings.values())
         buffers = self._block_bytes + len(self._rescans) * (self._line_max + 1)
@@ -182,19 +185,19 @@ class MeshSource:
         if self.totals.lines != self._totals.lines:
             self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
 
-    def was_here(self) -> None:
+    def state_was_lost(self) -> None:
         """The mesh knows this agent of before, and its folder knew nothing of that."""
-        self._was_here = True
+        self._is_state_lost = True
 
-    def _lack(self, clock_us: Micros) -> None:
+    def _note_lost_state(self, clock_us: Micros) -> None:
         """What was passed over at the first look (`elf.agent.files.first_seen`) may hold lines of which others know that they
         count."""
-        self._was_here, notes = False, self._files.notes
+        self._is_state_lost, notes = False, self._files.notes
         if notes.lacks_us or not any(note.begin for note in notes.files.values()):
             return
         notes.lacks_us = clock_us
         self._files.is_dirty = True
-        self._said.append(
+        self._pending_notices.append(
             f"{self.name}: the mesh knows this agent of before, and its state_dir was empty: what was in its logs when it "
             "started is not counted again, but where a job's log has its places; windows of before that say that they lack lines"
         )
@@ -292,7 +295,7 @@ class MeshSource:
 
     def _settle(self) -> None:
         for reading in list(self._readings.values()):
-            self._spare(reading, reading.rows.settle)
+            self._isolate(reading, reading.rows.settle)
 
     # Reading.
 
@@ -365,7 +368,7 @@ class MeshSource:
         state = self._front.get(generation)
         if state is None:
             state = self._front[generation] = self._state_before(file, block)
-        batch = self._give(block, state, self._live_at(note, block))
+        batch = self._distribute(block, state, self._live_at(note, block))
         if block.last:
             del self._front[generation]
         self._count(batch, block)
@@ -407,7 +410,7 @@ class MeshSource:
             if block is not None and scan.is_true() and not place.is_broken:
                 takers = [(reading, place)] if reading.lane else self._live_at(note, block)
                 assert scan.state is not None
-                self._give(block, scan.state, takers)
+                self._distribute(block, scan.state, takers)
                 self.counters.again_bytes += block.end - block.start
                 self._keep_open(generation, scan, stop)
                 return block
@@ -473,29 +476,29 @@ class MeshSource:
                 found.append((reading, place))
         return found
 
-    def _give(self, block: Block, state: ParseState, takers: Sequence[tuple[Reading, Place]]) -> Batch:
+    def _distribute(self, block: Block, state: ParseState, takers: Sequence[tuple[Reading, Place]]) -> Batch:
         """One parse for all of them."""
         before, format = Before(state.last_time, state.unread), self.formats.of(block)
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
-        self._tell_types(batch)
+        self._report_type_conflicts(batch)
         for reading, place in takers:
-            self._spare(reading, reading.take, place, block, batch, before)
+            self._isolate(reading, reading.take, place, block, batch, before)
         advance(state, batch, block.too_long)
         return batch
 
-    def _tell_types(self, batch: Batch) -> None:
+    def _report_type_conflicts(self, batch: Batch) -> None:
         """A job was compiled where a column of this name is something else: it has NULL here (`elf.agent.work.feed.complete`)."""
         for name, vector in batch.columns.items():
             asked = self._types.get(name, vector.type)
-            if asked != vector.type and name not in self._odd:
-                self._odd.add(name)
-                self._said.append(
+            if asked != vector.type and name not in self._conflicting:
+                self._conflicting.add(name)
+                self._pending_notices.append(
                     f"{self.name}: column {name} is {vector.type} here and {asked} to a job; that has NULL for it in this log's "
                     "lines. Let all agents log it alike (their format)"
                 )
 
-    def _spare(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:
+    def _isolate(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:
         """It may take half a block. Its next read begins anew then; the others have nothing to do with it."""
         try:
             do(*about)
@@ -510,9 +513,9 @@ class MeshSource:
         if batch.samples:
             self._reject = batch.samples[-1]
         if batch.rows:
-            self._legibility.read(self._files.now_s)
+            self._parse_health.read(self._files.now_s)
         else:
-            self._legibility.rejected(len(batch.reject_rows) + block.too_long, self._files.clock_us)
+            self._parse_health.rejected(len(batch.reject_rows) + block.too_long, self._files.clock_us)
 
     @property
     def unparsed(self) -> Unparsed:
@@ -537,12 +540,12 @@ class MeshSource:
         is_missing = self._ends.has_missing(reading)
         caught_up = at_end and not waits and not is_missing
         watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
-        watermark_us = self._say_lack(read, reading, watermark_us)
+        watermark_us = self._withhold_lost(read, reading, watermark_us)
         watermark_us, lacks = reading.promise(watermark_us)
-        is_blind = (
+        is_failing = (
             caught_up
             and not reading.lane
-            and self._legibility.is_blind_from(reading.watermark_us, watermark_us)
+            and self._parse_health.may_cover_rejects(reading.watermark_us, watermark_us)
         )
         reading.watermark_us = watermark_us
         overflows, reading.rows.overflows = reading.rows.overflows, 0
@@ -555,12 +558,11 @@ class MeshSource:
         about = (read.job, read.request, read.schedule)
         untimed, reading.rows.untimed = reading.rows.untimed, 0
         told = 0 if reading.lane else untimed  # a lane's lines were counted before
-        ends_unread = caught_up and self._legibility.is_blind
-        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind or lacks, told, ends_unread)
+        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_failing or lacks, told)
 
-    def _say_lack(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
+    def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
         """What may be promised: nothing, until that gap can be told with all that lies in it; the log keeps that it was."""
-        slot, until_us = (self._worker, LACK, 0), self._files.notes.lacks_us
+        slot, until_us = (self._worker, LOST_STATE, 0), self._files.notes.lacks_us
         if reading.lane or reading.counts_all or read.since_us >= until_us or slot in reading.given:
             return watermark_us
         if watermark_us < until_us:
@@ -577,11 +579,11 @@ class MeshSource:
         for generation, place in reading.places.items():
             if not place.over and (generation in unread or place.offset != self._files.front_of(place.note)):
                 latest = min(latest or 0, place.last_us or 0)
-        scan_s, line_s = self._files.scan_s, self._legibility.line_s
+        scan_s, line_s = self._files.scan_s, self._parse_health.line_s
         is_quiet = (
             scan_s is not None and line_s is not None and (scan_s - line_s) * 1e6 >= self._idle_grace_us
         )
-        is_first = self._legibility.is_blind and reading.watermark_us < (latest or 0)
+        is_first = self._parse_health.is_failing and reading.watermark_us < (latest or 0)
         if caught_up and is_quiet and not is_first and self._source.complete_until is not None:
             latest = max(latest or 0, self._files.scan_clock_us - self._idle_grace_us)
         return max(reading.watermark_us, min(latest or 0, self._files.clock_us))

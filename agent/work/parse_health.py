@@ -6,7 +6,7 @@ from elf.agent.work.unparsed import LINES_MIN
 from elf.srt.messages.messages import Micros
 
 
-class Legibility:
+class ParseHealth:
     """line_s: when a line was read last, and could be; before the first one, when that was tried first."""
 
     def __init__(self) -> None:
@@ -29,10 +29,10 @@ class Legibility:
         self._rejected_us = clock_us
 
     @property
-    def is_blind(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether none of the last lines could be read."""
         return self._rejected >= (LINES_MIN if self._can_read else 1)
 
-    def is_blind_from(self, before_us: Micros, watermark_us: Micros) -> bool:
+    def may_cover_rejects(self, before_us: Micros, watermark_us: Micros) -> bool:
         """Whether what is promised now may hold some of these lines."""
-        return self.is_blind and before_us < watermark_us and before_us <= self._rejected_us
+        return self.is_failing and before_us < watermark_us and before_us <= self._rejected_us

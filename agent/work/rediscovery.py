@@ -3,7 +3,7 @@
 The mesh's log names a file by its first line and by how many files had begun alike before (`file_notes`). While the agent was
 down the file may have been renamed, copied, compressed, so each file of its families is looked at, whatever it is called, and
 uncompressed. It is that file only if nothing else can be: one file on disk begins like that (copies and archives of it aside),
-and the log knows one file that does. Where two begin alike nobody can tell which of them was counted up to where: then none is
+and the log knows one file that does. Where two begin alike nobody can expect which of them was counted up to where: then none is
 taken, and that is said. Files younger than one that was found came after it, while nobody looked, and are read too.
 """
 
@@ -22,7 +22,7 @@ from elf.srt.messages.messages import Position, Slot
 
 ORDINALS_MAX = 1_000
 """Files that began alike are told apart up to here: 1 ms for a first line."""
-TOLD_MAX = 10_000
+EXPECTED_MAX = 10_000
 """Identities that jobs' logs know, 40 bytes each."""
 HEAD_BYTES = 64 << 10
 
@@ -31,32 +31,32 @@ class Moved(Exception):  # noqa: N818 (an event, not a failure)
     """A file is not where it was a moment ago: look again."""
 
 
-class FoundAgain:
+class Rediscovery:
     """told: identities that logs know. unread: files of the families that could not be looked into, and why."""
 
     def __init__(self, notes: Notes, notice: Callable[[str], None]) -> None:
         self._notes, self._notice = notes, notice
-        self._told: dict[int, None] = {}
+        self._expected: dict[int, None] = {}
         self._ordinals: dict[
             int, dict[int, int]
         ] = {}  # of a first line: identities that were told, by ordinal
         self._heads: dict[
             Inode, tuple[tuple[int, int], int]
         ] = {}  # signature and first line of files that are not followed
-        self._unsure: set[int] = set()
+        self._ambiguous: set[int] = set()
         self.unread: dict[str, str] = {}
 
-    def tell(self, positions: Mapping[Slot, Position], ends: Iterable[Slot]) -> None:
+    def expect(self, positions: Mapping[Slot, Position], ends: Iterable[Slot]) -> None:
         """The files that a job's log knows."""
         identities = dict.fromkeys(slot[1] for slot in (*positions, *ends) if slot[1])
-        if not identities.keys() <= self._told.keys():
-            self._told = dict(list((self._told | identities).items())[-TOLD_MAX:])
+        if not identities.keys() <= self._expected.keys():
+            self._expected = dict(list((self._expected | identities).items())[-EXPECTED_MAX:])
             self._ordinals.clear()
 
     @property
     def is_wanted(self) -> bool:
         """Whether one is missing."""
-        return not self._told.keys() <= self._notes.by_identity.keys()
+        return not self._expected.keys() <= self._notes.by_identity.keys()
 
     def ordinals(self, fingerprint: int) -> dict[int, int]:
         """Of files that begin like that: which were told. O(ORDINALS_MAX) once."""
@@ -64,19 +64,19 @@ class FoundAgain:
         if found is None:
             every = ((ordinal, identity_of(fingerprint, ordinal)) for ordinal in range(ORDINALS_MAX))
             found = self._ordinals[fingerprint] = {
-                n: identity for n, identity in every if identity in self._told
+                n: identity for n, identity in every if identity in self._expected
             }
         return found
 
     def ordinal(self, line: bytes) -> int | None:
         """Of a file that begins like that and has no identity yet, if it is one that was told; above all of them if nobody can
-        tell; None: nothing was told."""
+        expect; None: nothing was told."""
         fingerprint = fingerprint_of(line)
         told = self.ordinals(fingerprint)
         if not told:
             return None
         missing = [n for n, identity in told.items() if identity not in self._notes.by_identity]
-        if len(told) == 1 and missing and fingerprint not in self._unsure and not self._notes.alike(line):
+        if len(told) == 1 and missing and fingerprint not in self._ambiguous and not self._notes.alike(line):
             return missing[0]
         return max(max(told) + 1, self._notes.begun(fingerprint))
 
@@ -148,7 +148,7 @@ class FoundAgain:
         if not missing or any(note.fingerprint == fingerprint for note in self._notes.files.values()):
             return None
         if len(told) > 1 or not _are_one(ones):
-            self._tell_unsure(fingerprint, [one.path for one in ones])
+            self._report_ambiguous(fingerprint, [one.path for one in ones])
             return None
         return min(ones, key=lambda one: (_is_packed(one.path), -one.status.st_size))
 
@@ -168,14 +168,14 @@ class FoundAgain:
             paths = [file.path for file in there if file.inode is not None] + others
             is_one = len(of) == 1 and (not others or _are_alike(paths))
             if told and not (is_one and set(told) == {of[0].ordinal}):
-                self._tell_unsure(fingerprint, paths)
+                self._report_ambiguous(fingerprint, paths)
                 doubted += of
         return doubted
 
-    def _tell_unsure(self, fingerprint: int, paths: Sequence[str]) -> None:
-        if fingerprint in self._unsure:
+    def _report_ambiguous(self, fingerprint: int, paths: Sequence[str]) -> None:
+        if fingerprint in self._ambiguous:
             return
-        self._unsure.add(fingerprint)
+        self._ambiguous.add(fingerprint)
         self._notice(
             f"{', '.join(paths)}: the state folder was lost, and several logs begin with one and the same line, so it cannot be "
             "told which of them was counted up to where; what they hold by now is left out, and windows say so; keep state_dir"

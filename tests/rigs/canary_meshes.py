@@ -338,7 +338,7 @@ def bugs(seed: int) -> s.Scenario:
     rng = Random(seed)
     faults: list[s.AnyFault] = []
     for at, until in times(rng, 3, 3 * SECOND):
-        doors: tuple[tuple[s.Door, str], ...] = (
+        doors: tuple[tuple[s.FailPoint, str], ...] = (
             ("tick", "Master"), ("message", "Held"), ("message", "Bundle"), ("cut", ""),
         )  # fmt: skip
         on, kind = rng.choice(doors)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from elf.agent.config.specs import SinkSection
-from elf.agent.control.service import Desk
+from elf.agent.control.service import ControlService
 from elf.agent.control.socket import ControlServer
 from elf.agent.host.sink_host import SinkHost
 from elf.agent.node.mesh_node import MeshNode, Outer
@@ -36,7 +36,7 @@ STEP_S = 0.001
 
 
 class Hosted:
-    """What the desk needs, of an actor in a world."""
+    """What the control service needs, of an actor in a world."""
 
     is_signed = False
 
@@ -141,7 +141,8 @@ class Mesh:
     async def _run(self) -> None:
         self._start()
         servers = [
-            ControlServer(self.socket(number), Desk(host).serve) for number, host in enumerate(self.hosts)
+            ControlServer(self.socket(number), ControlService(host).serve)
+            for number, host in enumerate(self.hosts)
         ]
         for server in servers:
             await server.start()

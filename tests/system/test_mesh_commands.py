@@ -14,7 +14,7 @@ import pytest
 
 from elf.agent.commands.process.signals import Stop
 from elf.agent.commands.watch import _windows
-from elf.agent.control.protocol import JobWatch, Told, Versions
+from elf.agent.control.protocol import JobWatch, Published, Versions
 from elf.agent.control.socket import Control
 from elf.srt.codec.wire import decode
 from elf.srt.messages.ids import job_id
@@ -312,7 +312,7 @@ class TestWatch:
             has_died = False
             with Control(mesh.socket(asked)) as control:
                 for answer in control.ask(JobWatch("hits")):
-                    if not isinstance(answer, Told):
+                    if not isinstance(answer, Published):
                         continue
                     put = decode(answer.put)
                     assert isinstance(put, Put)

@@ -16,7 +16,7 @@ LOSS = re.compile(r"lines of \d+ files? (?:is|are) lost|was cut short|lines ther
 NUMBERS = re.compile(r"[0-9a-f]{6,}|\d+")
 
 
-def judge_words(world: World, faults: Sequence[Fault], verdict: Verdict) -> None:
+def judge_log_lines(world: World, faults: Sequence[Fault], verdict: Verdict) -> None:
     """Explanations that were given for nothing. Whoever has had a twin may speak of it."""
     twins = {fault.host for fault in faults if fault.kind == "twin"}
     for name, agent in world.agents.items():
@@ -30,7 +30,7 @@ def judge_words(world: World, faults: Sequence[Fault], verdict: Verdict) -> None
                 verdict.add("explained", f"{name}: {line}")
 
 
-def kinds_of_words(world: World, most: int = 30) -> list[tuple[str, int]]:
+def kinds_of_log_lines(world: World, most: int = 30) -> list[tuple[str, int]]:
     """What was said most often, numbers aside."""
     counts: Counter[str] = Counter()
     for agent in world.agents.values():

@@ -19,7 +19,7 @@ from tests.torture import faults, page
 from tests.torture.agents import RefusedError
 from tests.torture.jobs import JOBS
 from tests.torture.lakes import Lake
-from tests.torture.log_lines import judge_words
+from tests.torture.log_lines import judge_log_lines
 from tests.torture.options import Options
 from tests.torture.oracle import Oracle
 from tests.torture.recorder import beyond_cap
@@ -219,7 +219,7 @@ class Run:
             self.verdict.add("ended", f"{end.name} with {end.code}: {end.said.strip().splitlines()[-1:]}")
         for name, rss in beyond_cap(self.world.recorder.samples).items():
             self.verdict.add("memory", f"{name}: {rss / 2**20:.0f} MiB resident")
-        judge_words(self.world, self.schedule.faults, self.verdict)
+        judge_log_lines(self.world, self.schedule.faults, self.verdict)
 
     def result(self) -> dict[str, Any]:
         """What the run came to, as it is written."""

@@ -22,7 +22,7 @@ from elf.agent.simulator.scenario.scenario import (
     Change,
     Crash,
     Cut,
-    Door,
+    FailPoint,
     FullDisk,
     Job,
     Join,
@@ -63,7 +63,7 @@ def random_scenario(seed: int) -> Scenario:
 class _Bugs:
     """Bugs of single jobs that are added to a scenario, drawn from a generator of their own."""
 
-    KINDS: tuple[tuple[Door, tuple[str, ...]], ...] = (
+    KINDS: tuple[tuple[FailPoint, tuple[str, ...]], ...] = (
         (
             "message",
             (

@@ -124,7 +124,7 @@ class Change(Fault, frozen=True, kw_only=True, tag=True):
     rival: bool = False
 
 
-Door = Literal["message", "tick", "cut", "settle", "restore", "entry", "encode"]
+FailPoint = Literal["message", "tick", "cut", "settle", "restore", "entry", "encode"]
 """Where a job's seat is entered: what raises then. Of entries it is one, and the same wherever it is applied. encode: a Bundle or
 Append that raises while it becomes bytes, where messages travel as such."""
 
@@ -133,7 +133,7 @@ class Bug(Fault, frozen=True, kw_only=True, tag=True):
     """The job fails: at that host, or at all (-1); at that `kind` of message, core or entry, or at any ("")."""
 
     job: int
-    on: Door
+    on: FailPoint
     kind: str = ""
     host: int = -1
     once: bool = False

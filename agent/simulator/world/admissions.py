@@ -1,9 +1,9 @@
-"""The doors of simulated processes and sinks: of two processes with one key, which one is let in (`elf.srt.transport.admission`
+"""Admission at simulated processes and sinks: which of two processes with one key is admitted (`elf.srt.transport.admission`
 decides).
 
-Looked at only for keys that were ever used twice. What a connection is in a real mesh is here each letter: of its sender and of
-its receiver the other one's door has to think that it speaks for its key. Letters of who waits at a door wait with it; those of
-who is refused are lost, and it hears of that.
+Only keys that two processes have ever used are checked. A letter here stands for a connection of a real mesh: the admission of
+its receiver has to accept its sender, and the admission of its sender its receiver. While a process waits to be admitted, its
+letters wait too. The letters of a refused process are lost, and the process is notified.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from elf.srt.transport.handshake import Proof, TwinError
 Then = Callable[[], None]
 
 
-class Doors:
-    """admitted: told of twins that are let in. take: what has come through goes there. refused: told of a process that a door
-    refused, by its number, and for whom."""
+class Admissions:
+    """admitted: called with each twin that is admitted. take: receives the letters that pass. refused: called with a process that
+    is refused, its instance, and the process that is admitted instead."""
 
     def __init__(
         self,
@@ -33,21 +33,21 @@ class Doors:
         refused: Callable[[Actor, int, Contact], None],
     ) -> None:
         self._places, self._take, self._refused = places, take, refused
-        self._doors: dict[tuple[bytes, int], Admission] = {}  # by place and instance
+        self._admissions: dict[tuple[bytes, int], Admission] = {}  # by place and instance
         self._waiting: dict[tuple[bytes, NodeId], list[Then]] = {}
         self.admitted: list[Callable[[Actor], None]] = []
 
-    def door(self, place: bytes) -> Admission:
-        """Of a sink, or of the process that runs at a place; a new process knows nobody."""
+    def admission(self, place: bytes) -> Admission:
+        """Of a sink, or of the process that runs at a place; a new process knows no other process."""
         actor = self._places.process_at(place)
         instance = 0 if actor is None or actor.node is None else actor.node.instance
-        door = self._doors.get((place, instance))
-        if door is None:
-            door = self._doors[place, instance] = Admission(partial(self._told, actor))
-        return door
+        admission = self._admissions.get((place, instance))
+        if admission is None:
+            admission = self._admissions[place, instance] = Admission(partial(self._known, actor))
+        return admission
 
-    def _told(self, actor: Actor | None, node: NodeId) -> Contact | None:
-        """As a host answers: which process of that node the overlay believes in, or else its own advert tells."""
+    def _known(self, actor: Actor | None, node: NodeId) -> Contact | None:
+        """As a host answers: the process of that node that the overlay knows, or else the one in its advert."""
         if actor is None or actor.node is None:
             return None
         contact = actor.node.overlay.member(node)
@@ -61,17 +61,17 @@ class Doors:
         return Contact(node, contact.incarnation, address, 0, contact.instance)
 
     def introduce(self, actor: Actor) -> None:
-        """All sinks know the process that has run so far."""
+        """Make the process that has run so far known to all sinks."""
         if actor.node is not None:
             for sink in self._places.sinks:
-                self.door(sink).ask(actor.id, proof_of(actor), "", self._now_s)
+                self.admission(sink).ask(actor.id, proof_of(actor), "", self._now_s)
 
     @property
     def _now_s(self) -> float:
         return self._places.now_us / 1e6
 
     def arrive(self, to: bytes, sent: tuple[Actor | None, Proof | None, Any]) -> None:
-        """A letter of that process, which had that proof when it sent it; None: of a sink, which answers whom it knows."""
+        """Deliver a letter of that process, which had that proof then; None: of a sink, which answers processes it knows."""
         places, (sender, proof, letter) = self._places, sent
         receiver = places.process_at(to)
         take = partial(self._take, to, letter)
@@ -85,14 +85,14 @@ class Doors:
             take()
 
     def _pass(self, place: bytes, who: Actor, proof: Proof, dialed: str, then: Then) -> None:
-        """`then` happens once that process is let in."""
+        """Call `then` once that process is admitted."""
         waiting = self._waiting.get((place, who.id))
         if waiting is not None:
             waiting.append(partial(self._pass, place, who, proof, dialed, then))
             return
-        door = self.door(place)
+        admission = self.admission(place)
         try:
-            addresses = door.ask(who.id, proof, dialed, self._now_s)
+            addresses = admission.ask(who.id, proof, dialed, self._now_s)
         except TwinError as error:
             self._refuse(who, proof, error)
             return
@@ -115,7 +115,7 @@ class Doors:
         found = [(address, self._reached(place, who.id, address)) for address in asked]
         answers = [(address, proof_of(actor)) for address, actor in found if actor is not None]
         try:
-            self.door(place).decide(who.id, proof, answers, self._now_s)
+            self.admission(place).decide(who.id, proof, answers, self._now_s)
         except TwinError as error:
             self._refuse(who, proof, error)
         else:
@@ -126,17 +126,17 @@ class Doors:
 
     def _admitted(self, who: Actor) -> None:
         if who is self._places.twins.get(who.id):
-            for told in self.admitted:
-                told(who)
+            for observer in self.admitted:
+                observer(who)
 
     def _refuse(self, who: Actor, proof: Proof, error: TwinError) -> None:
-        """It hears of it, if it still runs."""
+        """Notify the refused process, if it still runs."""
         if who.node is not None and who.node.instance == proof.instance:
             rival = Contact(who.id, 0, error.at, 0, error.instance)
             delay = self._places.network.end_is_seen(who.id, who.place)
             self._places.after(delay or 0, partial(self._refused, who, proof.instance, rival))
 
-    # Who lives, and who is in.
+    # Which processes live, and which are admitted.
 
     def _reached(self, place: bytes, node: NodeId, address: str) -> Actor | None:
         """The process that answers from there."""
@@ -152,22 +152,22 @@ class Doors:
         return found is not None and found.node is not None and found.node.instance == rival.instance
 
     def is_in(self, actor: Actor) -> bool:
-        """Whether somebody it reaches has let that process in."""
+        """Whether a process that it reaches has admitted it."""
         proof, network = proof_of(actor), self._places.network
         for other in self._places.actors.values():
             if other.node is None or other.id == actor.id or network.separates(actor.place, other.place):
                 continue
-            door, told = self.door(other.place), self._told(other, actor.id)
-            if door.other_process(actor.id, NOBODY) is None:
-                if told is not None and told.instance == proof.instance:
+            admission, known = self.admission(other.place), self._known(other, actor.id)
+            if admission.speaks(actor.id, NOBODY) is None:
+                if known is not None and known.instance == proof.instance:
                     return True
-            elif door.other_process(actor.id, proof) is None:
+            elif admission.speaks(actor.id, proof) is None:
                 return True
         return False
 
     def where(self, sink: NodeId, to: NodeId) -> bytes:
-        """Which process with that key a sink answers."""
-        known = self.door(sink).other_process(to, NOBODY)
+        """The process with that key that a sink answers."""
+        known = self.admission(sink).speaks(to, NOBODY)
         twin = self._places.twins.get(to)
         return twin.place if known is not None and twin is not None and known.address == twin.address else to
 

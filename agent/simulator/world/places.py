@@ -102,7 +102,7 @@ class Places:
             do(a, b)
         self.now_us = time_us
 
-    def tell(self, what: str, who: Actor | None, about: Any) -> None:
+    def notify(self, what: str, who: Actor | None, about: Any) -> None:
         for observer in self.observers:
             observer(self.now_us, what, who, about)
 

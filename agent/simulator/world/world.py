@@ -14,7 +14,7 @@ from typing import Any
 
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
-from elf.agent.simulator.world.admissions import Doors, proof_of
+from elf.agent.simulator.world.admissions import Admissions, proof_of
 from elf.agent.simulator.world.disk import Disk, JournalDisk
 from elf.agent.simulator.world.network import Network, Weather
 from elf.agent.simulator.world.places import Actor, Places
@@ -36,7 +36,7 @@ from elf.srt.messages.results import Put
 from elf.srt.overlay.routing import warm_tables
 
 LIFE = ("node", b"")
-KNOCK_US = 1_000_000
+CHECK_US = 1_000_000
 """Who waits at the door looks so often whether the other one lives."""
 DISK_US = 300
 """A write to a solid-state disk with a sync. Crashes seldom come within it: a world's `disk_us` may be longer."""
@@ -62,7 +62,7 @@ class World(Places):
         self.disk_us = DISK_US
         self.rng = Random(seed)
         self._lives: dict[NodeId, int] = {}  # the latest of both processes
-        self.doors = Doors(self, self.take, self._refused_for)
+        self.admissions = Admissions(self, self.take, self._refused_for)
         self.sinks_away: set[NodeId] = set()
         self.taking: NodeId = b""
         """The sink that takes a window, while observers are told of it."""
@@ -94,7 +94,7 @@ class World(Places):
         self._lives[actor.id] = max(actor.life, self._lives.get(actor.id, 0))
         self.twins[actor.id] = self.elsewhere[twin.place] = twin
         self.twinned.add(actor.id)
-        self.doors.introduce(actor)
+        self.admissions.introduce(actor)
         self.start(twin, seeds)
         return twin
 
@@ -129,7 +129,7 @@ class World(Places):
         """Start the agent; it joins through `seeds`."""
         actor.seeds = tuple(seeds)
         node = self._make_node(actor)
-        self.tell("start", actor, None)
+        self.notify("start", actor, None)
         records = dict(actor.disk.records)
         actor.disk.begin(LIFE, actor.life)
         self._perform(actor, node.start(self.clock(actor), records, seeds))
@@ -144,7 +144,7 @@ class World(Places):
         for number, (node, actor) in enumerate(nodes):
             leaves, table = warm_tables(contacts, number, self.parameters.leaves)
             actor.disk.begin(LIFE, actor.life)
-            self.tell("start", actor, None)
+            self.notify("start", actor, None)
             self._perform(actor, node.start(self.clock(actor), {}, (), [*leaves, *table], known))
 
     def _make_node(self, actor: Actor) -> MeshNode:
@@ -184,9 +184,9 @@ class World(Places):
             actor.disk.wipe()
             if actor.source is not None:
                 actor.source.forget()
-        self.tell("crash", actor, wipe)
+        self.notify("crash", actor, wipe)
         if process and gone is not None:
-            self.tell("process", actor, None)
+            self.notify("process", actor, None)
             self._close_sockets(actor, gone)
 
     def _close_sockets(self, actor: Actor, gone: MeshNode) -> None:
@@ -206,25 +206,25 @@ class World(Places):
         if actor.is_paused:
             self._push(self.now_us + 1_000, self._end_seen, actor, about)
         elif ended.node is None:
-            self.tell("sees end", actor, ended.name)
+            self.notify("sees end", actor, ended.name)
             self._perform(actor, node.process_gone(ended.id, life, self.now_us + actor.clock_us))
         elif not ended.is_paused:
-            self.tell("sees restart", actor, ended.name)
+            self.notify("sees restart", actor, ended.name)
             self._perform(actor, node.restarted(ended.node.overlay.me, self.now_us + actor.clock_us))
 
     def stop(self, actor: Actor) -> None:
         """Ask the agent to leave the mesh; it ends when the mesh knows."""
-        self.tell("leave", actor, None)
+        self.notify("leave", actor, None)
         if actor.node is not None:
             self._perform(actor, actor.node.leave(self.clock(actor)))
 
     def pause(self, actor: Actor) -> None:
         """The process is stopped (SIGSTOP): what arrives waits."""
         actor.is_paused = True
-        self.tell("pause", actor, None)
+        self.notify("pause", actor, None)
 
     def resume(self, actor: Actor) -> None:
-        self.tell("resume", actor, None)
+        self.notify("resume", actor, None)
         actor.is_paused = False
         waiting, actor.inbox = actor.inbox, []
         for source, message in waiting:
@@ -232,7 +232,7 @@ class World(Places):
         self._wake(actor, None)
 
     def fill_disk(self, actor: Actor, is_full: bool) -> None:
-        self.tell("disk full" if is_full else "disk free", actor, None)
+        self.notify("disk full" if is_full else "disk free", actor, None)
         actor.disk.is_full = is_full
         if not is_full:
             for _ in range(actor.disk.pending):
@@ -241,7 +241,7 @@ class World(Places):
     def start_job(self, actor: Actor, spec: JobSpec) -> None:
         """Submit a job, or a new number of one, at this agent."""
         assert actor.node is not None
-        self.tell("job", actor, spec)
+        self.notify("job", actor, spec)
         self._perform(actor, actor.node.submit(spec, self.clock(actor)))
 
     def carry(self, actor: Actor, effects: Sequence[Effect]) -> None:
@@ -260,8 +260,8 @@ class World(Places):
         """Whether this life is over for what was heard of another process."""
         node, contact = actor.node, rival.contact
         assert node is not None
-        if self.doors.lives(contact, actor):
-            if self.doors.is_in(actor) and node.instance > contact.instance:
+        if self.admissions.lives(contact, actor):
+            if self.admissions.is_in(actor) and node.instance > contact.instance:
                 return False
             self._begin_anew(actor, rival, contact)
             return True
@@ -283,16 +283,16 @@ class World(Places):
         if instead is None:
             self.start(actor, actor.seeds)
         else:
-            self.tell("waits", actor, instead)
+            self.notify("waits", actor, instead)
             actor.rival = instead
-            self.after(KNOCK_US, partial(self._knock, actor, instead))
+            self.after(CHECK_US, partial(self._knock, actor, instead))
 
     def _knock(self, actor: Actor, instead: Contact) -> None:
         """Who waits goes in when the other one is gone."""
         if actor.node is not None or actor.rival is not instead:
             return
-        if self.doors.lives(instead, actor):
-            self.after(KNOCK_US, partial(self._knock, actor, instead))
+        if self.admissions.lives(instead, actor):
+            self.after(CHECK_US, partial(self._knock, actor, instead))
         else:
             self.start(actor, actor.seeds)
 
@@ -315,7 +315,7 @@ class World(Places):
         self.delivered += 1
         actor.received += 1
         if self.observers:
-            self.tell("deliver", actor, letter)
+            self.notify("deliver", actor, letter)
         self._perform(actor, actor.node.receive(letter[0], letter[1], self.now_us + actor.clock_us))
 
     def _to_sink(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
@@ -330,12 +330,12 @@ class World(Places):
         effects = ledger.step(source, message, self.now_us)
         self.taking = to
         for put in ledger.take_accepted():
-            self.tell("put", None, put)
+            self.notify("put", None, put)
             for observer in self.put_observers:
                 observer(put, self.now_us)
         for effect in effects:
             if type(effect) is Send:
-                where = self.doors.where(to, effect.to) if effect.to in self.twinned else b""
+                where = self.admissions.where(to, effect.to) if effect.to in self.twinned else b""
                 self._transmit(to, effect.to, effect.message, where)
 
     def _wake(self, actor: Actor, wanted_us: int | None) -> None:
@@ -367,7 +367,7 @@ class World(Places):
                 self._push(self.now_us + self.disk_us, self._recall, actor, (actor.life, effect.job))  # type: ignore[union-attr]
             else:
                 assert isinstance(effect, Notice)
-                self.tell("notice", actor, effect)
+                self.notify("notice", actor, effect)
         for read in reads or ():
             self._cut(actor, (actor.life, read))
         node = actor.node
@@ -376,7 +376,7 @@ class World(Places):
         if self.inspect is not None:
             self.inspect(actor)
         if node.has_left:
-            self.tell("left", actor, None)
+            self.notify("left", actor, None)
             actor.node = None
             return
         rival = node.rivals.take()
@@ -414,7 +414,7 @@ class World(Places):
         letter: Any = (source, sent)
         if self.twinned and (source in self.twinned or to in self.twinned):
             proof = proof_of(sender) if sender is not None and sender.node is not None else None
-            arrive, letter = self.doors.arrive, (sender, proof, letter)
+            arrive, letter = self.admissions.arrive, (sender, proof, letter)
         for delay in self.network.delays(source if sender is None else sender.place, where or to):
             self._push(self.now_us + delay, arrive, where or to, letter)
 

@@ -14,7 +14,7 @@ import pytest
 
 from elf.agent.control import protocol as w
 from elf.agent.control import socket as c
-from elf.agent.control.service import heard
+from elf.agent.control.service import wait_for_news
 from elf.agent.control.socket import Control, ControlServer, socket_path
 from elf.errors import ElfError, PeerError, UsageError
 
@@ -27,7 +27,7 @@ async def serve(request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
         raise ZeroDivisionError("a bug")
     if isinstance(request, w.JobWatch):
         while True:
-            yield w.Told(b"x" * 100_000)
+            yield w.Published(b"x" * 100_000)
     yield w.Jobs(())
     yield w.Done("done")
 
@@ -135,7 +135,7 @@ class TestServer:
         monkeypatch.setattr(c, "CONNECTIONS_MAX", 2)
         with Control(at) as one, Control(at) as two:
             for control in (one, two):
-                assert isinstance(control.one(w.JobWatch("hits")), w.Told)
+                assert isinstance(control.one(w.JobWatch("hits")), w.Published)
             with Control(at) as three, pytest.raises(ElfError, match="end one"):
                 three.one(w.JobList())
         for _ in range(100):  # until the server has seen that two are gone
@@ -149,7 +149,7 @@ class TestServer:
         with Control(at) as control:
             answers = control.ask(w.JobWatch("hits"))
             for _ in range(50):
-                assert isinstance(next(answers), w.Told)
+                assert isinstance(next(answers), w.Published)
 
     def test_a_socket_that_was_left_behind_is_replaced(self, tmp_path: Path) -> None:
         path = tmp_path / "control.sock"
@@ -265,7 +265,7 @@ def test_a_command_ends_although_news_for_it_come_at_that_moment(turns: int) -> 
 
         async def watch() -> None:
             while True:
-                await heard(news, 10)
+                await wait_for_news(news, 10)
                 news.clear()
 
         task = asyncio.create_task(watch())

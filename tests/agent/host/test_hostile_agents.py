@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from elf.agent.config.config import parse
-from elf.agent.control.status import status_of, whom_to_ask
+from elf.agent.control.status import nodes_to_ask, status_of
 from elf.agent.control.survey import Survey
 from elf.agent.host.host import Host
 from elf.agent.host.metrics import metrics
@@ -298,7 +298,7 @@ def test_a_clock_and_an_address_that_are_wrong_are_named() -> None:
     world.run_until(3_000_000)
     adverts = {item.name: decode_agent(item) for item in node.directory.items("agent")}
     assert len(adverts) == 3
-    survey: Survey[StatusReport] = Survey(StatusRequest(1), whom_to_ask(node, adverts), 10)
+    survey: Survey[StatusReport] = Survey(StatusRequest(1), nodes_to_ask(node, adverts), 10)
     asked = 10_000_000
     survey.answers = {
         actors[0].id: (StatusReport(1, asked, version="1"), asked, asked),

@@ -14,7 +14,7 @@ from elf.agent.host import seeds as seeds_module
 from elf.agent.host.clock import STEP_US, Clock
 from elf.agent.host.cpu_share import BURST_S, CpuShare
 from elf.agent.host.identity import claim, own_key
-from elf.agent.host.notices import INTERVAL_S, REMEMBERED_MAX, Told
+from elf.agent.host.notices import INTERVAL_S, REMEMBERED_MAX, NoticeLog
 from elf.agent.host.seeds import Seeds
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
@@ -68,7 +68,7 @@ def test_reading_keeps_to_its_share(cores: float, turns: list[tuple[float, float
 
 def test_a_notice_is_told_once_per_kind_peer_and_interval_and_counted_always() -> None:
     said: list[str] = []
-    told = Told(said.append, lambda node: node.decode())
+    told = NoticeLog(said.append, lambda node: node.decode())
     for second in range(int(INTERVAL_S) + 2):
         told.take(Notice("late", "it is late", b"web1"), float(second))
         told.take(Notice("late", "it is late", b"web2"), float(second))
@@ -79,7 +79,7 @@ def test_a_notice_is_told_once_per_kind_peer_and_interval_and_counted_always() -
 
 
 def test_many_peers_do_not_fill_the_memory() -> None:
-    told = Told(lambda text: None)
+    told = NoticeLog(lambda text: None)
     for number in range(3 * REMEMBERED_MAX):
         told.take(Notice("odd", "odd", number.to_bytes(16)), 0.0)
     assert len(told._last) == REMEMBERED_MAX

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from elf.agent.control.protocol import JobWatch, Told
+from elf.agent.control.protocol import JobWatch, Published
 from elf.agent.control.socket import Control
 from elf.agent.simulator.world.network import Weather
 from elf.jobmaster.delivery import states
@@ -111,7 +111,7 @@ def test_a_lake_that_takes_nothing_holds_up_the_answers_only(mesh: Mesh, tmp_pat
     with Control(mesh.socket(2)) as control:
         finals = 0
         for answer in control.ask(JobWatch("hits")):
-            put = decode(answer.put) if isinstance(answer, Told) else None
+            put = decode(answer.put) if isinstance(answer, Published) else None
             finals += isinstance(put, Put) and put.status == "final"
             if finals == 3:
                 break

@@ -20,7 +20,7 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put
 
 SECOND = 1_000_000
-DOORS: tuple[tuple[s.Door, str], ...] = (
+FAIL_POINTS: tuple[tuple[s.FailPoint, str], ...] = (
     ("message", "Bundle"),
     ("message", "Append"),
     ("message", "Held"),
@@ -57,7 +57,7 @@ def mesh(
 
 
 def bug(
-    on: s.Door, kind: str = "", host: int = -1, *, once: bool = False, until_us: int = 9 * SECOND
+    on: s.FailPoint, kind: str = "", host: int = -1, *, once: bool = False, until_us: int = 9 * SECOND
 ) -> s.Bug:
     return s.Bug(at_us=5 * SECOND, until_us=until_us, job=0, on=on, kind=kind, host=host, once=once)
 
@@ -71,7 +71,7 @@ def watched(scenario: s.Scenario, coded: bool = False) -> tuple[Outcome, Run]:
 def test_the_job_is_exact_after_it_and_no_other_notices() -> None:
     """No link is reset, the other job keeps its master: `Bugs.check_spared`."""
     raised = 0
-    for on, kind in DOORS:
+    for on, kind in FAIL_POINTS:
         for once in (True, False):
             outcome, run = watched(
                 mesh(bug(on, kind, once=once), *([bug("cut", once=True)] if on == "restore" else []))
@@ -82,7 +82,7 @@ def test_the_job_is_exact_after_it_and_no_other_notices() -> None:
 
 
 @pytest.mark.parametrize("on", ["message", "tick", "entry"])
-def test_over_bytes_too(on: s.Door) -> None:
+def test_over_bytes_too(on: s.FailPoint) -> None:
     """Records are encoded under the seat, and a new one begins with those that are read back."""
     outcome, run = watched(mesh(bug(on)), coded=True)
     assert outcome.violation == ""

@@ -104,7 +104,7 @@ def test_who_waits_goes_in_when_the_other_is_gone() -> None:
     run.world.observers.append(
         lambda now, what, who, about: told.append((now, what, getattr(who, "name", "")))
     )
-    run.world.doors.admitted.append(lambda who: told.append((run.world.now_us, "in", who.name)))
+    run.world.admissions.admitted.append(lambda who: told.append((run.world.now_us, "in", who.name)))
     run.to_the_end()
     assert min(now for now, what, _ in told if what == "in") > AT + 2 * meshes.SECOND
     starts = [now for now, what, name in told if (what, name) == ("start", "web2'")]

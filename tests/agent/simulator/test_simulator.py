@@ -18,7 +18,7 @@ from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.scenario.drawn import random_scenario
 from elf.agent.simulator.scenario.scenario import Job, Scenario, decode
 from elf.agent.simulator.shrink import shrink, without_host, without_job
-from elf.agent.simulator.transcript import Teller, seconds, transcript
+from elf.agent.simulator.transcript import EventText, seconds, transcript
 from elf.agent.simulator.world.network import Network, Weather
 from elf.agent.simulator.world.places import EPOCH_US
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
@@ -355,14 +355,14 @@ def test_without_a_job_its_changes_go_too() -> None:
 
 
 def test_messages_in_a_few_words() -> None:
-    teller = Teller(lambda node: node[:1].decode())
+    event_text = EventText(lambda node: node[:1].decode())
     a, b = b"a" * 16, b"b" * 16
     job = b"j" * 16
     bundle = m.Bundle(
         job, (a, 1, 3), 1, {(a, 0x1ABC, 0): (0, 500, m.FIRST), (b, 2, 7): (5, 5, m.CLOSED)}, EPOCH_US + 1_500_000, {}, {},
     )  # fmt: skip
     told = [
-        teller.words(message)
+        event_text.words(message)
         for message in (
             bundle,
             m.Commit(job, (2, b), ((a, 1, 3), (a, 1, 5))),
@@ -408,7 +408,7 @@ def test_a_transcript_tells_faults_takeover_and_windows_and_is_always_the_same()
 
 def test_a_transcript_tells_faults_in_words() -> None:
     told = {
-        what: Teller(
+        what: EventText(
             lambda node: "?", lambda number: f"web{number}" if number >= 0 else f"sink{-1 - number}"
         ).line(*about)[1]
         for what, about in {

@@ -13,7 +13,7 @@ import pytest
 
 from elf.agent.control import protocol as w
 from elf.agent.work.file_notes import Notes
-from elf.agent.work.mesh_source import LACK
+from elf.agent.work.mesh_source import LOST_STATE
 from tests.rigs.agents.mesh_rig import WINDOW_S, Agent, Fleet, line, wait_until
 from tests.rigs.agents.seen import totals_of
 from tests.rigs.mesh_log_rig import ME, SECOND, Job, Log, Server, check_exact, line_of, plan_of
@@ -205,7 +205,7 @@ def test_a_mesh_that_knew_the_agent_before_hears_that_lines_are_lacking(
     server.write(15)
     known.settle()
     log.restart(wipe=True)  # the second start is the first one of this folder
-    log.source.was_here()
+    log.source.state_was_lost()
     fresh = Job(log, ONE, name=b"f")
     assert fresh.read().watermark_us < server.now_s * SECOND
     server.write(10)
@@ -214,7 +214,7 @@ def test_a_mesh_that_knew_the_agent_before_hears_that_lines_are_lacking(
     server.write(10)
     fresh.settle()
     (cut,) = (cut for cut in fresh.accepted if cut.gaps)
-    assert cut.gaps == ((ME, LACK, 0),)
+    assert cut.gaps == ((ME, LOST_STATE, 0),)
     assert cut.watermark_us >= until_us
     assert all(not cut.watermark_us for cut in fresh.accepted[: fresh.accepted.index(cut)])
     log.restart()
@@ -231,7 +231,7 @@ def test_a_mesh_that_knew_the_agent_before_hears_that_lines_are_lacking(
 
 def test_where_nothing_was_passed_over_nothing_is_lacking(server: Server, tmp_path: Path) -> None:
     log = Begun(server, tmp_path / "state")
-    log.source.was_here()
+    log.source.state_was_lost()
     server.write(20)
     job = Job(log, ONE)
     job.settle()

@@ -355,7 +355,7 @@ def test_a_large_window_is_told_to_people_as_its_first_part_says() -> None:
         for put, parts in taken:
             told = [decompress(part, PAYLOAD_BYTES_MAX) for part in parts] or [encode(put)]
             for number, each in enumerate(told, 1):
-                yield protocol.Told(each, more=number < len(told))
+                yield protocol.Published(each, more=number < len(told))
 
     control: Any = SimpleNamespace(ask=lambda request: answers(), has_more=True)
     windows = [each for each in _windows(control, "hits", Stop()) if isinstance(each, Window)]

@@ -71,16 +71,16 @@ class Sink:
     """A sink's process: its ledger is durable, what it has gathered is not."""
 
     def __init__(
-        self, shelf: Any = InMemory, lakes: tuple[str, ...] = ("lake",), bytes_max: int = 400 << 10
+        self, store: Any = InMemory, lakes: tuple[str, ...] = ("lake",), bytes_max: int = 400 << 10
     ) -> None:
         self.ledgers = {lake: Ledger(JOB, lake.encode() * 4) for lake in lakes}
         self.lakes: dict[str, dict[int, Put]] = {lake: {} for lake in lakes}
-        self.shelf, self.bytes_max, self.life = shelf, bytes_max, 0
+        self.store, self.bytes_max, self.life = store, bytes_max, 0
         self.start()
 
     def start(self) -> None:
         self.life += 1
-        self.gathering = Gathering(self.bytes_max, self.life, self.shelf)
+        self.gathering = Gathering(self.bytes_max, self.life, self.store)
 
     def take(self, source: bytes, message: Any, now: int) -> list[Effect]:
         effects: list[Effect] = []

@@ -50,7 +50,7 @@ class Seen:
         with Control(path) as control:
             self._controls[path] = control
             for answer in control.ask(w.JobWatch(self._job)):
-                if isinstance(answer, w.Told):
+                if isinstance(answer, w.Published):
                     put = wire.decode(answer.put)
                     assert isinstance(put, Put)
                     self._take(put)
