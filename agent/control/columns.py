@@ -1,8 +1,8 @@
-"""Which columns agents have beyond the canonical ones: what an agent tells of its own, and what that makes for a query of all.
+"""Columns beyond the canonical ones: what each agent advertises, and what a query of one source may use.
 
-An agent's log_format may carry variables of its own, a regex format named groups. Their names and types stand in its advert,
-source by source, so that a query can be compiled at any agent for all that follow a source. What an agent does not have is
-NULL in its lines.
+An agent's log_format may have variables of its own, a regex format named groups. Their names and types are in the agent's advert,
+for each source, so that any agent can compile a query for all agents that follow the source. A column that an agent does not have
+is NULL in its lines.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from elf.jobmaster.values.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlTy
 Columns = Mapping[str, SqlType]
 NAME_MAX = 100
 BYTES_MAX = 4096
-"""Of one advert: every agent holds those of all."""
+"""Of one advert; every agent holds the adverts of all agents."""
 AGENTS_NAMED_MAX = 3
 _TYPES = {str(type): type for type in (STRING, BIGINT, MICROS, TIMESTAMP)}
 
 
 def advertised(sources: Mapping[str, Columns]) -> tuple[SourceColumns, ...]:
-    """Of each source with columns of its own: their names by type. Those beyond `BYTES_MAX` in all are left out."""
-    told, left = [], BYTES_MAX
+    """For each source with columns of its own: their names by type. Names beyond `BYTES_MAX` in all are left out."""
+    out, left = [], BYTES_MAX
     for source, columns in sources.items():
         by_type: dict[str, list[str]] = {}
         for name, type in sorted(beyond(columns).items())[:COLUMNS_MAX]:
@@ -36,18 +36,18 @@ def advertised(sources: Mapping[str, Columns]) -> tuple[SourceColumns, ...]:
                 by_type.setdefault(str(type), []).append(name)
         if by_type:
             types = tuple((type, tuple(names)) for type, names in sorted(by_type.items()))
-            told.append(SourceColumns(source, types[:COLUMN_TYPES_MAX]))
-    return tuple(told)
+            out.append(SourceColumns(source, types[:COLUMN_TYPES_MAX]))
+    return tuple(out)
 
 
 def with_columns(advert: AgentAdvert, columns: tuple[SourceColumns, ...]) -> AgentAdvert:
-    """It has become known, or has changed, what an agent's sources have. Since when its lines are here stays the same, but for
-    the microsecond that makes this the newer word."""
+    """The advert with the columns that its sources have now. `since_us` grows by the one microsecond that makes this advert the
+    newer one."""
     return replace(advert, columns=columns, since_us=advert.since_us + 1)
 
 
 def columns_of(advert: AgentAdvert, source: str) -> dict[str, SqlType]:
-    """What an agent has told of one of its sources. Types that this version does not know, and canonical names, are left out."""
+    """The columns that an agent advertises for a source, without canonical names and types that this version does not know."""
     known = chain.from_iterable(each.types for each in advert.columns if each.source == source)
     return {
         name: _TYPES[type]
@@ -59,7 +59,7 @@ def columns_of(advert: AgentAdvert, source: str) -> dict[str, SqlType]:
 
 
 def held_columns(adverts: Iterable[AgentAdvert], source: str) -> tuple[HeldColumn, ...]:
-    """The union over the agents that follow a source, by column and type. O(agents * columns)."""
+    """The union of the columns of all agents that follow a source, by name and type. O(agents * columns)."""
     found: dict[tuple[str, str], list[str]] = {}
     for advert in adverts:
         if source in advert.sources and not advert.until_us:
@@ -72,7 +72,7 @@ def held_columns(adverts: Iterable[AgentAdvert], source: str) -> tuple[HeldColum
 
 
 class Schema:
-    """What a query of one source may name. `followers`: how many agents follow it."""
+    """The columns that a query of one source may use. `followers`: how many agents follow it."""
 
     def __init__(self, held: Iterable[HeldColumn], followers: int) -> None:
         self.followers = followers
@@ -83,14 +83,14 @@ class Schema:
 
     @property
     def types(self) -> dict[str, SqlType]:
-        """Of a column that agents disagree about, that of most agents."""
+        """The type of each column; where agents disagree, that of most agents."""
         most = {
             name: max(held, key=lambda one: (one.count, one.type)).type for name, held in self._held.items()
         }
         return COLUMN_TYPES | {name: _TYPES[type] for name, type in most.items()}
 
     def conflict(self, columns: Iterable[str]) -> str:
-        """What is wrong with these: one that is not of the same type everywhere; "" if none is."""
+        """The first of these columns that does not have the same type at all agents, as a message; "" if there is none."""
         for name in columns:
             held = self._held.get(name, [])
             if len(held) > 1:
@@ -99,17 +99,17 @@ class Schema:
         return ""
 
     def lacking(self, columns: Iterable[str]) -> list[str]:
-        """What to say of those that not all agents have."""
-        said = []
+        """Notices for columns that some agents do not have."""
+        notices = []
         for name in columns:
             held = self._held.get(name, [])
             missing = self.followers - sum(one.count for one in held)
             if name not in COLUMN_TYPES and missing > 0:
-                said.append(
+                notices.append(
                     f"{missing} of {self.followers} agents {'has' if missing == 1 else 'have'} no column {name}; in their lines "
                     "it is NULL"
                 )
-        return said
+        return notices
 
 
 def _agents(held: HeldColumn) -> str:

@@ -1,33 +1,34 @@
-"""Following a job's windows from any agent: each that its master publishes comes once, whole, in the order of its revisions.
+"""Follows a job's windows from any agent: each one that its master publishes arrives once, whole, in the order of its revisions.
 
-The machine in one sentence: a Watch goes to the job's master, by the overlay's routes, again each `period_us`; what comes back
-is taken if its revision is higher than what was taken of that window, and handed on when somebody asks.
+The machine in one sentence: every `period_us` a Watch is routed to the job's master; a window that comes back is accepted if its
+revision is higher than the one accepted before, and is delivered at the next `take`.
 
     event                                | then
     -------------------------------------+-------------------------------------------------------------------------
-    time, or another master serves       | Watch: up to which place all was handed on, and which places never came
-    Shown of a higher ballot             | another master serves: places begin anew
-    Shown, WatchReply of a lower one      | dropped: that master serves no more
-    ShownPart                            | its place as of a Shown; when all parts are there, the window has come
-    Shown, a place left out              | the places between are missing; the next Watch says so
-    WatchReply: told more than came       | the same
-    WatchReply that knows what is missing | they are not said again
-    WatchReply: refused                   | `is_refused`
+    time, or another master serves       | Watch: the place up to which all was delivered, and the missing places
+    Shown of a higher ballot             | another master serves: places are counted from 0 again
+    Shown, WatchReply of a lower ballot  | dropped: that master no longer serves
+    ShownPart                            | counts as a place like Shown; with its last part the window has arrived
+    Shown, skipping places               | the skipped places are missing; the next Watch names them
+    WatchReply: more sent than arrived   | the same
+    WatchReply that has missing places   | the next Watch does not repeat them
+    WatchReply: refused                  | `is_refused`
 
-What is handed on of one window, in order:
+Of one window are delivered, in order:
 
     open, each of a higher revision     until it is final here
-    final or revised, once              of a higher revision; or told by a later master than what was open. On the smaller side
-                                        of a partition a master begins with an empty log, and finds as open what was final,
-                                        under revisions above those of the log that it gives way to
-    revised, each of a higher revision  and other than the word before; nothing that is open, and final never again
-    withdrawn                           then it may begin anew; final once more only if it never was
+    final or revised, once              of a higher revision; or from a later master than the open one was. On the smaller side
+                                        of a partition a master starts with an empty log, and publishes as open, under higher
+                                        revisions, windows that were final in the log that later replaces its own
+    revised, each of a higher revision  and with another content than the last one; never open or final again
+    withdrawn                           then it may start again; final once more only if it never was
 
-A master that takes over does not know who watches: the next Watch, which goes out when this node hears of it, names the oldest
-window that is not final here and asks for some before, so that nothing final is left out. `seen` counts what was handed on, not
-what came: whoever does not read stops the flow at its master, which then tells final windows only, and later.
+A master that takes over does not know its watchers: the next Watch, which is sent as soon as this node knows of the takeover,
+names the oldest window that is not final here and asks for some before it, so that no final window is left out. `seen` counts
+windows delivered, not windows received: a command that does not read stops the flow at the master, which then sends final
+windows only, and later.
 
-Invariants (`check`): what waits is in order of places, none of them handed on.
+Invariants (`check`): waiting windows are in order of places, none of them delivered.
 """
 
 from __future__ import annotations
@@ -53,24 +54,24 @@ from elf.srt.messages.results import WITHDRAWN, Put, Shown, ShownPart, Watch, Wa
 NEVER: Micros = (1 << 63) - 1
 ALWAYS: Micros = -(1 << 63)
 BACK = 5
-"""Final windows told at the beginning: what `tail` does with lines."""
+"""Final windows sent at the beginning, as `tail` does with lines."""
 AGAIN = 16
-"""Final windows that a master which takes over is asked for besides: of those before, some may have been on their way."""
+"""Earlier final windows that are requested again from a master that takes over: some may have been lost on the way."""
 KNOWN_MAX = 4_000
-"""Windows whose revision is remembered: ten hours of ten seconds. Older ones are forgotten, and could come twice."""
+"""Windows whose revision is remembered: ten hours of ten seconds. Older ones are forgotten and could be delivered twice."""
 MISSING_MAX = 64
 SLACK = 4
-"""So many windows handed on, or their bytes, are told at once instead of with the next period."""
+"""After so many windows delivered the next Watch is sent at once, not with the next period."""
 FINAL = ("final", "revised")
 Content = tuple[int, tuple[Micros, Micros], int, int]
 PARTS_BYTES_MAX = 64 << 20
-"""Of a window in parts, as they travel and lie on the store: what its master tells at most, were it not compressed."""
+"""Bound on a window's parts, as they are sent and stored: the most its master sends, if it were not compressed."""
 
 WindowKey = tuple[str, Micros]
 
 
 class Payloads:
-    """Parts as they travel, read when they are asked for."""
+    """Compressed parts, each read from its store when it is needed."""
 
     def __init__(self, store: PartStore, places: Sequence[Any]) -> None:
         self._store, self._places = store, places
@@ -82,16 +83,16 @@ class Payloads:
         return map(self._store.get, self._places)
 
     def headed(self, first: bytes) -> Payloads:
-        """The same behind another first one."""
+        """The same parts with another first one."""
         return Payloads(self._store, (self._store.put(first), *self._places[1:]))
 
 
 WHOLE = Payloads(InMemory(), ())
-"""Of a window that came as one."""
+"""The parts of a window that came in one message."""
 
 
 class Parts(msgspec.Struct):
-    """A window that comes in parts. place: the highest of them. came: where they lie on the store."""
+    """A window that comes in parts. place: the highest place of its parts. came: where each is in the store."""
 
     key: WindowKey
     revision: Revision
@@ -103,7 +104,7 @@ class Parts(msgspec.Struct):
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """The last word on a window. was_final: it, or one before."""
+    """The last accepted revision of a window. was_final: it or an earlier one was final."""
 
     revision: Revision
     status: str
@@ -117,7 +118,7 @@ def content_of(put: Put) -> Content:
 
 
 def follows(put: Put, known: Known) -> bool:
-    """Rule Final*: whether a word on a window counts for somebody who knows that one."""
+    """Rule Final*: whether that revision of a window replaces the known one."""
     if put.status == "open":
         return known.status not in FINAL and put.revision > known.revision
     is_later_masters = known.status == "open" and put.ballot > known.revision[:2]
@@ -125,7 +126,7 @@ def follows(put: Put, known: Known) -> bool:
 
 
 class Watcher:
-    """One watch of a job. `number` tells those of one node apart. store: makes one for the parts of a window."""
+    """One watch of a job. number: unique among the watches of a node. new_store: makes a store for the parts of a window."""
 
     def __init__(
         self,
@@ -145,18 +146,18 @@ class Watcher:
         self._known: dict[WindowKey, Known] = {}
         self._waiting: deque[tuple[int, Put, Payloads]] = deque()
         self._parts: Parts | None = None
-        self._highest = 0  # place that came
-        self._seen = 0  # place up to which all is handed on
-        self._reported_seen = 0  # what the last Watch said of that
+        self._highest = 0  # highest place that arrived
+        self._seen = 0  # place up to which all is delivered
+        self._reported_seen = 0  # the value of `_seen` in the last Watch
         self._missing: list[int] = []
 
     @property
     def held_bytes(self) -> int:
-        """Of windows that wait, without what lies on shelves. O(windows that wait)."""
+        """Memory of waiting windows, without stored parts. O(waiting windows)."""
         return sum(put_bytes(put) for _, put, _ in self._waiting)
 
     def step(self, source: NodeId, message: Message, now: int) -> None:
-        """A message to this node; those of other watches are left alone. Raises OSError: the store takes no more."""
+        """Take a message to this node; messages for other watches are ignored. Raises OSError: the store is full."""
         if isinstance(message, Shown) and message.number == self.number and message.job == self.job:
             self._on_shown(message)
         elif isinstance(message, ShownPart) and message.number == self.number and message.job == self.job:
@@ -165,12 +166,12 @@ class Watcher:
             self._on_reply(message)
 
     def take(self) -> list[Put]:
-        """As `take_parts`, with all their rows in memory."""
+        """As `take_parts`, with all rows in memory."""
         return [joined(put, parts) for put, parts in self.take_parts()]
 
     def take_parts(self) -> list[tuple[Put, Payloads]]:
-        """Windows that came, once each; one that came in parts without rows, and all of them as they travel. Who takes them is
-        ready for more."""
+        """The windows that arrived, once each: one in parts comes without rows, and with its parts compressed. Taking them tells
+        the master, with the next Watch, that it may send more."""
         taken = [(put, parts) for _, put, parts in self._waiting]
         self._waiting.clear()
         self._seen = self._highest
@@ -179,7 +180,7 @@ class Watcher:
         return taken
 
     def renew(self) -> None:
-        """Another master serves, and does not know that this is watched: it is told at once."""
+        """Another master serves and does not know this watch: send it a Watch at once."""
         self._due = None
 
     @property
@@ -187,7 +188,7 @@ class Watcher:
         return bool(self._waiting)
 
     def tick(self, now: int) -> list[Effect]:
-        """Say that somebody watches."""
+        """Send the Watch if it is due."""
         if self._due is not None and self._due > now + self.period_us:
             self._due = now + self.period_us  # the clock went back
         if self._due is not None and now < self._due:
@@ -210,8 +211,8 @@ class Watcher:
         return 0 if self._due is None else self._due
 
     def _wanted(self) -> tuple[Micros, int]:
-        """From which start on final windows are wanted: that of the oldest that is not final here, else past all that is known;
-        and how many before that. Where nothing was there to be told at first, all."""
+        """The start from which final windows are wanted (that of the oldest window that is not final here, else past all known
+        ones), and how many earlier ones. All, if the first master had no window to send."""
         if self.ballot == NO_BALLOT:
             return NEVER, BACK
         unfinal = [start for (_, start), known in self._known.items() if known.status == "open"]
@@ -219,7 +220,7 @@ class Watcher:
         return since, min(AGAIN, sum(start < since for _, start in self._known))
 
     def _is_others(self, ballot: Ballot) -> bool:
-        """Rule 7*: ballots are compared in order, and what a lower one says does not count."""
+        """Rule 7*: messages of a lower ballot do not count."""
         return ballot < self.ballot
 
     def _begin(self, ballot: Ballot) -> None:
@@ -246,7 +247,7 @@ class Watcher:
         self._highest = max(self._highest, place)
 
     def _on_part(self, part: ShownPart) -> None:
-        """Of one window at a time; the places of the next one's parts are all higher, so that a straggler is known as such."""
+        """Parts arrive for one window at a time; places of the next window's parts are higher, so stragglers are recognised."""
         if self._is_others(part.ballot):
             return
         self._begin(part.ballot)
@@ -268,7 +269,7 @@ class Watcher:
             parts.came, parts.store = {}, self._new_store()
 
     def _join(self, place: int, parts: Parts) -> None:
-        """All are there. What its master cannot have said is dropped."""
+        """All parts are there. Drop a window that contradicts them: no master sends that."""
         try:
             first = fragment_of(parts.store.get(parts.came[0]))
         except PeerError:
@@ -278,24 +279,24 @@ class Watcher:
 
     def _take(self, place: int, put: Put, parts: Payloads = WHOLE) -> None:
         key = (put.version, put.start)
-        known, told = self._known.get(key), put
+        known, shown = self._known.get(key), put
         if put.status == WITHDRAWN if known is None else not follows(put, known):
             return
         was_final = known is not None and known.was_final
-        if was_final and put.status == "final":  # by a master that does not know it
-            told = replace(put, status="revised")
-            parts = parts.headed(compress(encode(told))) if parts else parts
+        if was_final and put.status == "final":  # from a master that does not know that
+            shown = replace(put, status="revised")
+            parts = parts.headed(squeeze(encode(shown))) if parts else parts
         content = content_of(put)
         is_new = (
             known is None or known.status not in FINAL or put.status not in FINAL or known.content != content
         )
-        self._known[key] = Known(told.revision, told.status, was_final or told.status in FINAL, content)
+        self._known[key] = Known(shown.revision, shown.status, was_final or shown.status in FINAL, content)
         if is_new:
-            self._waiting.append((place, replace(told, rows=()) if parts else told, parts))
+            self._waiting.append((place, replace(shown, rows=()) if parts else shown, parts))
         self._forget()
 
     def _miss(self, until: int) -> None:
-        """Places after the highest that came, up to this one, never did; of very many only the last are asked for."""
+        """Note the places after the highest that arrived, up to this one, as missing; only the last `MISSING_MAX` are kept."""
         self._missing += range(max(self._highest + 1, until + 1 - MISSING_MAX), until + 1)
         self._missing = self._missing[-MISSING_MAX:]
 

@@ -1,20 +1,20 @@
-"""Windows that come in parts, at a sink: which parts are there, until a window is whole.
+"""Collects windows that come in parts, at a sink, until each is whole.
 
     part                                     | then
     -----------------------------------------+-----------------------------------------------------------
-    of a window larger than `bytes_max`      | told so, once and again: PartReply with `room`
-    of a new window, or a higher revision    | room is set aside for all of it, and a gathering begins; PartReply
-    of a new window, and no room             | those that nobody has touched for `IDLE_US` give way; else no answer
+    of a window larger than `bytes_max`      | PartReply with `room`, to each part
+    of a new window, or a higher revision    | room is reserved for the whole window, and a gathering begins; PartReply
+    of a new window, and no room             | gatherings without a new part for `IDLE_US` are dropped; else no answer
     of a lower revision than is gathered     | dropped
-    one more                                 | kept; PartReply
-    the last one that was missing            | the window is whole: handed on, once; PartReply
-    of a window that is whole                | PartReply; what it is answered with in the end is the ledger's business
-    one that is none, or contradicts others  | PeerError; the gathering is given up
+    any other part                           | kept; PartReply
+    the last missing part                    | the window is whole and is delivered, once; PartReply
+    of a window that is whole                | PartReply; the ledger sends the final answer
+    invalid, or contradicting other parts    | PeerError; the gathering is dropped
 
-A part belongs to one revision, and the parts of two never meet. A gathering that was lost, with its process or for want of room,
-begins anew under a higher `begun`, from which the sender sees that it has to begin anew as well.
+A part belongs to one revision; parts of two revisions are never joined. A gathering that was lost, with its process or for lack
+of room, starts again under a higher `begun`, by which the sender knows that it has to send all parts again.
 
-Invariants (`check`): what is set aside is within `bytes_max`, or one window alone.
+Invariants (`check`): the room reserved is within `bytes_max`, or for a single window.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from elf.srt.messages.messages import Micros, Revision
 from elf.srt.messages.results import PaneParts, PartReply, Put, PutPart
 
 IDLE_US = 10_000_000
-"""A master says so again within a second."""
+"""A master repeats its parts within a second."""
 WINDOWS_MAX = 64
 BEGUN_LIFE = 1 << 24
-"""Gatherings of one life of a process."""
+"""Gatherings in one life of a process, at most."""
 
 Window = tuple[JobId, str, Micros]
 
 
 class PartStore(Protocol):
-    """Where parts of one window lie."""
+    """Holds the parts of one window."""
 
     def put(self, data: bytes) -> Any:
         """Raises OSError when there is no room."""
@@ -54,7 +54,7 @@ class PartStore(Protocol):
 
 
 class InMemory:
-    """Bytes as they are."""
+    """Keeps parts in memory."""
 
     def put(self, data: bytes) -> bytes:
         return data
@@ -64,7 +64,7 @@ class InMemory:
 
 
 class OnDisk:
-    """A file without a name: it goes with the process, or with the last part that lies there."""
+    """Keeps parts in a file without a name, which goes with the process or with the last reference to its parts."""
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
@@ -83,7 +83,7 @@ class OnDisk:
 
 
 class StoredParts(Sequence[tuple[bytes, bool]]):
-    """A pane's parts, read when they are asked for."""
+    """A pane's parts, each read from its store when it is needed."""
 
     def __init__(self, store: PartStore, places: Sequence[tuple[Any, bool]], sizes: Sequence[int]) -> None:
         self.sizes = sizes
@@ -130,7 +130,7 @@ class _Gathered(msgspec.Struct):
 
 
 class Gathering:
-    """Of all windows at one sink. life: of the process; `store` makes one for each window."""
+    """For all windows at one sink. life: of the process. new_store: makes a store for the parts of a window."""
 
     def __init__(self, bytes_max: int, life: int = 0, new_store: Callable[[], PartStore] = InMemory) -> None:
         self.bytes_max, self._new_store = bytes_max, new_store
@@ -138,7 +138,7 @@ class Gathering:
         self._begun = life * BEGUN_LIFE
 
     def step(self, part: PutPart, now: int) -> tuple[Put | None, PartReply | None]:
-        """A window that is whole by this part, and the answer. Raises PeerError, OSError where the store is full."""
+        """Take a part: the window if that makes it whole, and the answer. Raises PeerError, OSError if the store is full."""
         if part.nbytes > self.bytes_max or part.of > PARTS_MAX:
             return None, self._reply(part, 0, self.bytes_max)
         key = (part.job, part.version, part.start)
@@ -159,19 +159,19 @@ class Gathering:
         return put, self._reply(part, gathered.begun)
 
     def forget(self, job: JobId, version: str, start: Micros) -> None:
-        """The ledger has that window."""
+        """Drop a window that the ledger has."""
         self._windows.pop((job, version, start), None)
 
     @property
     def aside_bytes(self) -> int:
-        """Of windows that are not whole."""
+        """The room reserved for windows that are not whole."""
         return sum(each.aside_bytes for each in self._windows.values())
 
     def _reply(self, part: PutPart, begun: int, room: int = 0) -> PartReply:
         return PartReply(part.job, part.version, part.start, part.revision, part.at, begun, room)
 
     def _gathered(self, key: Window, part: PutPart, now: int) -> _Gathered | None:
-        """Rule Parts*: parts of one revision only; a higher one puts an end to what came of a lower."""
+        """Rule Parts*: parts of one revision only; a higher revision drops the parts of a lower one."""
         found = self._windows.get(key)
         if found is not None and found.revision > part.revision:
             return None
@@ -189,7 +189,7 @@ class Gathering:
         return found
 
     def _make_room(self, nbytes: int, now: int) -> bool:
-        """One window may always be gathered."""
+        """Make room for a window, if it can be made; for a single window there always is."""
         while self.aside_bytes and (
             self.aside_bytes + nbytes > self.bytes_max or len(self._windows) >= WINDOWS_MAX
         ):
@@ -205,7 +205,7 @@ class Gathering:
         fragment = fragment_of(part.payload)
         about = (fragment.job, fragment.version, fragment.start, fragment.revision, fragment.ballot)
         if about != (part.job, part.version, part.start, part.revision, part.ballot):
-            raise PeerError("a part of another window than it says")
+            raise PeerError("a part whose payload belongs to another window")
         panes = []
         for pane in fragment.panes:
             places = [(gathered.store.put(data), more) for data, more in pane.parts]
@@ -215,7 +215,7 @@ class Gathering:
         gathered.held_bytes += len(part.payload) if fragment.rows else 0
         if self.aside_bytes > max(self.bytes_max, 2 * gathered.nbytes):
             raise PeerError(
-                f"a window of {gathered.held_bytes} bytes that was said to have {gathered.nbytes}"
+                f"a window of {gathered.held_bytes} bytes that was announced with {gathered.nbytes}"
             )
         gathered.heads[part.at] = replace(fragment, panes=())
         gathered.panes[part.at] = panes

@@ -1,4 +1,4 @@
-"""What a command and its agent say to each other over the control socket: typed, and read with bounds on both sides.
+"""The messages between a command and its agent over the control socket: typed, and bounded on both sides.
 
     frame = length(4, little-endian) body        body: MessagePack of one of the types below, tagged by its name
 
@@ -23,12 +23,12 @@ LENGTH = struct.Struct("<I")
 
 
 class Request(msgspec.Struct, frozen=True, tag=True):
-    """What a command asks."""
+    """A request of a command."""
 
 
 class JobGet(Request, frozen=True, tag=True):
-    """One job as the directory has it, and what a new one needs to know. Answer: `JobHeld`. exists: it was started somewhere, so
-    wait a moment for the word of it. columns: also those of all sources."""
+    """One job as the directory has it, and what a new one has to know. Answer: `JobHeld`. exists: the job was started at some
+    agent, so wait a moment until it is known here. columns: also those of all sources."""
 
     name: Name
     exists: bool = False
@@ -46,13 +46,13 @@ class JobList(Request, frozen=True, tag=True):
 
 
 class JobWatch(Request, frozen=True, tag=True):
-    """A job's windows as they are published. Answers: `Versions` and `Published`, until the command hangs up."""
+    """A job's windows as they are published. Answers: `Versions` and `Published`, until the command disconnects."""
 
     name: Name
 
 
 class Revoke(Request, frozen=True, tag=True):
-    """Certificates that the mesh's authority took back: items of kind "revoked". Answer: `Done`."""
+    """Certificates that the mesh's authority revoked: items of kind "revoked". Answer: `Done`."""
 
     items: tuple[Item, ...]
 
@@ -62,7 +62,7 @@ class MeshStatus(Request, frozen=True, tag=True):
 
 
 class MeshLeave(Request, frozen=True, tag=True):
-    """This agent leaves for good. Answer: `Done`, when the mesh has all its lines; the agent ends then."""
+    """This agent leaves for good. Answer: `Done` once the mesh has all its lines; then the agent ends."""
 
 
 class MeshTree(Request, frozen=True, tag=True):
@@ -72,24 +72,24 @@ class MeshTree(Request, frozen=True, tag=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """What the agent says."""
+    """An answer of the agent."""
 
 
 class Done(Answer, frozen=True, tag=True):
-    """It is so; no more answers."""
+    """The request succeeded; the last answer."""
 
     text: str = ""
 
 
 class Failed(Answer, frozen=True, tag=True):
-    """It is not; no more answers. usage: the command itself was wrong."""
+    """The request failed; the last answer. usage: the command itself was wrong."""
 
     text: str
     usage: bool = False
 
 
 class HeldColumn(msgspec.Struct, frozen=True):
-    """A column of a source beyond the canonical ones, with a type. count: of the agents that have it so; agents: some of them."""
+    """A column of a source beyond the canonical ones. count: how many agents have it with this type; agents: some of them."""
 
     name: str
     type: str
@@ -98,15 +98,15 @@ class HeldColumn(msgspec.Struct, frozen=True):
 
 
 class HeldSource(msgspec.Struct, frozen=True):
-    """followers: how many agents have the source. A column may be there with several types."""
+    """followers: how many agents have the source. A column may occur with several types."""
 
     followers: int
     columns: tuple[HeldColumn, ...] = ()
 
 
 class JobHeld(Answer, frozen=True, tag=True):
-    """item: None where there never was such a job. names: of the jobs that run. sources, sinks: what agents offer. now_us: the
-    agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, where they were asked for."""
+    """item: None if there never was such a job. names: of running jobs. sources, sinks: what agents offer. now_us: the
+    agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -118,7 +118,7 @@ class JobHeld(Answer, frozen=True, tag=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Where a job fails. reason: of the last failure. failures: in a row. again_s: until it begins anew there; 0 where it has."""
+    """A job's failure at an agent. reason: of the last one. failures: in a row. again_s: until it restarts there; 0: it has."""
 
     agent: str
     reason: str
@@ -127,7 +127,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class JobLine(msgspec.Struct, frozen=True):
-    """A job. master: name of the agent that served it last, as far as is known here; "" if none has. agents: how many follow its
+    """A job. master: name of the agent that served it last, as far as known here; "" if none has. agents: how many follow its
     source. failing: agents where it fails, or did within the last minutes. untimed: rejected lines that are in none of its
     windows."""
 
@@ -149,19 +149,19 @@ class JobLine(msgspec.Struct, frozen=True):
 
 
 class Jobs(Answer, frozen=True, tag=True):
-    """In order of their names."""
+    """All jobs, by name."""
 
     jobs: tuple[JobLine, ...]
 
 
 class Versions(Answer, frozen=True, tag=True):
-    """Encoded plans by version, of windows that are told from here on."""
+    """Encoded plans by version, for the windows that follow."""
 
     plans: dict[str, bytes]
 
 
 class Published(Answer, frozen=True, tag=True):
-    """A window: a message `Put` as bytes. more: the next one has more of its rows."""
+    """A window: an encoded `Put`. more: the next message has more of its rows."""
 
     put: bytes
     more: bool = False
@@ -177,17 +177,17 @@ class TreeNode(msgspec.Struct, frozen=True):
 
 
 class Tree(Answer, frozen=True, tag=True):
-    """The master."""
+    """root: the master."""
 
     root: TreeNode
 
 
 class Member(msgspec.Struct, frozen=True):
-    """An agent. state: "alive"; "suspect": it does not answer, and may still be a member; "dead": it does not answer, and is none
-    as far as this agent knows; "ended": its process is gone, as its neighbours know, and ended_s ago; "left". Figures are None
-    where it did not answer. skew_us: its clock less the asking agent's, give or take half of round_trip_us. roles: role -> number
-    of jobs. memory_bytes: of the process, beyond the memory_bare that it had before it read its journal; memory: owner -> bytes
-    of these."""
+    """An agent. state: "alive"; "suspect": it does not answer, and may still be a member; "dead": it does not answer, and is no
+    member as far as this agent knows; "ended": its neighbours know that its process ended, ended_s ago; "left".
+    Figures are None if it did not answer. skew_us: its clock less the asking agent's, within half of round_trip_us. roles: role
+    -> number of jobs. memory_bytes: of the process, beyond memory_bare, which it had before it read its journal; memory: owner ->
+    bytes of these."""
 
     name: str
     id: str
@@ -209,8 +209,8 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Status(Answer, frozen=True, tag=True):
-    """me: id of the agent that was asked. not_asked: members beyond those that one status asks. problems: what is wrong, each a
-    line with what to do."""
+    """me: id of the agent that was asked. not_asked: members beyond the number that one status asks. problems: what is
+    wrong and what to do, a line each."""
 
     me: str
     members: tuple[Member, ...]
@@ -226,9 +226,9 @@ _requests = msgspec.msgpack.Decoder(AnyRequest)
 _answers = msgspec.msgpack.Decoder(AnyAnswer)
 
 
-def frame(word: Request | Answer) -> bytes:
-    """With its length. O(bytes)."""
-    body = _encoder.encode(word)
+def frame(message: Request | Answer) -> bytes:
+    """The message encoded, behind its length. O(bytes)."""
+    body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
 
 

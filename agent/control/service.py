@@ -1,4 +1,4 @@
-"""What an agent does for the commands on its host: looks things up in the directory, submits jobs, asks other agents."""
+"""Serves the commands on an agent's host: reads the directory, submits jobs, asks other agents."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from elf.srt.messages.messages import (
 
 NAMES_MAX = 1_000
 MASTER_US_MAX = 5_000_000
-"""A job whose master has died has another one by then."""
+"""By then a job whose master has died has another one."""
 RUMOR_S = 1.5
-"""A new job is known everywhere by then: a second of gossip, and time to spare."""
+"""By then every agent knows a new job: a second of gossip, and time to spare."""
 LOOK_FOR_JOB_S = 0.05
 FAILURES_S_MAX = 0.5
-"""A list of jobs waits so long for what agents say of them."""
+"""How long a list of jobs waits for the agents' reports."""
 LOOK_S = 1.0
-"""A job that was stopped is noticed so soon by who watches it."""
+"""How soon a watch notices that its job was stopped."""
 
 
 class Host(Protocol):
@@ -71,16 +71,16 @@ class Host(Protocol):
         """The node's clock."""
 
     def submit(self, item: Item) -> None:
-        """Put an item into the directory, and perform what follows."""
+        """Put an item into the directory, and perform the effects."""
 
     def perform(self, effects: Sequence[Outer]) -> None:
-        """Perform what a call of the node gave."""
+        """Perform effects that the node returned."""
 
     async def leave(self) -> bool:
-        """Leave the mesh for good; whether its lines are all there within the time that it is given."""
+        """Leave the mesh for good. Returns whether the mesh had all its lines in time."""
 
     def describe(self, report: StatusReport) -> StatusReport:
-        """Add what only the process knows."""
+        """Add the figures that only the process knows."""
 
 
 class Asking(Protocol):
@@ -95,7 +95,7 @@ class Asking(Protocol):
 
 
 class Exchange:
-    """A core, and whether it was told something since its last turn."""
+    """A core, and whether it received messages since its last turn."""
 
     def __init__(self, core: Asking) -> None:
         self.core, self.news = core, asyncio.Event()
@@ -106,10 +106,10 @@ class ControlService:
     """Answers requests, on the loop of its host."""
 
     def __init__(self, host: Host, new_store: Callable[[], PartStore] = InMemory) -> None:
-        """store: makes one for a window that comes in parts."""
+        """new_store: makes a store for a window that comes in parts."""
         self._host, self._new_store = host, new_store
         self._exchanges: dict[int, Exchange] = {}
-        # In each life others, so that what an earlier one asked for is not taken for an answer.
+        # Numbers differ between lives, so that a late answer to an earlier life is not taken for one to this life.
         self._numbers = count(host.node.life << 16)
         host.node.listener = self._receive
         host.node.served_anew = self._served_anew
@@ -117,7 +117,7 @@ class ControlService:
 
     @property
     def held_bytes(self) -> int:
-        """Of windows that wait for their readers."""
+        """Memory of windows that wait for their readers."""
         cores = [exchange.core for exchange in self._exchanges.values()]
         return sum(core.held_bytes for core in cores if isinstance(core, Watcher))
 
@@ -149,9 +149,9 @@ class ControlService:
         item = self._directory.get("job", job_id(name))
         adverts = [advert for _, advert in self.adverts() if not advert.until_us]
         sources = Counter(source for advert in adverts for source in set(advert.sources))
-        told = [advert for advert in adverts if advert.columns]
+        with_own = [advert for advert in adverts if advert.columns]
         schemas = {
-            source: w.HeldSource(count, held_columns(told, source))
+            source: w.HeldSource(count, held_columns(with_own, source))
             for source, count in (sources.items() if columns else ())
         }
         return w.JobHeld(
@@ -165,7 +165,7 @@ class ControlService:
         )
 
     def _put_job(self, item: Item) -> w.Done:
-        """Raises UsageError for what is no job, or is not signed as it must be; ElfError where a newer one came first."""
+        """Raises UsageError for an item that is no job or is not signed as required; ElfError if a newer one came first."""
         try:
             spec = decode_job(item)
         except PeerError as error:
@@ -176,7 +176,7 @@ class ControlService:
             return w.Done()
         if held is not None and held.stamp >= item.stamp:
             raise ElfError(
-                f"job {spec.name!r} was changed by somebody else at the same time; look with elf job list"
+                f"job {spec.name!r} was changed at the same time by another command; see elf job list"
             )
         raise UsageError(
             f"the mesh does not take job {spec.name!r}: it must be signed with an operator's key that its authority has issued "
@@ -184,7 +184,7 @@ class ControlService:
         )
 
     def _revoke(self, items: Sequence[Item]) -> w.Done:
-        """Raises UsageError for what the mesh's authority has not signed."""
+        """Raises UsageError for an item that the mesh's authority has not signed."""
         for item in items:
             self._host.submit(item)
             held = self._directory.get(item.kind, item.name)
@@ -195,7 +195,7 @@ class ControlService:
         return w.Done()
 
     async def _health(self) -> Survey[StatusReport]:
-        """How agents are, as far as they say so soon. None is asked while no job runs."""
+        """The reports of agents that answer in time. No agent is asked while no job runs."""
         node, number = self._host.node, next(self._numbers)
         asked = nodes_to_ask(node, dict(self.adverts())) if self._running() else ()
         survey: Survey[StatusReport] = Survey(StatusRequest(number), asked, MEMBERS_MAX)
@@ -241,9 +241,9 @@ class ControlService:
     # Windows.
 
     async def _watch(self, name: str) -> AsyncGenerator[w.Answer, None]:
-        """Until the job is stopped."""
+        """The job's windows, until it is stopped."""
         await self._wait_for_job(name)
-        job, told = self._spec(name).id, set[str]()
+        job, sent = self._spec(name).id, set[str]()
         number = next(self._numbers)
         watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._new_store)
         with self._exchange(number, watcher) as exchange:
@@ -252,10 +252,10 @@ class ControlService:
                 if watcher.is_refused:
                     raise ElfError(f"too many watch job {name!r} already; end one of them")
                 for put, parts in watcher.take_parts():
-                    if put.version not in told and (plans := self._plans(job)):
-                        told |= plans.keys()
+                    if put.version not in sent and (plans := self._plans(job)):
+                        sent |= plans.keys()
                         yield w.Versions(plans)
-                    if put.version in told:
+                    if put.version in sent:
                         for at, part in enumerate(parts, 1):
                             yield w.Published(unsqueeze(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
@@ -286,13 +286,13 @@ class ControlService:
             raise ElfError(f"no agent serves job {name!r} at the moment; try again in a few seconds")
         number = next(self._numbers)
         survey: Survey[TreeReport] = Survey(
-            TreeRequest(job, number), [root], TREE_MAX, lambda told: told.children
+            TreeRequest(job, number), [root], TREE_MAX, lambda report: report.children
         )
         await self._ask_all(number, survey)
         return tree_of(root, dict(self.adverts()), survey)
 
     async def _master(self, job: JobId) -> NodeId | None:
-        """Who serves a job, by the overlay's routes; None if nobody does for `MASTER_US_MAX`."""
+        """The job's master, found by the overlay's routes; None if no agent serves the job within `MASTER_US_MAX`."""
         number = next(self._numbers)
         search = Search(job, number, self._host.clock_us())
         with self._exchange(number, search) as exchange:
@@ -304,7 +304,7 @@ class ControlService:
         if await self._host.leave():
             return w.Done()
         raise ElfError(
-            "the mesh does not have all lines of this agent yet; the agent goes on leaving, and ends when it has"
+            "the mesh does not have all lines of this agent yet; the agent continues to leave, and ends when it has them"
         )
 
     # Cores that ask.
@@ -314,7 +314,7 @@ class ControlService:
         if exchange is not None:
             try:
                 exchange.core.step(source, message, self._host.clock_us())
-            except Exception as error:  # a bug in what a command asks for ends that command
+            except Exception as error:  # a bug in a core ends its command only
                 exchange.failure = error
             exchange.news.set()
 
@@ -338,10 +338,10 @@ class ControlService:
                 await self._turn(exchange)
 
     async def _turn(self, exchange: Exchange) -> None:
-        """Let a core do what is due, and wait until it is told something, or has more to do."""
+        """Let a core do what is due, then wait for a message to it or for its deadline."""
         if isinstance(exchange.failure, OSError):
             raise ElfError(
-                f"a large window cannot be kept on its way: {exchange.failure.strerror}; make room on the agent's disk"
+                f"a large window cannot be stored while it is received: {exchange.failure.strerror}; free space on the agent's disk"
             ) from exchange.failure
         if exchange.failure is not None:
             raise exchange.failure
@@ -357,7 +357,7 @@ class ControlService:
     # The directory.
 
     async def _wait_for_job(self, name: str) -> None:
-        """A job that was started at another agent is wait_for_news of within a moment."""
+        """Wait a moment for a job that may have been started at another agent."""
         for _ in range(round(RUMOR_S / LOOK_FOR_JOB_S)):
             if self._directory.get("job", job_id(name)) is not None:
                 return
@@ -378,24 +378,24 @@ class ControlService:
         return self._host.node.directory
 
     def jobs(self) -> list[JobSpec]:
-        """All that there ever were. O(items)."""
+        """All jobs, including stopped ones. O(items)."""
         return [decode_job(item) for item in self._directory.items("job")]
 
     def adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
-        """What agents tell of themselves. O(items)."""
+        """The adverts of all agents. O(items)."""
         return [(item.name, decode_agent(item)) for item in self._directory.items("agent")]
 
 
 async def wait_for_news(news: asyncio.Event, wait_s: float) -> None:
-    """Wait for news, at most so long. Being cancelled ends it always: `asyncio.wait_for` of Python 3.11 forgets that when news
-    comes at the same moment, and an agent that was to end would not."""
+    """Wait for news, at most `wait_s`. A cancellation always ends it: `asyncio.wait_for` of Python 3.11 loses one that comes at
+    the same moment as the news, and then a stopping agent would not end."""
     with suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await news.wait()
 
 
 class Search:
-    """Looks for the master of a job: a question that the overlay routes to it, again until somebody who serves answers."""
+    """Looks for the master of a job: routes a request towards the job's id, repeatedly, until a serving master answers."""
 
     def __init__(self, job: JobId, number: int, now: int) -> None:
         self.found: NodeId | None = None

@@ -1,7 +1,7 @@
-"""Whether two agents read one file: each tells, when it is asked how it is, which files it follows; who asked compares.
+"""Detects files that two agents read: each reports, with its status, the files that it follows; the asking agent compares.
 
-A file is known by the host's kernel (its boot id), device and inode number, hashed: those of two hosts never meet, and those of
-two containers on one host do. What cannot be told is not said: a file over NFS has another device on each host.
+A file is identified by the kernel's boot id, device and inode number, hashed: equal for two containers on one host, never for two
+hosts. So a file shared over NFS is not detected: it has another device on each host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATH_MAX = 300
 
 @cache
 def boot_id() -> bytes:
-    """Of the kernel; b"" where it does not tell."""
+    """The kernel's boot id; b"" if it cannot be read."""
     try:
         return BOOT_ID.read_bytes().strip()
     except OSError:
@@ -27,7 +27,7 @@ def boot_id() -> bytes:
 
 
 def marks(files: Mapping[str, Mapping[str, tuple[int, int]]], boot: bytes) -> tuple[FileMark, ...]:
-    """Of an agent's files, by source and path: (device, inode). So many as may be told, of each source its first ones."""
+    """The marks of an agent's files. files: by source and path, (device, inode). At most `FILES_MAX`, the first ones by name."""
     if not boot:
         return ()
     found = []
@@ -38,10 +38,10 @@ def marks(files: Mapping[str, Mapping[str, tuple[int, int]]], boot: bytes) -> tu
     return tuple(found[:FILES_MAX])
 
 
-def shared(told: Iterable[tuple[str, tuple[FileMark, ...]]]) -> list[str]:
-    """(agent, its files): the files of one source that several agents read, a line each."""
+def shared(reported: Iterable[tuple[str, tuple[FileMark, ...]]]) -> list[str]:
+    """Files of one source that several agents read, a line each. reported: (agent, its files)."""
     readers: dict[tuple[int, str], dict[str, str]] = {}
-    for name, files in told:
+    for name, files in reported:
         for mark, source, path in files[:FILES_MAX]:
             readers.setdefault((mark, source), {})[name] = path
     return [

@@ -1,9 +1,9 @@
 """The control socket of an agent, both ends: how commands on this host reach it.
 
-A unix socket, mode 0600 from its first moment on, so who may connect is who may read the agent's keys. A connection
-has one request (`elf.agent.control.protocol`), and ends with the last answer or when the command hangs up. All is bounded:
-`CONNECTIONS_MAX` at a time, a request must be there within `REQUEST_S`, and who does not read its answers is waited for, no
-more of them are made meanwhile.
+A unix socket, with mode 0600 from the start, so only users who can read the agent's keys can connect. A connection carries one
+request (`elf.agent.control.protocol`) and ends with the last answer or when the command disconnects. All is bounded: at most
+`CONNECTIONS_MAX` connections, a request must arrive within `REQUEST_S`, and no further answers are made while a command does not
+read.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ RUN_DIR = Path("/run/elf")
 STATE_DIR = "/var/lib/elf"
 CONNECTIONS_MAX = 32
 BUFFER_BYTES = 16 << 10
-"""What is read ahead of a connection, and of a request that is not large: twice that for each of them is 1 MiB."""
+"""Read-ahead of a connection, and the limit of a request that is not large; twice that for each connection is 1 MiB."""
 LARGE_MAX = 2
-"""Requests larger than that are taken so many at a time, 2 MiB each."""
+"""So many larger requests are read at a time, 2 MiB each."""
 REQUEST_S = 5.0
 ANSWER_S = 20.0
-"""The slowest answer, a status of thousands of agents of which many are dead, takes half of that."""
+"""The slowest answer, a status of thousands of agents with many dead ones, takes half of that."""
 PATH_BYTES_MAX = 100
-"""A unix address has 107; a longer path goes by the descriptor of its folder."""
+"""A unix address has 107; a longer path is reached through a descriptor of its folder."""
 
 Serve = Callable[[AnyRequest], AsyncGenerator[Answer, None]]
-"""Answers of one request, in order. What it raises as ElfError becomes `Failed`."""
+"""The answers to one request, in order. An ElfError that it raises becomes `Failed`."""
 
 
 class ControlServer:
@@ -63,11 +63,11 @@ class ControlServer:
         self._large = asyncio.Semaphore(LARGE_MAX)
 
     async def start(self) -> None:
-        """Listen. A socket that an agent before left there is replaced: who holds the state_dir's lock may. Raises OSError."""
+        """Listen. Replaces a socket that an earlier agent left, since this one holds the lock of state_dir. Raises OSError."""
         with suppress(FileNotFoundError):
             self.path.unlink()
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        before = os.umask(0o177)  # the socket is never there with another mode
+        before = os.umask(0o177)  # the socket never has another mode
         try:
             with _address(self.path) as address:
                 listening.bind(address)
@@ -79,7 +79,7 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(self._connected, sock=listening, limit=BUFFER_BYTES)
 
     async def close(self) -> None:
-        """Hang up on everybody, and take the socket away."""
+        """Close all connections and remove the socket."""
         if self._server is None:
             return
         self._server.close()
@@ -108,7 +108,7 @@ class ControlServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # Not `wait_for`: its task, and what the task was ended by, hold each other, and what had been read with them.
+            # Not `wait_for`: its task and the exception that ended it refer to each other, and keep the bytes read alive.
             async with asyncio.timeout(REQUEST_S):
                 request = request_of(await self._read(reader))
         except (msgspec.MsgspecError, UnicodeDecodeError, PeerError):
@@ -129,7 +129,7 @@ class ControlServer:
             await asyncio.gather(answers, hung_up, return_exceptions=True)
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
-        """A request. Raises PeerError: too large a one."""
+        """Read a request. Raises PeerError if it is too large."""
         (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
         if length > REQUEST_BYTES_MAX:
             raise PeerError(f"control socket: a request of {length} bytes")
@@ -150,7 +150,7 @@ class ControlServer:
         except (OSError, asyncio.CancelledError):
             raise
         except Exception as error:
-            traceback.print_exception(error)  # a bug of ours: not in silence
+            traceback.print_exception(error)  # a bug of ours: logged, not swallowed
             writer.write(
                 frame(
                     Failed(
@@ -163,7 +163,7 @@ class ControlServer:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """What to bind or connect to. Raises OSError."""
+    """The address to bind or connect to. Raises OSError."""
     text = str(path)
     if len(os.fsencode(text)) <= PATH_BYTES_MAX:
         yield text
@@ -179,7 +179,7 @@ class Control:
     """The command's end: one request, and its answers in order. Use as a context."""
 
     def __init__(self, path: Path) -> None:
-        """Connect. Raises ElfError that says what to do."""
+        """Connect. Raises ElfError, with what to do."""
         self.path = path
         self._socket = socket.socket(socket.AF_UNIX)
         try:
@@ -206,7 +206,7 @@ class Control:
 
     @property
     def has_more(self) -> bool:
-        """Whether some of an answer is here already."""
+        """Whether part of an answer has arrived."""
         self._socket.setblocking(False)
         try:
             return bool(self._stream.peek(1))
@@ -220,7 +220,7 @@ class Control:
     def ask(self, request: Request) -> Iterator[AnyAnswer]:
         """The answers as they come. `Failed` is raised: UsageError if the command was wrong, else ElfError."""
         try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # then it has said why, or says nothing
+            with suppress(BrokenPipeError, ConnectionResetError):  # its answer, if any, says why
                 self._socket.sendall(frame(request))
             while True:
                 answer = self._read()
@@ -239,7 +239,7 @@ class Control:
             ) from error
 
     def one(self, request: Request, within_s: float = ANSWER_S) -> AnyAnswer:
-        """The first answer. An agent that gives none in that time is stopped, or in a bad way."""
+        """The first answer. An agent that sends none in that time is stopped or overloaded."""
         self._socket.settimeout(within_s)
         return next(self.ask(request))
 
@@ -257,7 +257,7 @@ class Control:
             ) from error
 
     def close(self) -> None:
-        """Hang up; an `ask` that waits in another thread ends."""
+        """Disconnect; an `ask` that waits in another thread ends."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._stream.close()
@@ -265,7 +265,7 @@ class Control:
 
 
 def socket_path(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path:
-    """Where the local agent listens: as given, else in the state_dir of the configuration, if there is one, else in /run/elf."""
+    """The local agent's socket: as given, else in the configuration's state_dir, if there is one, else in /run/elf."""
     if given is not None:
         return given / SOCKET if os.path.isdir(given) else given
     state_dir = _state_dir(config, environ)
@@ -274,7 +274,7 @@ def socket_path(given: Path | None, config: Path, environ: Mapping[str, str]) ->
 
 
 def _is_missing(path: Path) -> bool:
-    """Not so where this user may not look."""
+    """False if this user may not look there."""
     try:
         path.lstat()
     except PermissionError:
@@ -285,7 +285,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def _state_dir(config: Path, environ: Mapping[str, str]) -> Path | None:
-    """None without a configuration that this user may read; what is wrong with it is for `elf validate` to say."""
+    """None without a configuration that this user can read; `elf validate` reports what is wrong with it."""
     if environ.get("ELF_AGENT_STATE_DIR"):
         return config.parent / environ["ELF_AGENT_STATE_DIR"]
     try:

@@ -1,4 +1,4 @@
-"""What `elf mesh status` and `elf mesh tree` say, from what the directory, the overlay and the agents themselves told. Pure."""
+"""The answers of `elf mesh status` and `elf mesh tree`, from the directory, the overlay and the agents' reports. Pure."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from elf.srt.messages.messages import StatusReport, TreeReport
 from elf.srt.transport.admission import TWO_AGENTS
 
 MEMBERS_MAX = 2_000
-"""Are asked by one status: 3 s at 16 at a time, where a round trip takes 20 ms."""
+"""Members that one status asks: 3 s, with 16 at a time and a round trip of 20 ms."""
 TREE_MAX = 5_000
 DEPTH_MAX = 64
 """A tree of 100,000 agents has six levels; a chain that is repairing itself may be longer for a moment."""
 SKEW_US_MAX = 100_000
-"""Clocks of a datacenter agree to this."""
+"""Clocks in a datacenter agree within this."""
 PROBLEMS_MAX = 100
 
 
 def sinks_of(advert: AgentAdvert) -> tuple[str, ...]:
-    """Sinks that an agent serves, unless it has left."""
+    """The sinks that an agent serves; none if it has left."""
     return () if advert.until_us else advert.sinks
 
 
 def name_of(node: NodeId, advert: AgentAdvert | None) -> str:
-    """What people call an agent: by its id where nobody told its name."""
+    """An agent's name, or its id if it has no advert."""
     return advert.name if advert is not None else node.hex()[:12]
 
 
 def nodes_to_ask(node: MeshNode, adverts: Mapping[NodeId, AgentAdvert]) -> list[NodeId]:
-    """Everybody who was heard of and has not left."""
+    """All known nodes that have not left."""
     known = set(node.overlay.acquaintances()) | {node.id}
     return sorted(known | {each for each, advert in adverts.items() if not advert.until_us})
 
@@ -50,7 +50,7 @@ def status_of(
     survey: Survey[StatusReport],
     jobs: Mapping[JobId, str] = MappingProxyType({}),
 ) -> Status:
-    """What is known of all members once they were asked. jobs: names."""
+    """The status of all members after a survey. jobs: names."""
     near = set(node.overlay.acquaintances())
     nodes = sorted(set(survey.answers) | survey.silent | {each for each, a in adverts.items() if a.until_us})
     members = [_member(node, each, adverts.get(each), survey, each in near) for each in nodes]
@@ -98,9 +98,9 @@ def _member(
 
 
 def _ended_s(of: NodeId, survey: Survey[StatusReport]) -> float | None:
-    """Since when its process is known to be gone: its neighbours have seen its host close its sockets, or it said so."""
-    told = [report.ended[of] for report, _, _ in survey.answers.values() if of in report.ended]
-    return min(told) / 1e6 if told else None
+    """How long ago its process ended: its neighbours saw its host close its sockets, or it announced its end."""
+    ended = [report.ended[of] for report, _, _ in survey.answers.values() if of in report.ended]
+    return min(ended) / 1e6 if ended else None
 
 
 def _problems(
@@ -152,7 +152,7 @@ def _problems(
 
 
 def _once(problems: Sequence[str]) -> list[str]:
-    """Two processes with one key are named by everybody at whose door one stands: once is enough."""
+    """Drop repetitions: each neighbour of two processes with one key reports both of them."""
     found: dict[str, str] = {}
     for problem in problems:
         about = problem.find(TWO_AGENTS)
@@ -163,7 +163,7 @@ def _once(problems: Sequence[str]) -> list[str]:
 def failures_of(
     adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusReport]
 ) -> dict[JobId, list[Failure]]:
-    """Jobs that fail, and where."""
+    """Jobs that fail, and at which agents."""
     found: dict[JobId, list[Failure]] = {}
     for agent, (report, _, _) in sorted(survey.answers.items()):
         for each in report.failing:
@@ -175,7 +175,7 @@ def failures_of(
 
 
 def untimed_of(survey: Survey[StatusReport]) -> dict[JobId, int]:
-    """Rejected lines in no window of each job, as its master says."""
+    """For each job, how many rejected lines are in none of its windows, as its master reports."""
     found: dict[JobId, int] = {}
     for report, _, _ in survey.answers.values():
         for job, count in report.untimed.items():
@@ -195,7 +195,7 @@ def _failing(
 
 
 def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[TreeReport]) -> TreeNode:
-    """From the master down. A node that two others call their child (it is moving) stands where it says that it belongs."""
+    """The tree from the master down. A node that two others report as their child (it is moving) is put below its own parent."""
     placed = {root}
     return _below(root, adverts, survey, placed, 0)
 
@@ -207,14 +207,14 @@ def _below(
     placed: set[NodeId],
     depth: int,
 ) -> TreeNode:
-    told = survey.answers.get(node)
+    report = survey.answers.get(node)
     children: list[TreeNode] = []
-    if told is not None and depth < DEPTH_MAX:
-        for child in told[0].children:
+    if report is not None and depth < DEPTH_MAX:
+        for child in report[0].children:
             answer = survey.answers.get(child)
             elsewhere = answer is not None and answer[0].parent not in (node, b"")
             if child not in placed and not elsewhere:
                 placed.add(child)
                 children.append(_below(child, adverts, survey, placed, depth + 1))
     children.sort(key=lambda child: (child.name, child.id))
-    return TreeNode(name_of(node, adverts.get(node)), node.hex(), tuple(children), told is None)
+    return TreeNode(name_of(node, adverts.get(node)), node.hex(), tuple(children), report is None)

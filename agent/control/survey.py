@@ -1,7 +1,6 @@
-"""Asking many agents one question each: so many at a time, again until they answer, and giving up on those that do not.
+"""Sends one request to many agents: a few at a time, repeated until each answers or is given up.
 
-The machine in one sentence: who is to be asked waits in a queue, at most `AT_ONCE_MAX` are asked at a time, and an answer may
-name more to ask.
+The machine in one sentence: nodes wait in a queue, at most `AT_ONCE_MAX` have an open request, and an answer may add nodes.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from elf.srt.messages.messages import Message
 
 AT_ONCE_MAX = 16
 ASKS_MAX = 4
-"""Of one node; then it is silent."""
+"""Requests to one node; then it counts as silent."""
 WAIT_US = 400_000
-"""Until it is asked again: a round trip anywhere, and time to spare for a busy process. 1.6 s in all."""
+"""Time until a request is repeated: a round trip anywhere, and time to spare for a busy process. 1.6 s in all."""
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -31,10 +30,10 @@ class _Asked(msgspec.Struct, gc=False):
 
 
 class Survey(Generic[Answer]):
-    """ask: the question. more: whom an answer names besides. count_max: how many nodes are asked at most.
+    """ask: the request. more: further nodes that an answer names. count_max: how many nodes are asked at most.
 
-    answers: node -> (its answer, when it was asked last, when the answer came). silent: who did not answer. left_out: how many
-    were not asked.
+    answers: node -> (its answer, when it was asked last, when the answer came). silent: nodes that did not answer. left_out: how
+    many were not asked.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Survey(Generic[Answer]):
                 self._queue.append(node)
 
     def step(self, source: NodeId, answer: Answer, now: int) -> None:
-        """An answer to this question. One that nobody asked for, or that comes twice, is dropped."""
+        """Take an answer. One without a request, or a second one, is dropped."""
         asked = self._asked.pop(source, None)
         if asked is None:
             return
@@ -71,7 +70,7 @@ class Survey(Generic[Answer]):
         self._add(self._more(answer))
 
     def tick(self, now: int) -> list[Effect]:
-        """Ask those whose turn it is."""
+        """Send the requests that are due."""
         out: list[Effect] = []
         for node, asked in list(self._asked.items()):
             asked.at_us = min(asked.at_us, now)  # the clock went back
@@ -101,7 +100,7 @@ class Survey(Generic[Answer]):
         return not self._queue and not self._asked
 
     def check(self) -> None:
-        """Raise AssertionError unless everybody is in one place."""
+        """Raise AssertionError unless each node is in exactly one state."""
         places = [set(self._queue), set(self._asked), set(self.answers), self.silent]
         assert sum(map(len, places)) == len(self._known) <= self._count_max
         assert set().union(*places) == self._known

@@ -1,4 +1,4 @@
-"""From lines to the rows of jobs: parsing, filtering, grouping, and where each job stands in each file.
+"""From lines to the rows of jobs: parsing, filtering, grouping, and each job's place in each file.
 
 Enters: blocks. Leaves: deltas.
 May import: formats, files, node, jobmaster, cbt.

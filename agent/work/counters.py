@@ -1,4 +1,4 @@
-"""What one source counts while it is read for the mesh."""
+"""Counters of one source that is read for the mesh."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import msgspec
 
 
 class Counters(msgspec.Struct):
-    """Since the start. scans: blocks parsed; front_bytes: read once for all jobs; again_bytes: read for one that was behind;
-    beyond: places that the mesh had and the log did not reach."""
+    """Since the start. scans: blocks parsed; front_bytes: read once for all jobs; again_bytes: read again for a job behind the
+    front; beyond: positions in the mesh past the end of the log."""
 
     scans: int = 0
     front_bytes: int = 0

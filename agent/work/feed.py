@@ -1,4 +1,4 @@
-"""One source's blocks on their way to the workers: format, parse, filter, count. One parse per block serves all jobs.
+"""One source's blocks on their way to the workers: format, parse, filter, count. A block is parsed once for all jobs.
 
 Block -> Parser (one per format) -> since/until, future -> Worker.add for every job
 """
@@ -21,16 +21,16 @@ from elf.cbt._strings import Strings
 from elf.jobmaster.values.vector import Kind, SqlType, Vector
 
 FUTURE_US = 5 * 60 * 1_000_000
-"""A live line further than this ahead of the agent's clock is rejected: one wrong clock must not close every window."""
+"""A live line further than this ahead of the agent's clock is rejected: a wrong clock must not close every window."""
 SAMPLES_MAX = 16
 _NO_STRINGS = Strings()
 """The dictionary of a column that is NULL throughout."""
 
 
 class ParseState(msgspec.Struct):
-    """What parsing needs to go on within a file: its format, the header line in force, the last event time, and how many lines
-    were rejected before there was one, which are in no window. Saved with the position of the file. unread: lines that were
-    rejected since then."""
+    """What parsing needs to resume within a file: its format, the header line in force, the last event time, and how many lines
+    were rejected before the first one, which are in no window. Saved with the file's position. unread: lines rejected since the
+    last event time."""
 
     format: Format | None = None
     header: bytes = b""
@@ -40,7 +40,7 @@ class ParseState(msgspec.Struct):
 
 
 class Totals(msgspec.Struct):
-    """Counts over everything fed, whatever the windows. rejected_in: the first file that had a rejected line."""
+    """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line."""
 
     lines: int = 0
     parsed: int = 0
@@ -54,7 +54,7 @@ class Totals(msgspec.Struct):
         return sum(self.rejects.values())
 
     def count(self, batch: Batch, block: Block) -> None:
-        """A block's lines."""
+        """Add a block's lines."""
         self.lines += batch.lines + block.too_long
         self.parsed += batch.rows
         self.invalid_utf8 += batch.invalid_utf8
@@ -72,7 +72,7 @@ class Feed:
 
     format_of: the format of a block's file. bounds: event times [since, until) in microseconds; rows outside are left out.
     settle: called before the dictionaries are emptied; it must cut every worker. head: the beginning of a block's file, for
-    a header that stands above the place where reading starts.
+    a header above the offset where reading starts.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Feed:
         self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
         self._strings_max = strings_max
         self.on_failure: Callable[[Worker, Exception], None] | None = None
-        """Takes a worker that failed by a bug of ours, and must `leave_out` it. None: the error passes through."""
+        """Called with a worker that raised, which is a bug of ours; must `leave_out` it. None: the error propagates."""
         self._parsers: dict[Format, Parser] = {}
         self._current: object = None
 
@@ -112,7 +112,7 @@ class Feed:
         retained_us: Sequence[int | None] = (),
         late_us: int = 0,
     ) -> None:
-        """Parse a block and hand it to every worker.
+        """Parse a block and pass it to every worker.
 
         now_us: the agent's clock, when live. retained_us: per worker, see `Worker.add`.
         """
@@ -137,7 +137,7 @@ class Feed:
             timed = without_untimed(batch)
         for worker, retained in retained_of:
             if all(each is not worker for each in self._workers):
-                continue  # left out meanwhile
+                continue  # left out since
             try:
                 before = _retained(rejected_at, retained, late_us)
                 _count_too_long(worker, before, too_long)
@@ -152,11 +152,11 @@ class Feed:
         self._after(state, batch)
 
     def leave_out(self, worker: Worker) -> None:
-        """Give it nothing more."""
+        """Give that worker no more lines."""
         self._workers = [each for each in self._workers if each is not worker]
 
     def empty_dictionaries(self) -> None:
-        """Give the dictionaries' memory back; every worker is settled first."""
+        """Free the dictionaries' memory, after settling every worker."""
         self._settle()
         for parser in self._parsers.values():
             parser.clear()
@@ -204,15 +204,14 @@ def _count_too_long(worker: Worker, at: int | None, too_long: int) -> None:
 
 
 def without_untimed(batch: Batch) -> Batch:
-    """Of a file of which no line could be read before: rejected lines before the first that can be have no time, and are in no
-    window."""
+    """Leave out rejected lines before the first parsed line of a file: they have no time and are in no window."""
     if not len(batch.reject_rows) or int(batch.reject_rows[0]) > 0:
         return batch
     return msgspec.structs.replace(batch, reject_rows=batch.reject_rows[batch.reject_rows > 0])
 
 
 def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
-    """Where rejects of this time are counted: a pane that is gone must not come back without its groups."""
+    """The time under which rejects are counted: a pane that was dropped must not come back without its groups."""
     if time_us is None or retained_us is None or time_us >= retained_us:
         return time_us
     return late_us
@@ -267,7 +266,7 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
 
 
 def complete(batch: Batch, worker: Worker) -> Batch:
-    """Columns that this file's format cannot fill, or has with another type, are NULL, when another file's can."""
+    """Add NULL for columns that this file's format does not have, or has with another type, and another file's has."""
     missing = [
         column
         for column in worker.plan.columns
@@ -282,7 +281,7 @@ def complete(batch: Batch, worker: Worker) -> Batch:
 
 
 def null_vector(type: SqlType) -> Vector:
-    """One NULL, which broadcasts."""
+    """A single NULL, to be broadcast."""
     if type.kind is Kind.STRING:
         return Vector(type, np.full(1, -1, dtype=np.int32), None, _NO_STRINGS)
     return Vector(type, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))

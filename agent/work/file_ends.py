@@ -1,4 +1,4 @@
-"""Where files end for a job: read to their end, cut short, copied in part, or nowhere any more. Closes them in its `Reading`."""
+"""Where files end for a job: read to the end, cut short, copied in part, or missing. Closes them in the job's `Reading`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from elf.srt.messages.messages import CLOSED, FIRST, GAP
 
 
 class FileEnds:
-    """Of one source, for each of its readings."""
+    """For all readings of one source."""
 
     def __init__(self, files: LogFiles, losses: Losses, counters: Counters) -> None:
         self._files, self._losses, self._counters = files, losses, counters
 
     def is_settled(self, reading: Reading, place: Place, at_end: bool) -> bool:
-        """Whether nothing is waited for there now. Closes the file if this is its end, or if the rest cannot come."""
+        """Whether no more lines are expected there now. Closes the file at its end, or if the rest cannot come."""
         self.turn(reading, place)
         if place.stop is not None and place.offset >= place.stop:
             reading.close(place, 0)
@@ -56,28 +56,28 @@ class FileEnds:
         return False
 
     def has_missing(self, reading: Reading) -> bool:
-        """Files with a position that are not among those known: waited for, then given up. Whether there are any."""
+        """Wait for files that have a position but are not known here, then give them up. Whether any is still waited for."""
         is_missing = False
         wanted = dict.fromkeys(reading.ends, 0)
         wanted.update({slot: at.offset for slot, at in reading.given.items() if slot[1] and not at.closed})
         for slot, offset in wanted.items():
             if slot[1] in self._files.notes.by_identity:
                 continue
-            told = reading.given.get(slot)
-            if told is not None and told.closed:
+            given = reading.given.get(slot)
+            if given is not None and given.closed:
                 continue
-            flags = 0 if told is not None else FIRST
+            flags = 0 if given is not None else FIRST
             if self._losses.is_given_up(slot[1]):
                 self._losses.gone(slot[1], offset, None)
                 reading.spans[slot] = offset, offset, flags | GAP | CLOSED
             else:
                 is_missing = True
-                if told is not None:
+                if given is not None:
                     reading.spans[slot] = offset, offset, 0
         return is_missing
 
     def look_behind(self, reading: Reading) -> None:
-        """A log may have closed a live file behind its end: then that was cut short."""
+        """A job's log may have closed a live file past its present end: then the file was cut short."""
         for place in reading.places.values():
             if not place.over or self._files.is_done(place.note):
                 continue
@@ -86,7 +86,7 @@ class FileEnds:
                 self._shrank(reading, place, False, front)
 
     def _shrank(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
-        """The file is shorter than the place: what was there is lost, and what comes at its end is another part of it."""
+        """The file ends before the place: the lines between are lost, and new lines at its end are another part of it."""
         self._counters.beyond += place.offset > front
         if place.offset > front or place.is_broken:
             self._losses.short(self._files.on_disk(place.note), place.slot[1], place.offset, front)
@@ -99,7 +99,7 @@ class FileEnds:
             reading.go_on(place, place.note, GAP if was_over else 0)
 
     def turn(self, reading: Reading, place: Place) -> None:
-        """Where a part of a file is over and another follows, go on in that one."""
+        """Where a part of a file has ended and another follows, continue in that one."""
         end = place.end_of_part
         while not reading.lane and end is not None and place.offset >= end:
             reading.close(place, GAP if place.offset > end else 0)

@@ -1,12 +1,12 @@
-"""What is remembered of each file of a source besides how far it was read: its identity, and where event time reached what.
+"""Notes on each file of a source, besides how far it was read: its identity, and the event time reached at which offset.
 
-An identity must be the same after a restart, and after the agent has lost its own disk, so it comes from the file: a hash of its
-first line. Of files that begin alike the second and further ones are counted. It is never given to another file, so a file that
-is found shorter than it was read goes on under another one, made of the place where it ended then. Nothing else begins another
-part: where a log says that a file is over, and the file goes on, so does its offset in that log.
+An identity must be the same after a restart, and after the agent has lost its disk, so it is derived from the file: a hash of its
+first line, and a number for the second and further files that begin alike. No two files ever get the same one. A file that is
+found shorter than it was read therefore continues under another identity, derived also from the offset where it ended. Nothing
+else begins another part: if a job's log has closed a file and the file grows, its offsets continue in that log.
 
-`low(P)` is where the running maximum of event time first reached P. Marks say it thinly: the place given lies before it, by as
-much as was read between two marks.
+`low(P)` is where the running maximum of event time first reached P. Marks record it sparsely: the offset returned may be earlier
+by the distance of two marks.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from elf.agent.files.identity import real_path
 from elf.agent.files.source import SourceState
 
 LINE_BYTES = 1024
-"""A first line counts up to here."""
+"""A first line is hashed up to here."""
 MARKS_MAX = 512
-"""Marks of one file, 16 bytes each. When there are more, every second one goes: of 1 GB there is one each 2 to 4 MB."""
+"""Marks of one file, 16 bytes each. When there are more, every second one is dropped: in 1 GB, one each 2 to 4 MB is left."""
 MARK_BYTES = 64 << 10
 JOBS_MAX = 1_000
 BEGUN_MAX = 10_000
-"""First lines whose number of files is remembered, 12 bytes each."""
+"""First lines whose files are counted, 12 bytes each."""
 NEVER_US = -(1 << 62)
 MAGIC = b"elf-notes-1 "
 
@@ -42,11 +42,11 @@ Time = Annotated[int, Meta(ge=-(1 << 62), lt=1 << 62)]
 
 
 class FileNote(msgspec.Struct, array_like=True):
-    """generation: what the `Source` calls it. fingerprint: of its first line; 0 until there is one. ordinal: how many other files
-    have begun like that. bases: where it begins, and where it went on after it was cut short. highest_us: of the event times
-    read; marks: (offset, highest before it). length: once that is known. lost: it went before its end was read.
-    over_us: nothing in it is past this (a file that was not read, because it was last written before what was asked for).
-    begin: what is before it was there when the agent was first started, and does not count (-1: all of the first part)."""
+    """generation: the file's number in the `Source`. fingerprint: hash of its first line; 0 until there is one. ordinal: how many
+    other files had begun alike. bases: offset 0, and the offsets where it continued after it was cut short. highest_us: the
+    highest event time read; marks: (offset, highest event time before it). length: once known. lost: the file disappeared before
+    its end was read. over_us: no line in it is later (a file that was skipped, since it was last written before the requested
+    time). begin: lines before it existed when the agent was first started, and do not count (-1: all of the first part)."""
 
     generation: int
     fingerprint: int = 0
@@ -60,11 +60,11 @@ class FileNote(msgspec.Struct, array_like=True):
     begin: Annotated[int, Meta(ge=-1, lt=1 << 62)] = 0
 
     def identity(self, part: int = 0) -> int:
-        """Of what begins at `bases[part]`: 63 bits, not 0."""
+        """The identity of the part that begins at `bases[part]`: 63 bits, not 0."""
         return identity_of(self.fingerprint, self.ordinal, self.bases[part])
 
     def low(self, event_us: int, front: int) -> int:
-        """A place before which every line is older than that; lines up to `front` were read. O(log marks)."""
+        """An offset before which every line is older than `event_us`; lines up to `front` were read. O(marks)."""
         if self.highest_us is None:
             return 0
         if self.highest_us < event_us:
@@ -73,7 +73,7 @@ class FileNote(msgspec.Struct, array_like=True):
         return below[-1] if below else 0
 
     def read_to(self, start: int, latest_us: int) -> None:
-        """A block that began at `start` and has `latest_us` as its highest event time was read."""
+        """Note a block that was read: it began at `start`, and its highest event time is `latest_us`."""
         if self.highest_us is not None:
             offset, highest = self.marks[-1] if self.marks else (-MARK_BYTES, None)
             if start - offset >= MARK_BYTES and (highest is None or self.highest_us > highest):
@@ -85,10 +85,10 @@ class FileNote(msgspec.Struct, array_like=True):
 
 
 class Saved(msgspec.Struct, array_like=True):
-    """What `Notes.save` writes. begun: first lines, and how many files began so. copies: a copy's or archive's
-    generation, and that of the file whose lines it holds. firsts: files that were there when the agent was first started;
-    `source` is None until it has read for the first time. joined: jobs it was ever read for, and whether the mesh knew files of
-    this agent before. lacks_us: see `Notes`."""
+    """What `Notes.save` writes. source: None until it has first been read. begun: fingerprints, and how many files had each.
+    copies: the generation of a copy or archive, and that of the file whose lines it holds. firsts: files that existed when the
+    agent was first started. joined: the jobs that were ever read, and whether the mesh already knew files of this agent in each.
+    lacks_us: see `Notes`."""
 
     source: SourceState | None
     notes: list[FileNote]
@@ -101,9 +101,9 @@ class Saved(msgspec.Struct, array_like=True):
 
 
 def first_line(head: bytes, whole: bool) -> bytes | None:
-    """What a file is told by: its first line that is not a comment, without its end. None while there is none.
+    """The line that identifies a file: its first one that is not a comment, without its end. None while there is none.
 
-    whole: `head` is all there will be, or as much as is looked at.
+    whole: `head` will not grow: the file is complete, or no more of it is looked at.
     """
     at = 0
     while (newline := head.find(b"\n", at)) >= 0:
@@ -124,7 +124,7 @@ def identity_of(fingerprint: int, ordinal: int, base: int = 0) -> int:
 
 
 def is_sound(source: SourceState | None) -> bool:
-    """Whether a source could have written that: what others may have put there must not be worked with. O(files)."""
+    """Whether a source can have written that; a state from elsewhere must not be used. O(files)."""
     for file in source.files if source is not None else ():
         numbers = (file.base, file.offset, file.packed_bytes, file.device, file.inode, *chain(*file.marks))
         sizes = file.head_size, file.tail_size
@@ -140,18 +140,18 @@ def is_sound(source: SourceState | None) -> bool:
 
 
 class Notes:
-    """The notes of one source, by generation, and the file that keeps them."""
+    """The notes of one source, by generation, and the file that stores them."""
 
     def __init__(self, path: Path, notice: Callable[[str], None]) -> None:
         self._path, self._notice = path, notice
         saved = self._load()
         self.source = saved.source if saved else None
-        """Where the source stood when it was saved; None if it has never read."""
+        """The source's state when it was saved; None if it has never been read."""
         self.is_new = saved is None
         self.firsts = saved.firsts if saved else []
         self._joined = saved.joined if saved else {}
         self.lacks_us = saved.lacks_us if saved else 0
-        """Until when an earlier life, of which this folder knows nothing, may have counted lines; 0: there was none."""
+        """Until when an earlier life, of which this folder has no record, may have counted lines; 0: there was none."""
         self.time_max = saved.time_max if saved else None
         self._begun = saved.begun if saved else {}
         self.files = {note.generation: note for note in saved.notes} if saved else {}
@@ -173,16 +173,16 @@ class Notes:
         return note
 
     def alike(self, line: bytes) -> list[FileNote]:
-        """The files that begin like that. O(files)."""
+        """Notes of the files that begin like that. O(files)."""
         fingerprint = fingerprint_of(line)
         return [note for note in self.files.values() if note.fingerprint == fingerprint]
 
     def begun(self, fingerprint: int) -> int:
-        """How many files began like that, as far as it is remembered."""
+        """How many files began like that, as far as the count is kept."""
         return self._begun.get(fingerprint, 0)
 
     def identify(self, note: FileNote, line: bytes, ordinal: int | None = None) -> None:
-        """Its first line is known. ordinal: as the mesh's log has it, where this agent has lost its own count. O(1)."""
+        """Note the first line of a file. ordinal: as in the mesh's log, where this agent has lost its own count. O(1)."""
         note.fingerprint = fingerprint = fingerprint_of(line)
         begun = self._begun.pop(fingerprint, 0)
         note.ordinal = begun if ordinal is None else ordinal
@@ -192,12 +192,12 @@ class Notes:
         self._index(note)
 
     def cut_short(self, note: FileNote, base: int) -> None:
-        """The file ends at `base`, and was read further: what it will hold there is another part."""
+        """The file ends at `base` and was read further: lines that it gets there are another part."""
         note.bases.append(base)
         self._index(note)
 
     def begin_behind(self, note: FileNote, base: int | None, ordinal: int) -> None:
-        """Nothing before `base` (None: nothing at all) is to be read of it, for nobody can tell what of that was counted."""
+        """Read the file from `base` on (None: not at all), since it is unknown which earlier lines were counted."""
         for part in range(len(note.bases)):
             self.by_identity.pop(note.identity(part), None)
         note.ordinal, note.bases = ordinal, [base or 0]
@@ -207,14 +207,14 @@ class Notes:
         self._index(note)
 
     def part_from(self, copy: int, line: bytes, base: int) -> FileNote:
-        """A copy has grown at `base`: what comes there was not read elsewhere."""
+        """A copy has grown at `base`: lines from there on were not read elsewhere."""
         del self.copies[copy]
         note = self.files[copy] = FileNote(copy, bases=[base])
         self.identify(note, line)
         return note
 
     def forget(self, generations: set[int]) -> None:
-        """All but these, and what they are copies of, are gone for good."""
+        """Drop the notes of all files but these and the originals of these."""
         self.copies = {copy: of for copy, of in self.copies.items() if copy in generations}
         for generation in self.files.keys() - generations - set(self.copies.values()):
             note = self.files.pop(generation)
@@ -222,9 +222,9 @@ class Notes:
                 self.by_identity.pop(note.identity(part), None)
 
     def counts_all(self, job: bytes, has_files: bool) -> tuple[bool, bool]:
-        """Whether lines before `FileNote.begin` count for a job, and whether that was known. has_files: the mesh has files of
-        this agent in the job; if it is read here for the first time, then what was known here before is lost, and nothing
-        but the job itself says where to begin."""
+        """Whether lines before `FileNote.begin` count for a job, and whether that was already decided. has_files: the mesh has
+        files of this agent in the job. If so, and the job is read here for the first time, the notes of an earlier life are lost,
+        and only the job's log can say where to begin."""
         known = job in self._joined
         if not known:
             self._joined[job] = has_files
@@ -233,7 +233,7 @@ class Notes:
         return self._joined[job], known
 
     def save(self, source: SourceState | None, time_max: int | None) -> None:
-        """Write all of it, in place of what was there. What a crash takes of it is found out again from the files."""
+        """Replace the file with the present notes. What a crash loses is recovered from the log files."""
         data = msgspec.msgpack.encode(
             Saved(
                 source,

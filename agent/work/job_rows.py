@@ -1,7 +1,7 @@
 """Rows of one job from parsed lines: a line belongs to the version of the schedule that is in force at its event time.
 
-A rejected line has the time of the line before it in its file; before any line of the file could be read it has none, and is
-counted beside the windows. So rows depend on the lines alone, and not on where reading was cut.
+A rejected line gets the time of the parsed line before it in its file; without one it has no time and is counted outside of all
+windows. So rows depend on the lines alone, and not on where reading was cut.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ NEVER_US = -(1 << 62)
 
 
 class Before(msgspec.Struct, frozen=True):
-    """How a file stood before a block. last_time: of its last line that has one. unread: lines rejected since then."""
+    """The state of a file before a block. last_time: of its last parsed line. unread: lines rejected since then."""
 
     last_time: Micros | None = None
     unread: int = 0
 
 
 class Unread:
-    """Times in which no line could be read though some were written: between two lines that can be, and of which the later one is
-    also later than all before, `LINES_MIN` and more were rejected."""
+    """Finds stretches of time in which lines were written and none parsed: `LINES_MIN` or more rejected lines between two parsed
+    ones, the second of which is later than all before."""
 
     __slots__ = ("_count", "_highest")
 
@@ -41,8 +41,8 @@ class Unread:
         self._count, self._highest = -1, NEVER_US
 
     def take(self, batch: Batch, before: Before, too_long: int) -> list[tuple[Micros, Micros]]:
-        """The next block: such times that end in it, (from, until). O(rows) where lines were rejected. before: looked at where
-        reading begins."""
+        """Take the next block. Returns the stretches that end in it, (from, until). before: used only where reading begins.
+        O(rows) where lines were rejected."""
         if self._count < 0:
             self._count = before.unread
             self._highest = NEVER_US if before.last_time is None else before.last_time
@@ -65,18 +65,18 @@ class Unread:
 
 
 def ops_of(plan: Plan) -> tuple[tuple[Op, ...], ...]:
-    """Of each tree of the plan."""
+    """The operations of each tree of the plan."""
     return (group_ops(plan), LINE_OPS, *(family_ops(family) for family in plan.families))
 
 
 class JobRows:
-    """Rows at or past `since_us` since the last cut, by version."""
+    """Rows since the last cut, by version, of lines at or past `since_us`."""
 
     def __init__(self, schedule: Schedule, since_us: Micros) -> None:
         self.schedule, self.since_us = schedule, since_us
         self.overflows = 0
         self.untimed = 0
-        """Rejected lines that have no time, since somebody asked."""
+        """Rejected lines without a time, since the last cut."""
         self._workers = {line.version: Worker(plan_of(line.plan)) for line in schedule}
         self._ops = {version: ops_of(worker.plan) for version, worker in self._workers.items()}
         self._settled: list[dict[str, Part]] = []
@@ -93,12 +93,12 @@ class JobRows:
 
     @property
     def nbytes(self) -> int:
-        """Of memory, fronts and what is settled."""
+        """Memory of the fronts and of settled rows."""
         held = sum(part.nbytes for parts in self._settled for part in parts.values())
         return held + sum(worker.nbytes for worker in self._workers.values())
 
     def add(self, batch: Batch, before: Before, too_long: int) -> None:
-        """Take a block's lines; `too_long` of them came before it and were skipped. O(rows)."""
+        """Take a block's lines; `too_long` lines before it were skipped. O(rows)."""
         if before.last_time is None:
             self.untimed += too_long + int(np.count_nonzero(batch.reject_rows == 0))
             too_long, batch = 0, without_untimed(batch)
@@ -114,13 +114,13 @@ class JobRows:
                 worker.add(complete(mine, worker), pane_before=before.last_time)
 
     def lacks(self, from_us: Micros, until_us: Micros) -> bool:
-        """Whether there is a whole pane between these times, of which nothing was read then."""
+        """Whether a whole pane lies between these times, so that nothing of it was parsed."""
         plans = [worker.plan for worker in self._workers.values()]
         panes = [plan.window.pane_us for plan in plans if plan.window is not None]
         return until_us > self.since_us and any(until_us // pane - from_us // pane > 1 for pane in panes)
 
     def settle(self) -> None:
-        """Before the dictionaries are emptied."""
+        """Convert gathered rows to deltas before the dictionaries are emptied."""
         self._settled += self._deltas()
         for worker in self._workers.values():
             worker.forget()
@@ -142,7 +142,7 @@ class JobRows:
 def _between(
     batch: Batch, times: NDArray[np.int64], first: Micros, low: Micros, stop: Micros
 ) -> Batch | None:
-    """The lines of [low, stop), rejected ones too; None if there are none."""
+    """The lines in [low, stop), including rejected ones; None if there are none."""
     rows = (times >= low) & (times < stop)
     at = batch.reject_rows
     when = np.where(at > 0, times[np.maximum(at, 1) - 1], first) if len(times) else np.full(len(at), first)

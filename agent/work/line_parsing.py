@@ -1,4 +1,4 @@
-"""Blocks to batches for one source: a parser per format, which its jobs share, and what parsing needs at any place of a file."""
+"""Blocks to batches for one source: one parser for each format, shared by all jobs; the parse state at any offset."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from elf.agent.work.rescan import Rescan
 from elf.errors import SourceError
 
 LOOK_BACK_BYTES = (64 << 10, 1 << 20)
-"""How far before a place the line before it is looked for, before the file is read from its start."""
+"""How far back the line before an offset is searched; if it is further, the file is read from its start."""
 
 
 class Parsing:
-    """The parsers of one source. `columns`: those that they fill; `scans`: blocks parsed for rows."""
+    """The parsers of one source. `columns`: the ones they fill; `scans`: blocks parsed for rows."""
 
     def __init__(self, timezone: str, agent: str, line_max: int, strings_max: int) -> None:
         self.columns = frozenset({"time"})
@@ -36,18 +36,18 @@ class Parsing:
 
     @property
     def nbytes(self) -> int:
-        """Of the dictionaries."""
+        """Memory of the dictionaries."""
         return sum(parser.nbytes for parser in (*self._parsers.values(), *self._clocks.values()))
 
     def ask(self, columns: frozenset[str]) -> None:
-        """These are to be filled from now on. What holds codes of the dictionaries must be settled."""
+        """Fill these columns from now on. Settle first whatever holds codes of the dictionaries."""
         self.columns = columns
         self._parsers.clear()
 
     def parse(
         self, block: Block, format: Format, state: ParseState, now_us: int, settle: Callable[[], None]
     ) -> Batch:
-        """The lines of a block; `state` is how its file stood before it. settle: see `JobRows.settle`."""
+        """The lines of a block; `state` is that of its file before the block. settle: see `JobRows.settle`."""
         parser = self._parsers.get(format)
         if parser is None:
             parser = self._parsers[format] = self._make(format, self.columns)
@@ -71,9 +71,9 @@ class Parsing:
     def state_at(
         self, scan: Rescan, format: Format, now_us: int, from_start: Callable[[], Rescan]
     ) -> ParseState:
-        """How a file stands where `scan` begins, from the lines before: the same whenever it is asked for.
+        """The parse state where `scan` begins, from the lines before it: always the same.
 
-        O(1) as a rule; O(place) where no line before it has a time, or a header may stand anywhere. Raises OSError.
+        O(1) as a rule; O(offset) where no line before it has a time, or a header may be anywhere. Raises OSError.
         """
         if not scan.offset:
             return ParseState(format)
@@ -110,14 +110,14 @@ def _parsed(parser: Parser, data: memoryview | bytes, state: ParseState, now_us:
     parser.begin(state.header)
     batch = parser.parse(data)
     state.header = parser.header
-    if "time" not in batch.columns:  # no line of this format says when it was: none can be placed
+    if "time" not in batch.columns:  # lines of this format have no time, so none belongs to a window
         at = np.zeros(batch.rows + len(batch.reject_rows), dtype=np.int32)
         return msgspec.structs.replace(batch, rows=0, columns={}, reject_rows=at)
     return without_future(batch, now_us + FUTURE_US)
 
 
 def advance(state: ParseState, batch: Batch, too_long: int = 0) -> None:
-    """The file stands behind that block now."""
+    """Move the state past that block."""
     if batch.rows:
         state.last_time = int(batch.columns["time"].values[-1])
         state.unread = int(np.count_nonzero(batch.reject_rows == batch.rows))

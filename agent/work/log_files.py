@@ -1,4 +1,4 @@
-"""The files of one source as the mesh counts them: which is which, how far each was read, and where its lines are on disk now."""
+"""The files of one source: the identity of each, how far it was read, and where its lines are on disk now."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from elf.errors import SourceError
 from elf.srt.messages.messages import Micros, Position, Slot
 
 SCAN_S = 0.02
-"""Reads of several jobs at one flush look at the folders once, unless something is known to have changed."""
+"""Reads of several jobs at one flush scan the folders once, unless a change is known."""
 SAVE_S = 5.0
 HEAD_BYTES = 64 << 10
 SEEK_S = 600.0
-"""A file that is missing is looked for so long: what compresses or moves it may take its time."""
+"""A missing file is searched for so long: compressing or moving it may take a while."""
 SEEK_EVERY_S = 1.0
 LOOKS_MAX = 16
-"""While files are renamed between two looks."""
+"""How often to look again while files are renamed meanwhile."""
 
 
 Stamp = tuple[Inode | None, int, int]
-"""(inode, size, time of the last write), by which a file that was mended is told."""
+"""(inode, size, time of the last write): they change when a damaged file is replaced."""
 
 
 class LogFiles:
-    """A `Source` and the notes of its files. start: "end" or "beginning", where files begin that are there at the very first
-    start. `source`: it reads each byte once. clock_us, now_s: of the last look;
-    scan_clock_us, scan_s: of the last scan."""
+    """A `Source`, which reads each byte once, and the notes of its files. start: "end" or "beginning": from where files count
+    that exist at the very first start. clock_us, now_s: of the last look; scan_clock_us, scan_s: of the last scan."""
 
     def __init__(
         self,
@@ -68,18 +67,20 @@ class LogFiles:
         self._rediscovery = Rediscovery(self.notes, notice)
         self._sought_s: float | None = None
         self._unknown: Sequence[Seen] = ()
-        self._ends: dict[int, int] = {}  # by generation: nothing whole comes behind that, as was seen
-        self._damaged: dict[int, tuple[Stamp, float]] = {}  # archives: as which files, and since when
+        self._ends: dict[int, int] = {}  # by generation: no whole line follows that offset
+        self._damaged: dict[
+            int, tuple[Stamp, float]
+        ] = {}  # archives, by generation: the stamp, and since when
         self._grace_s = grace_s
         self.clock_us = self.scan_clock_us = 0
         self.now_s = self.save_s = 0.0
         self.scan_s: float | None = None
         self.is_dirty = False
-        """Whether an identity was given that is not saved."""
+        """Whether something changed that is not saved yet."""
 
     def look(self, clock_us: Micros, now_s: float, since_us: Micros, is_lost: bool = False) -> None:
-        """Find out what files there are. since_us: at the very first look, what was last written before is not read. is_lost: the
-        very first look is not that of a new agent: what is there was not there before the beginning."""
+        """Scan the folders. since_us: at the very first look, files last written before it are skipped. is_lost: the very first
+        look is not that of a new agent, since its state folder was lost: files that exist then count from their start."""
         self.clock_us, self.now_s = clock_us, now_s
         is_first = self.scan_s is None
         if self.scan_s is not None and now_s - self.scan_s < SCAN_S and self.source.is_still():
@@ -115,8 +116,8 @@ class LogFiles:
     def find_again(
         self, positions: Mapping[Slot, Position], ends: Iterable[Slot] = (), *, is_lost: bool = False
     ) -> None:
-        """Look, now and at each later scan, for files that a job's log knows and this agent does not, if there are any. is_lost:
-        what this agent knew of its files was lost, so that those it knows now may not be what they seem."""
+        """Search, now and at each later scan, for files that a job's log knows and this agent does not. is_lost: the agent's
+        notes were lost, so identities that it has given since may be wrong."""
         given = [slot for slot, at in positions.items() if slot[1] and not at.closed]
         if not (is_lost or any(slot[1] not in self.notes.by_identity for slot in (*given, *ends))):
             return
@@ -134,7 +135,7 @@ class LogFiles:
             break
 
     def seek(self) -> None:
-        """Something is missing: at the next scan, and at all that follow for a while, look into every file of the families."""
+        """A file is missing: at the next scan, and for a while at each one, open every file of the families."""
         if self._sought_s is None or self.now_s - self._sought_s >= SEEK_EVERY_S:
             self._sought_s = self.now_s
             self.source.claim(self._pick)
@@ -147,7 +148,7 @@ class LogFiles:
             return set()  # the next look decides
 
     def _doubt(self) -> None:
-        """Those of which it cannot be told what was counted of them are read from their present end on."""
+        """Read files from their present end on if it is unknown what of them was counted."""
         files = self.source.files()
         known = [note for note in self.notes.files.values() if note.generation in files]
         followed = {file.inode for file in files.values()}
@@ -173,11 +174,11 @@ class LogFiles:
 
     @property
     def unread(self) -> Mapping[str, str]:
-        """Files beside those that are followed which may be what is missing, and cannot be read; and why."""
+        """Files that are not followed, may be the missing ones, and cannot be read; and why."""
         return self._rediscovery.unread
 
     def identify(self, generation: int, *, is_read: bool = False) -> None:
-        """Give a file its identity, if there is a line to make it of. is_read: it is not a copy of another one."""
+        """Give a file its identity, if it has a first line. is_read: it is not a copy of another one."""
         note = self.notes.files.get(generation)
         if generation in self.notes.copies or (note is not None and note.fingerprint):
             return
@@ -194,11 +195,11 @@ class LogFiles:
             self.notes.identify(note, line, self._rediscovery.ordinal(line))
             self.is_dirty = True
             if file.state.base and not (note.begin or file.state.done):
-                # What is left of a longer file: the source goes on at its end, for what it holds was counted.
+                # The rest of a longer file: its lines were counted, so the source resumes at its end.
                 self.notes.begin_behind(note, file.state.base, note.ordinal)
 
     def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
-        """The source says that all of a file was read in another one: in which?"""
+        """The file in which the source has already read all of this copy."""
         alike = self.notes.alike(line)
         if len(alike) > 1:
             files = self.source.files()
@@ -224,7 +225,7 @@ class LogFiles:
         return first_line(head, file.state.done or len(head) == HEAD_BYTES)
 
     def note_of(self, block: Block) -> FileNote:
-        """Of a file from which the source has just read."""
+        """The note of the file that the source has just read from."""
         file = self.source.files()[block.file.generation]
         generation = block.file.generation
         if generation in self.notes.copies and block.end > block.start:
@@ -233,8 +234,8 @@ class LogFiles:
         return self.notes.of(generation)
 
     def front_of(self, note: FileNote) -> int | None:
-        """How far the source has read a file; None if it passed it over, and its length is not known: an archive was there at the
-        first start, or is too old."""
+        """How far the source has read a file; None if it skipped the file without learning its length: an archive from before the
+        first start, or one that is too old."""
         file = self.source.files().get(note.generation)
         if file is None or (note.length is not None and file.state.done):
             return note.length
@@ -247,7 +248,7 @@ class LogFiles:
         return file is None or file.state.done
 
     def on_disk(self, note: FileNote) -> Followed | None:
-        """Where its lines can be read now: in the file itself, or in a copy of it."""
+        """The file that its lines can be read from now: itself, or a copy."""
         files = self.source.files()
         of = [
             note.generation,
@@ -257,12 +258,12 @@ class LogFiles:
         return next((file for file in there if file.inode is not None or file.content is not None), None)
 
     def ends_at(self, file: Followed, offset: int) -> None:
-        """No whole line comes there or behind it, though more was to be read."""
+        """No whole line begins there or later, although more had been read."""
         self._ends[file.state.generation] = min(offset, self._ends.get(file.state.generation, offset))
 
     def damaged_at(self, file: Followed, offset: int) -> None:
-        """Of what was read of an archive nothing can be read behind that place. That is its end when it has been so for two
-        graces, and until the file on disk is another."""
+        """An archive cannot be read past that offset, although more had been read. After two graces that counts as its end, until
+        the file on disk changes."""
         generation, stamp = file.state.generation, _stamp(file)
         before, since_s = self._damaged.setdefault(generation, (stamp, self.now_s))
         if before != stamp:
@@ -274,8 +275,8 @@ class LogFiles:
         return file.state.generation in self._damaged
 
     def end_of(self, note: FileNote, front: int) -> int:
-        """Up to where its lines can be had now, of `front` bytes that were read. A copy ends earlier if it was made before the
-        last lines came (copytruncate): these are in no file."""
+        """Up to where its lines can be read now; `front` bytes were read. A copy that was made before the last lines came
+        (copytruncate) ends earlier: those lines are in no file."""
         file = self.on_disk(note)
         if file is None:
             return front
@@ -285,13 +286,13 @@ class LogFiles:
         return min(end, file.state.offset or front)
 
     def open(self, file: Followed, offset: int) -> Rescan:
-        """Read it again from there. Raises EndsBefore, OSError, SourceError."""
+        """Open the file for reading again from there. Raises EndsBefore, OSError, SourceError."""
         return Rescan(file, offset, self._block_bytes, self._line_max)
 
     def save(self, time_max: Micros | None) -> None:
-        """Keep all of it on disk."""
+        """Save positions and notes."""
         for file in self.source.files().values():
-            file.intact()  # of a file of which nothing was read its start is looked at now, so that it is known again by it
+            file.intact()  # reads the start of a file that was not read yet, so that it is recognised by it later
         self.notes.save(self.source.positions(), time_max)
         self.save_s, self.is_dirty = self.now_s, False
 

@@ -1,6 +1,6 @@
-"""Lines of one source that cannot be read (any more): how long their file is looked for, and what is said of it.
+"""Lines of one source that cannot be read (any more): how long their file is searched for, and what is reported.
 
-Each loss is said once in the agent's log, with what happened, where, and what to do, and stands in `elf mesh status` for an hour.
+Each loss is logged once, with what happened, where, and what to do, and is shown by `elf mesh status` for an hour.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from elf.agent.work.log_files import LogFiles
 
 SHOWN_S = 3_600.0
 PROBLEMS_MAX = 8
-"""Of one source; the newest."""
+"""The newest ones of one source."""
 UNREAD_MAX = 3
-"""Files that are named which may be the missing one."""
+"""Named candidates for a missing file."""
 
 
 class Losses:
-    """problems: what was lost of late, as it was said."""
+    """problems: notices of recent losses."""
 
     def __init__(self, name: str, files: LogFiles, grace_s: float, notice: Callable[[str], None]) -> None:
         self._name, self._files, self._grace_s, self._notice = name, files, grace_s, notice
-        self._missing: dict[int, tuple[float, float]] = {}  # since when, and when that was last so
-        self._reported: dict[tuple[int, str], tuple[float, str]] = {}  # by identity and kind: when and what
+        self._missing: dict[int, tuple[float, float]] = {}  # by identity: since when, last asked when
+        self._reported: dict[tuple[int, str], tuple[float, str]] = {}  # by identity and kind: when, notice
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -33,8 +33,8 @@ class Losses:
         return tuple(text for since_s, text in self._reported.values() if now_s - since_s < SHOWN_S)
 
     def is_given_up(self, identity: int) -> bool:
-        """Whether a file that cannot be found has been looked for long enough: a copy or an archive of it may be in the making,
-        and is known for one only after a grace."""
+        """Whether a missing file has been searched for long enough: a copy or archive of it may be being written, and is
+        recognised only after a grace."""
         now_s = self._files.now_s
         since, _ = self._missing.get(identity, (now_s, 0.0))
         self._missing[identity] = since, now_s
@@ -45,64 +45,62 @@ class Losses:
         return True
 
     def gone(self, identity: int, offset: int, file: Followed | None) -> None:
-        """It was looked for, and given up. file: what is known of it, unless that was lost too."""
+        """Report a file that was given up. file: what is known of it, unless that was lost too."""
         name = f"what was {file.path}" if file is not None else "a log file of this source"
         text = f"{name}, counted up to byte {offset}, is nowhere in its folders"
         alike = self._files.begins_like(file) if file is not None else ()
         unread = [*((path, "it is shorter") for path in alike), *self._files.unread.items()][:UNREAD_MAX]
         if unread:
             which = "; ".join(f"{path}: {why}" for path, why in unread)
-            text += f" as a whole; what is there may be the rest of it ({which}): mend that, and its lines are counted"
+            text += f" as a whole; what is there may be the rest of it ({which}): repair that, and its lines are counted"
         else:
             text += (
-                ": it was deleted, emptied or moved away, and nobody knows what it held behind that; have the rotation keep logs "
-                "longer, or bring it back beside the others"
+                ": it was deleted, emptied or moved away, and lines past that byte are lost; let the rotation keep logs longer, "
+                "or put the file back beside the others"
             )
-        self._report(identity, "gone", f"{text}; windows that lack its lines notice so")
+        self._report(identity, "gone", f"{text}; windows that lack its lines say so")
 
     def short(self, file: Followed | None, identity: int, offset: int, front: int) -> None:
-        """It holds less than what the mesh has counted."""
+        """Report a file that is shorter than what the mesh has counted of it."""
         path = file.path if file is not None else "a log"
         holds = f"it holds {front}" if front < offset else "no line begins there any more"
         text = f"{path}: {offset} bytes of it are counted, and {holds}: "
         if file is not None and file.packed:
-            text += (
-                "the archive is damaged or was cut short; windows that lack the lines behind that notice so"
-            )
+            text += "the archive is damaged or was cut short; windows that lack the lines behind that say so"
         else:
-            text += "it was cut short, or a shorter one took its place; reading goes on at its end, and windows notice so"
+            text += "it was cut short, or a shorter one took its place; reading goes on at its end, and windows say so"
         self._report(identity, "short", text)
 
     def behind_copy(self, file: Followed, identity: int, offset: int, front: int) -> None:
-        """A job had not counted all that was read of a log when it was emptied, and its copy lacks the end."""
+        """Report lines that a job had not counted yet when their log was emptied, and that its copy lacks."""
         text = (
-            f"{file.path}: a copy, without the end, of a log that was emptied at byte {front}: what came behind byte {offset} is "
-            "in no file (copytruncate), and windows that lack it notice so; have the rotation rename the log instead (create)"
+            f"{file.path}: a copy of a log that was emptied at byte {front}, without its end: lines past byte {offset} are in no "
+            "file (copytruncate), and windows that lack them say so; let the rotation rename the log instead (create)"
         )
         self._report(identity, "copied", text)
 
     def damaged(self, file: Followed, identity: int, offset: int, front: int) -> None:
-        """An archive, or what a log became, that could be read once, and now cannot."""
+        """Report an archive, or a renamed log, that could be read before and cannot be now."""
         text = (
             f"{file.path}: damaged behind byte {offset} (uncompressed), of {front} that could be read before; a job that has not "
-            "counted these goes on without them, and its windows notice so; put the whole file back, and they are counted"
+            "counted the rest continues without it, and its windows say so; put the whole file back, and the rest is counted"
         )
         self._report(identity, "damaged", text)
 
     def unread(self, file: Followed, identity: int, offset: int, error: OSError) -> None:
-        """It is there, and the disk does not give it."""
+        """Report a file that exists but cannot be read."""
         text = f"{file.path}: {reason(error)}; a job waits at byte {offset} of it (uncompressed) until it can be read"
         self._report(identity, "unread", text)
 
     def cut_off(self, file: Followed, identity: int) -> None:
-        """An archive whose end cannot be read, or a file that was gone when this agent was started again."""
+        """Report an archive whose end cannot be read, or a file that was missing when this agent restarted."""
         if not file.packed:
             self.gone(identity, file.state.offset, file)
             return
         self._report(
             identity,
             "damaged",
-            f"{file.path}: damaged behind byte {file.state.offset} (uncompressed); lines there are lost, and windows notice so",
+            f"{file.path}: damaged behind byte {file.state.offset} (uncompressed); lines there are lost, and windows say so",
         )
 
     def _report(self, identity: int, kind: str, text: str) -> None:

@@ -1,21 +1,20 @@
-"""A source's real log files as the mesh asks for them: each `Read` of a job is answered by a `Cut`.
+"""One source's log files, read for the mesh: each `Read` of a job is answered by a `Cut`.
 
-**Goal.** Of whatever is cut and accepted, the sum is one pass over all lines: bit-identical rows wherever cuts fall, whatever is
-done to the files, across restarts, and however often something is read again.
+**Goal.** The sum of all accepted cuts equals one pass over all lines: rows are bit-identical wherever cuts fall, whatever happens
+to the files, across restarts, and however often lines are read again.
 
-**How.** One `Source` follows the files and reads each byte once: the *front*. What a block gives is parsed once and goes to every
-job that stands at its start, which is all of them as a rule; each gathers rows until its own next `Read` cuts them. A job that
-does not stand at the front (it reads again what was not committed, or came later) has the lines between read beside it
-(`Rescan`), up to the front and never past it, and has joined the others when it is there. A `Read` that does not go on where the
-last cut ended begins anew: what was gathered is thrown away. So the front may be anywhere: it only
-decides what costs less.
+**How.** One `Source` follows the files and reads each byte once; how far it has read is the *front*. A block is parsed once, and
+every job that stands at its start gets it; as a rule all jobs do. Each job gathers rows until its next `Read` cuts them. A job
+behind the front (it reads again what was not committed, or started later) gets the lines in between from a `Rescan`, which never
+reads past the front, where the job joins the others. A `Read` that does not resume where the last cut ended starts again there,
+and the gathered rows are dropped. So the position of the front affects cost only, not results.
 
-**Order.** What a job must read again before what is new; rotated files before live ones.
+**Order.** Lines that a job must read again come before new ones; rotated files before live ones.
 
-**What no reader can mend.** See `agent/files/source.py`. Where a position cannot be found any more the file is closed with a gap.
+**What no reader can repair.** See `agent/files/source.py`. If a position cannot be found any more, its file is closed with a gap.
 
-No clock: `clock_us` is the agent's calendar, `now_s` any clock that does not go back. One read at a time, in any thread:
-the kernels release the GIL.
+No clock: `clock_us` is the agent's wall clock, `now_s` any clock that does not go back. One read at a time, in any thread: the
+kernels release the GIL.
 """
 
 from __future__ import annotations
@@ -56,27 +55,27 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Micros, Schedule
 
 CUT_BYTES = 8 << 20
-"""One cut takes no more, but for its last block: 8 blocks, some 10 ms of a kernel and as many of grouping."""
+"""A cut reads no more, except for its last block: 8 blocks, some 10 ms of parsing and as many of grouping."""
 STRINGS_BYTES = 8 << 20
-"""Dictionaries are emptied when they are that large."""
+"""Dictionaries of this size are emptied."""
 ABSENT_S = 10.0
-"""A job that has not read for so long is not read for; later it reads again by itself."""
+"""A job that has not read for so long gets no more blocks; with its next `Read` it reads them again."""
 RESCANS_MAX = 4
-"""Files that are open for reading again, a buffer of 256 KiB each."""
+"""Files open for reading again, with a buffer of 256 KiB each."""
 NOTICES_MAX = 256
 BUDGET_DIVISOR = 4
-"""One part in so many of the budget is for what is gathered between cuts."""
+"""Rows gathered between cuts take at most the budget divided by this."""
 STRINGS_DIVISOR, CUT_DIVISOR, BLOCK_DIVISOR = 16, 32, 128
-"""One part in so many is for dictionaries, for what one cut reads, and for what is read at once. Where all paths differ, rows
-are twice as large as their lines, and several cuts are there together: fronts, rows, entries that wait for the log, records, what
-a tree makes of one; and a restart reads back entries as they were."""
+"""The budget divided by these bounds dictionaries, the bytes of one cut, and the bytes of one block. Where all paths differ, rows
+are twice as large as their lines, and several copies of a cut exist at once: fronts, rows, entries that wait for the log,
+records, a tree's fragments; and a restart reads entries back uncompressed."""
 
 LOST_STATE = 1
-"""As a file that holds nothing, and is closed: lines from before a lost disk are lacking."""
+"""The identity of an empty, closed file with a gap. It stands for lines from before the disk was lost."""
 
 
 class MeshSource:
-    """One source of one agent. `state_dir`: where its positions and notes are kept, in a file of its own."""
+    """One source of one agent. It keeps positions and notes in a file of its own in `state_dir`."""
 
     def __init__(
         self,
@@ -97,9 +96,9 @@ class MeshSource:
         grace_s: float = GRACE_S,
         strings_max: int = STRINGS_BYTES,
     ) -> None:
-        """`agent`: its name, for the column of that name. start: see `LogFiles`. idle_grace_us: a source that has given no line
-        for so long is idle, and its promise lags the clock by as much (at least what the server buffers). Raises FormatError,
-        UsageError for a zone that is unknown."""
+        """`agent`: its name, for the column `agent`. start: see `LogFiles`. idle_grace_us: a source without a new line for so
+        long is idle, and its watermark follows the clock at this distance (at least as long as the server buffers lines). Raises
+        FormatError, UsageError for an unknown time zone."""
         self.name, self.counters, self.totals = name, Counters(), Totals()
         self._worker, self._budget = worker, budget
         self._idle_grace_us, self._grace_s = idle_grace_us, grace_s
@@ -141,7 +140,7 @@ class MeshSource:
         self._losses = Losses(name, self._files, grace_s, self._pending_notices.append)
         self._ends = FileEnds(self._files, self._losses, self.counters)
         self.problems: tuple[str, ...] = ()
-        """What was lost of late, for `elf mesh status`."""
+        """Recent losses, for `elf mesh status`."""
         self._time_max = self._files.notes.time_max
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
@@ -149,12 +148,12 @@ class MeshSource:
         self._is_state_lost = False
         self._lock = Lock()
 
-    # What the host sees.
+    # For the host.
 
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
-        """The answer. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.
+        """Answer a `Read`. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.
 
-        What a bug of ours raises for one job does not touch the others; asked again, it reads again.
+        An exception from one job's rows does not affect other jobs; that job's next `Read` reads the lines again.
         """
         with self._lock:
             self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
@@ -170,10 +169,10 @@ class MeshSource:
             return cut
 
     def _publish(self) -> None:
-        """What other threads may see, each in one step."""
-        complaint = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path, self._reject)
-        if complaint is not None:
-            self._pending_notices.append(complaint)
+        """Publish figures and notices for other threads, each by one assignment."""
+        notice = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path, self._reject)
+        if notice is not None:
+            self._pending_notices.append(notice)
         self._notices.extend([*self._pending_notices, *self._source.notices, *self.formats.take_found()])
         self._pending_notices.clear()
         self._source.notices.clear()
@@ -186,20 +185,19 @@ class MeshSource:
             self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
 
     def state_was_lost(self) -> None:
-        """The mesh knows this agent of before, and its folder knew nothing of that."""
+        """The mesh knows an earlier life of this agent, and the state folder has no record of it."""
         self._is_state_lost = True
 
     def _note_lost_state(self, clock_us: Micros) -> None:
-        """What was passed over at the first look (`elf.agent.files.first_seen`) may hold lines of which others know that they
-        count."""
+        """Files that were skipped at the first look (`elf.agent.files.first_seen`) may hold lines that count in the mesh."""
         self._is_state_lost, notes = False, self._files.notes
         if notes.lacks_us or not any(note.begin for note in notes.files.values()):
             return
         notes.lacks_us = clock_us
         self._files.is_dirty = True
         self._pending_notices.append(
-            f"{self.name}: the mesh knows this agent of before, and its state_dir was empty: what was in its logs when it "
-            "started is not counted again, but where a job's log has its places; windows of before that say that they lack lines"
+            f"{self.name}: state_dir was empty, though the mesh knows this agent: of lines logged before this start a "
+            "job counts only those in files that it knows already; windows that lack such lines say so"
         )
 
     def fileno(self) -> int:
@@ -215,11 +213,11 @@ class MeshSource:
         return self._source.wake()
 
     def lag_bytes(self) -> dict[str, int]:
-        """See `Source.lag_bytes`: what no job has been given, at the last read."""
+        """See `Source.lag_bytes`: bytes that no job has got, as of the last read."""
         return self._lag_bytes
 
     def account(self) -> None:
-        """Tell the budget what is held, in the budget's thread. Raises OSError."""
+        """Report the memory held to the budget, in the budget's thread. Raises OSError."""
         self._budget.reserve(f"source {self.name}", self.nbytes)
 
     def forget(self, job: JobId) -> None:
@@ -229,7 +227,7 @@ class MeshSource:
                 del self._readings[key]
 
     def take_notices(self) -> list[str]:
-        """What there is to be said, a line each."""
+        """Notices for the agent's log since the last call, a line each."""
         notices = []
         while self._notices:
             notices.append(self._notices.popleft())
@@ -249,7 +247,7 @@ class MeshSource:
     # Jobs.
 
     def _resume(self, read: Read, schedule: Schedule) -> Reading:
-        """The reading that this goes on, or a new one, standing in every file that is known."""
+        """The reading that this `Read` resumes, or a new one. It has a place in every known file."""
         key = (read.job, read.lane)
         reading = self._readings.get(key)
         if reading is None or not reading.goes_on(read, schedule):
@@ -268,7 +266,7 @@ class MeshSource:
         return reading
 
     def _ask_columns(self) -> None:
-        """Those of all jobs; what was gathered is settled where they change."""
+        """Parse the columns of all jobs. If they change, settle the gathered rows first."""
         asked = frozenset[Column]().union(*(reading.rows.columns for reading in self._readings.values()))
         self._types = {column.name: column.type for column in asked}
         columns = frozenset(self._types) | {"time"}
@@ -277,7 +275,7 @@ class MeshSource:
             self._parsing.ask(columns)
 
     def _meet(self, reading: Reading, note: FileNote) -> None:
-        """Stand in that file, if it is not yet."""
+        """Give the reading a place in that file, if it has none."""
         if not note.fingerprint:
             return
         front = self._files.front_of(note)
@@ -300,8 +298,8 @@ class MeshSource:
     # Reading.
 
     def _fill(self, reading: Reading) -> bool:
-        """Read for this job until there is no more, or enough; whether there is no more. A file that was found and not opened
-        yet, since a rotation has just renamed it, holds more."""
+        """Read for this job until nothing is left, or the cut is full. Returns whether nothing is left. A file that is known but
+        not open yet, because a rotation has just renamed it, has something left."""
         left = self._cut_bytes
         stuck: set[int] = set()
         while left > 0:
@@ -326,7 +324,7 @@ class MeshSource:
         return False
 
     def _stop_of(self, place: Place) -> int | None:
-        """Up to where lines can be had for it; None: to the end of the file on disk, wherever that is."""
+        """The offset up to which its lines can be read; None: to the end of the file on disk."""
         front = self._files.front_of(place.note)
         ends = [end for end in (front, place.stop, place.end_of_part) if end is not None]
         return min(ends) if front is not None else None
@@ -344,7 +342,7 @@ class MeshSource:
         return any(place.stop is not None and place.offset < place.stop for place in reading.standing())
 
     def _read_front(self) -> Block | None:
-        """The next block of all, to every job that stands there."""
+        """Read the next block at the front, for every job that stands there."""
         block = self._source.read(self._files.now_s)
         if block is None:
             return None
@@ -379,7 +377,7 @@ class MeshSource:
         return block
 
     def _state_before(self, file: Followed, block: Block) -> ParseState:
-        """How the front's file stands at a block that is the first since the start."""
+        """The state of parsing before the first block that is read of a file since the start."""
         format = self.formats.of(block)
         if not block.start:
             return ParseState(format)
@@ -398,7 +396,7 @@ class MeshSource:
         )
 
     def _read_again(self, reading: Reading, place: Place) -> Block | None:
-        """Its next block there, to every job that stands there; None if there is none (now)."""
+        """Read the reading's next block there, for every job at that place; None if there is none (now)."""
         note, generation = place.note, place.note.generation
         file, stop = self._files.on_disk(note), self._stop_of(place)
         if file is None or file.denied:
@@ -419,7 +417,7 @@ class MeshSource:
         except EndsBefore:
             self._ends_at(file, place)
         except FileNotFoundError:
-            pass  # the next look tells where it is
+            pass  # the next look finds where it is
         except SourceError:
             self._files.damaged_at(file, place.offset)
         except OSError as error:
@@ -431,7 +429,7 @@ class MeshSource:
         return None
 
     def _ends_at(self, file: Followed, place: Place) -> None:
-        """It holds less than what was read: as a copy of a log that went on, or as an archive that is damaged."""
+        """The file holds less than was read: it is a copy of a log that grew afterwards, or a damaged archive."""
         if file.packed and file.state.generation == place.note.generation:
             self._files.damaged_at(file, place.offset)
         else:
@@ -449,7 +447,7 @@ class MeshSource:
         return scan
 
     def _keep_open(self, generation: int, scan: Rescan, stop: int | None) -> None:
-        """For the next block, unless that is the front's."""
+        """Keep the scan for the next block, unless the front reads that."""
         before = self._rescans.pop((generation, scan.offset), None)
         if before is not None:
             before.close()
@@ -477,7 +475,7 @@ class MeshSource:
         return found
 
     def _distribute(self, block: Block, state: ParseState, takers: Sequence[tuple[Reading, Place]]) -> Batch:
-        """One parse for all of them."""
+        """Parse a block once and pass it to all takers."""
         before, format = Before(state.last_time, state.unread), self.formats.of(block)
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
@@ -488,18 +486,18 @@ class MeshSource:
         return batch
 
     def _report_type_conflicts(self, batch: Batch) -> None:
-        """A job was compiled where a column of this name is something else: it has NULL here (`elf.agent.work.feed.complete`)."""
+        """Report columns whose type here differs from the one a job was compiled with: the job gets NULL (`feed.complete`)."""
         for name, vector in batch.columns.items():
             asked = self._types.get(name, vector.type)
             if asked != vector.type and name not in self._conflicting:
                 self._conflicting.add(name)
                 self._pending_notices.append(
-                    f"{self.name}: column {name} is {vector.type} here and {asked} to a job; that has NULL for it in this log's "
-                    "lines. Let all agents log it alike (their format)"
+                    f"{self.name}: column {name} is {vector.type} here, and a job expects {asked}: the job gets NULL for it from "
+                    "this log. Give all agents a format in which the column has one type"
                 )
 
     def _isolate(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:
-        """It may take half a block. Its next read begins anew then; the others have nothing to do with it."""
+        """If this raises, the reading may hold half a block, so its next `Read` starts again. Other readings are not affected."""
         try:
             do(*about)
         except Exception as error:
@@ -519,11 +517,11 @@ class MeshSource:
 
     @property
     def unparsed(self) -> Unparsed:
-        """How many of the recent lines are rejected."""
+        """The fraction of recent lines that are rejected."""
         return self._unparsed
 
     def _has_memory(self, reading: Reading) -> bool:
-        """Whether this job may gather more. Others give way: they read again, later."""
+        """Whether this job may gather more. If memory is short, other jobs lose their rows and read them again later."""
         held = {key: each.rows.nbytes for key, each in self._readings.items()}
         while sum(held.values()) > self._memory_max and len(held) > 1:
             others = {key: size for key, size in held.items() if self._readings[key] is not reading}
@@ -556,12 +554,12 @@ class MeshSource:
         self.counters.gaps += len(gaps)
         self.counters.overflows += overflows
         about = (read.job, read.request, read.schedule)
-        untimed, reading.rows.untimed = reading.rows.untimed, 0
-        told = 0 if reading.lane else untimed  # a lane's lines were counted before
-        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_failing or lacks, told)
+        untimed = 0 if reading.lane else reading.rows.untimed  # a lane's lines were counted before
+        reading.rows.untimed = 0
+        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_failing or lacks, untimed)
 
     def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
-        """What may be promised: nothing, until that gap can be told with all that lies in it; the log keeps that it was."""
+        """The watermark that may be promised: no progress until one gap, which the job's log records, covers all lost lines."""
         slot, until_us = (self._worker, LOST_STATE, 0), self._files.notes.lacks_us
         if reading.lane or reading.counts_all or read.since_us >= until_us or slot in reading.given:
             return watermark_us
@@ -571,9 +569,9 @@ class MeshSource:
         return watermark_us
 
     def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
-        """The latest event time, held back by files of which more is to be read; of an idle source the clock as it was before
-        it was read to its end, less the grace. It does not fall. Rule 2*: a source of which no line can be read is as an idle
-        one, so nobody waits for it; but what it promises is a gap. What was read before is promised apart, as it is none."""
+        """The latest event time, held back by files with lines left to read. For an idle source: the clock from before it was
+        read to its end, less the grace. Never falls. Rule 2*: a source whose lines cannot be parsed counts as idle, so that no
+        window waits for it; but its promise is a gap. Lines parsed before are promised apart, since they are no gap."""
         latest = self._time_max if caught_up else reading.latest_us
         unread = () if at_end else self._source.unread()
         for generation, place in reading.places.items():

@@ -1,4 +1,4 @@
-"""Whether the latest lines of a source can be read at all: of none of those that cannot is known when it was."""
+"""Whether the latest lines of a source can be parsed. Rejected lines have no event time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from elf.srt.messages.messages import Micros
 
 
 class ParseHealth:
-    """line_s: when a line was read last, and could be; before the first one, when that was tried first."""
+    """line_s: when a line was parsed last; before the first one, when reading started."""
 
     def __init__(self) -> None:
         self.line_s: float | None = None
@@ -15,24 +15,24 @@ class ParseHealth:
         self._can_read = False  # any line so far
 
     def begin(self, now_s: float) -> None:
-        """There is a first look."""
+        """Reading starts."""
         if self.line_s is None:
             self.line_s = now_s
 
     def read(self, now_s: float) -> None:
-        """A block had lines that could be read."""
+        """A block had lines that were parsed."""
         self.line_s, self._rejected, self._can_read = now_s, 0, True
 
     def rejected(self, count: int, clock_us: Micros) -> None:
-        """A block had only such lines as could not."""
+        """A block had only lines that were rejected."""
         self._rejected += count
         self._rejected_us = clock_us
 
     @property
     def is_failing(self) -> bool:
-        """Whether none of the last lines could be read."""
+        """Whether the last lines were all rejected."""
         return self._rejected >= (LINES_MIN if self._can_read else 1)
 
     def may_cover_rejects(self, before_us: Micros, watermark_us: Micros) -> bool:
-        """Whether what is promised now may hold some of these lines."""
+        """Whether rejected lines may lie between the last watermark and this one."""
         return self.is_failing and before_us < watermark_us and before_us <= self._rejected_us

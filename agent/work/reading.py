@@ -1,4 +1,4 @@
-"""Where one job stands in the files of a source, live or in a lane, and what it has been given since its last cut."""
+"""One job's places in the files of a source, live or in a lane, and the rows it has gathered since its last cut."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import CLOSED, FIRST, Micros, Position, Schedule, Slot, Span
 
 UNREAD_MAX = 64
-"""Each holds a promise up by one cut; of more, the oldest are told as one."""
+"""Stretches without parsed lines. Each delays a promise by one cut; of more, the two oldest are merged."""
 
 
 class Place(msgspec.Struct):
-    """In one file. part: see `FileNote.bases`. stop: where a lane ends in it. last_us: time of the last line given. over: closed,
-    and told so. is_broken: no line begins there, so the file is not what it was."""
+    """A job's place in one file. part: see `FileNote.bases`. stop: where a lane ends in it. last_us: time of the last line
+    taken. over: closed, and reported as closed. is_broken: no line begins at the offset, so the file has changed."""
 
     note: FileNote
     part: int
@@ -34,13 +34,13 @@ class Place(msgspec.Struct):
 
     @property
     def end_of_part(self) -> int | None:
-        """Where the file had been closed once, if it went on."""
+        """Where this part was closed, if the file continued after that."""
         bases = self.note.bases
         return bases[self.part + 1] if self.part + 1 < len(bases) else None
 
 
 class Reading:
-    """One job's reading. A `Read` that goes on where the last cut ended finds what came meanwhile; any other begins anew."""
+    """One job's reading. A `Read` that resumes where the last cut ended gets the rows gathered since; any other starts anew."""
 
     def __init__(self, read: Read, schedule: Schedule, worker: NodeId, counts_all: bool = True) -> None:
         """counts_all: see `Notes.counts_all`."""
@@ -52,19 +52,21 @@ class Reading:
         self.latest_us: Micros | None = None
         self.watermark_us: Micros = 0
         self._unread = Unread()
-        self._lacks: list[tuple[Micros, Micros]] = []  # in which whole panes have no line that could be read
+        self._lacks: list[
+            tuple[Micros, Micros]
+        ] = []  # stretches with whole panes of which no line was parsed
         self.read_s = 0.0
         self.error: Exception | None = None
-        """It failed, and what it has gathered is void."""
+        """Why it failed; its rows are invalid then."""
         self._worker, self.counts_all = worker, counts_all
 
     def goes_on(self, read: Read, schedule: Schedule) -> bool:
-        """Whether that is the next read of this one. O(files)."""
+        """Whether that `Read` resumes this reading. O(files)."""
         asked = (read.positions, read.since_us, read.ends, schedule)
         return asked == (self.given, self.since_us, self.ends, self.rows.schedule)
 
     def meet(self, note: FileNote, front: int | None, is_done: bool) -> None:
-        """Take a place in a file that it has none in. front: how far it can be read; None: that is not known."""
+        """Take a place in a file where it has none. front: how far the file can be read; None: unknown."""
         for part, base in enumerate(note.bases):
             slot = (self._worker, note.identity(part), self.lane)
             given = self.given.get(slot)
@@ -86,18 +88,18 @@ class Reading:
         place = Place(
             note, len(note.bases) - 1, (self._worker, note.identity(len(note.bases) - 1), self.lane), 0
         )
-        told = self.given.get(place.slot)
-        place.offset = told.offset if told is not None else AFTER_ALL if front is None else front
+        given = self.given.get(place.slot)
+        place.offset = given.offset if given is not None else AFTER_ALL if front is None else front
         place.over = True
         self.places[note.generation] = place
 
     @staticmethod
     def _has_more(note: FileNote, part: int, given: Position) -> bool:
-        """Whether a part that was closed is known to go on behind that place; of the last one `MeshSource` looks."""
+        """Whether a closed part is known to continue past that position; `MeshSource` looks at the last part itself."""
         return part + 1 < len(note.bases) and given.offset < note.bases[part + 1]
 
     def _low(self, note: FileNote, front: int | None, part: int) -> int | None:
-        """Where what is asked for begins in that part; None if it is not in it."""
+        """Where the requested lines begin in that part; None if it has none."""
         if note.over_us is not None and note.over_us < self.since_us:
             return None
         low = note.low(self.since_us, front or 0)
@@ -114,7 +116,7 @@ class Reading:
         self.spans[slot] = offset, offset, flags
 
     def take(self, place: Place, block: Block, batch: Batch, before: Before) -> None:
-        """The next block of a file in which it stands at its start."""
+        """Take the next block of a file, at whose start its place is."""
         self.rows.add(batch, before, block.too_long)
         for from_us, until_us in self._unread.take(batch, before, block.too_long):
             self._lack(from_us, until_us)
@@ -134,8 +136,8 @@ class Reading:
                 self._lacks[:2] = [(from_us, until_us)]
 
     def promise(self, watermark_us: Micros) -> tuple[Micros, bool]:
-        """How much of that may be promised at once, and whether what this promises is a gap: what lies between lines that could
-        be read is promised apart, for it is none."""
+        """How much of that watermark one cut may promise, and whether it promises a gap. Gaps are promised apart from the times
+        in between, in which lines were parsed."""
         while self._lacks:
             from_us, until_us = self._lacks[0]
             if until_us <= self.watermark_us:
@@ -147,18 +149,18 @@ class Reading:
         return watermark_us, False
 
     def close(self, place: Place, flags: int) -> None:
-        """Nothing more comes of this part of a file; if it has another one, that begins."""
+        """This part of a file has no more lines."""
         start, end, before = self.spans[place.slot]
         self.spans[place.slot] = start, end, before | flags | CLOSED
         place.over = True
 
     def reopen(self, place: Place) -> None:
-        """Rule 10*: a file goes on where it was closed; in a log that does not know it, it begins there."""
+        """Rule 10*: a file continues where it was closed; in a job's log that does not know it, it begins there."""
         place.over = place.is_broken = False
         self.spans[place.slot] = place.offset, place.offset, 0 if place.slot in self.given else FIRST
 
     def go_on(self, place: Place, note: FileNote, flags: int = 0) -> None:
-        """In the next part of a file."""
+        """Continue in the next part of the file."""
         place.part += 1
         place.over = place.is_broken = False
         place.offset = note.bases[place.part]
@@ -166,7 +168,7 @@ class Reading:
         self.spans[place.slot] = place.offset, place.offset, FIRST | flags
 
     def take_spans(self) -> dict[Slot, Span]:
-        """Of the cut. The next one begins where they end."""
+        """The spans of a cut. Those of the next cut begin where these end."""
         spans, self.spans = self.spans, {}
         for slot, (_, end, flags) in spans.items():
             closed = bool(flags & CLOSED)
@@ -176,5 +178,5 @@ class Reading:
         return spans
 
     def standing(self) -> Sequence[Place]:
-        """Its places in files that are not over."""
+        """Places in files that are not closed."""
         return [place for place in self.places.values() if not place.over]

@@ -1,10 +1,10 @@
-"""Files that the log of a job knows and this agent's notes do not, as when its disk was lost: found again by how they begin.
+"""Finds files again by their first lines: those that a job's log knows and this agent's notes do not, as after a lost disk.
 
-The mesh's log names a file by its first line and by how many files had begun alike before (`file_notes`). While the agent was
-down the file may have been renamed, copied, compressed, so each file of its families is looked at, whatever it is called, and
-uncompressed. It is that file only if nothing else can be: one file on disk begins like that (copies and archives of it aside),
-and the log knows one file that does. Where two begin alike nobody can expect which of them was counted up to where: then none is
-taken, and that is said. Files younger than one that was found came after it, while nobody looked, and are read too.
+The job's log identifies a file by its first line and by how many files had begun alike before (`file_notes`). While the agent was
+down, the file may have been renamed, copied or compressed, so every file of its families is opened, whatever its name, and
+uncompressed. A file is accepted only if it is the only candidate: one file on disk begins like that (not counting copies and
+archives of it), and the log knows one that does. If two begin alike, it is unknown which of them was counted up to where: then
+neither is accepted, and a notice says so. Files younger than one that was found were logged after it and are read too.
 """
 
 from __future__ import annotations
@@ -21,33 +21,31 @@ from elf.errors import SourceError
 from elf.srt.messages.messages import Position, Slot
 
 ORDINALS_MAX = 1_000
-"""Files that began alike are told apart up to here: 1 ms for a first line."""
+"""Files that begin alike are numbered up to here: 1 ms for a first line."""
 EXPECTED_MAX = 10_000
 """Identities that jobs' logs know, 40 bytes each."""
 HEAD_BYTES = 64 << 10
 
 
 class Moved(Exception):  # noqa: N818 (an event, not a failure)
-    """A file is not where it was a moment ago: look again."""
+    """A file is not where it was a moment ago: try again."""
 
 
 class Rediscovery:
-    """told: identities that logs know. unread: files of the families that could not be looked into, and why."""
+    """Expects the identities that jobs' logs know. unread: files of the families that could not be opened, and why."""
 
     def __init__(self, notes: Notes, notice: Callable[[str], None]) -> None:
         self._notes, self._notice = notes, notice
         self._expected: dict[int, None] = {}
-        self._ordinals: dict[
-            int, dict[int, int]
-        ] = {}  # of a first line: identities that were told, by ordinal
+        self._ordinals: dict[int, dict[int, int]] = {}  # of a first line: expected identities, by ordinal
         self._heads: dict[
             Inode, tuple[tuple[int, int], int]
-        ] = {}  # signature and first line of files that are not followed
+        ] = {}  # signature and fingerprint of files that are not followed
         self._ambiguous: set[int] = set()
         self.unread: dict[str, str] = {}
 
     def expect(self, positions: Mapping[Slot, Position], ends: Iterable[Slot]) -> None:
-        """The files that a job's log knows."""
+        """Expect the files that a job's log knows."""
         identities = dict.fromkeys(slot[1] for slot in (*positions, *ends) if slot[1])
         if not identities.keys() <= self._expected.keys():
             self._expected = dict(list((self._expected | identities).items())[-EXPECTED_MAX:])
@@ -55,11 +53,11 @@ class Rediscovery:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether one is missing."""
+        """Whether an expected file is missing."""
         return not self._expected.keys() <= self._notes.by_identity.keys()
 
     def ordinals(self, fingerprint: int) -> dict[int, int]:
-        """Of files that begin like that: which were told. O(ORDINALS_MAX) once."""
+        """The expected files that begin like that, by ordinal. O(ORDINALS_MAX) once."""
         found = self._ordinals.get(fingerprint)
         if found is None:
             every = ((ordinal, identity_of(fingerprint, ordinal)) for ordinal in range(ORDINALS_MAX))
@@ -69,19 +67,24 @@ class Rediscovery:
         return found
 
     def ordinal(self, line: bytes) -> int | None:
-        """Of a file that begins like that and has no identity yet, if it is one that was told; above all of them if nobody can
-        expect; None: nothing was told."""
+        """The ordinal of a file that begins like that and has no identity yet: that of an expected file if it can only be this
+        one; else above all expected ones; None if none is expected."""
         fingerprint = fingerprint_of(line)
-        told = self.ordinals(fingerprint)
-        if not told:
+        expected = self.ordinals(fingerprint)
+        if not expected:
             return None
-        missing = [n for n, identity in told.items() if identity not in self._notes.by_identity]
-        if len(told) == 1 and missing and fingerprint not in self._ambiguous and not self._notes.alike(line):
+        missing = [n for n, identity in expected.items() if identity not in self._notes.by_identity]
+        if (
+            len(expected) == 1
+            and missing
+            and fingerprint not in self._ambiguous
+            and not self._notes.alike(line)
+        ):
             return missing[0]
-        return max(max(told) + 1, self._notes.begun(fingerprint))
+        return max(max(expected) + 1, self._notes.begun(fingerprint))
 
     def pick(self, unknown: Sequence[Seen]) -> set[Inode]:
-        """Which of these, the oldest first, are to be followed: those that were told, and what came after them. Raises Moved."""
+        """Which of these, oldest first, are to be followed: expected files, and those logged after them. Raises Moved."""
         alike: dict[int, list[Seen]] = {}
         self.unread.clear()
         for one in unknown:
@@ -105,14 +108,14 @@ class Rediscovery:
         return picked
 
     def paths_of(self, fingerprint: int, unknown: Sequence[Seen]) -> list[str]:
-        """Of these files, those that begin like that."""
+        """The paths of the files that begin like that."""
         return [one.path for one in unknown if self._look(one) == fingerprint]
 
     def _of(self, one: Seen) -> int | None:
         return self._heads[one.inode][1] if one.inode in self._heads else None
 
     def _is_known(self, one: Seen) -> bool:
-        """Whether it begins like a file that is followed, so is a copy of it or cannot be told from one."""
+        """Whether it begins like a followed file, so that it is, or may be, a copy of that."""
         fingerprint = self._of(one)
         return fingerprint is None or any(
             note.fingerprint == fingerprint for note in self._notes.files.values()
@@ -128,7 +131,7 @@ class Rediscovery:
                     return None
                 head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
                 if not head and content.compressed:
-                    content.readinto(memoryview(bytearray(1)))  # what is wrong with it
+                    content.readinto(memoryview(bytearray(1)))  # raises what is wrong with it
         except FileNotFoundError:
             return None
         except (OSError, SourceError) as error:
@@ -142,12 +145,12 @@ class Rediscovery:
         return fingerprint
 
     def _choose(self, fingerprint: int, ones: Sequence[Seen]) -> Seen | None:
-        """Which of the files that begin alike is the one that was told: the one before it was compressed, if that is there."""
-        told = self.ordinals(fingerprint)
-        missing = [identity for identity in told.values() if identity not in self._notes.by_identity]
+        """Which of the files that begin alike is the expected one: the uncompressed one, if there is one."""
+        expected = self.ordinals(fingerprint)
+        missing = [identity for identity in expected.values() if identity not in self._notes.by_identity]
         if not missing or any(note.fingerprint == fingerprint for note in self._notes.files.values()):
             return None
-        if len(told) > 1 or not _are_one(ones):
+        if len(expected) > 1 or not _are_one(ones):
             self._report_ambiguous(fingerprint, [one.path for one in ones])
             return None
         return min(ones, key=lambda one: (_is_packed(one.path), -one.status.st_size))
@@ -155,19 +158,19 @@ class Rediscovery:
     def doubt(
         self, notes: Iterable[FileNote], files: Mapping[int, Followed], unknown: Sequence[Seen]
     ) -> list[FileNote]:
-        """After the disk was lost: of these files it cannot be told which of those that were told they are. Raises Moved."""
+        """After a lost disk: the files of which it is not certain which expected file each one is. Raises Moved."""
         alike: dict[int, list[FileNote]] = {}
         for note in notes:
             if note.fingerprint:
                 alike.setdefault(note.fingerprint, []).append(note)
         doubted = []
         for fingerprint, of in alike.items():
-            told = self.ordinals(fingerprint)
+            expected = self.ordinals(fingerprint)
             others = [one.path for one in unknown if self._look(one) == fingerprint]
             there = [files[note.generation] for note in of if note.generation in files]
             paths = [file.path for file in there if file.inode is not None] + others
             is_one = len(of) == 1 and (not others or _are_alike(paths))
-            if told and not (is_one and set(told) == {of[0].ordinal}):
+            if expected and not (is_one and set(expected) == {of[0].ordinal}):
                 self._report_ambiguous(fingerprint, paths)
                 doubted += of
         return doubted
@@ -177,8 +180,8 @@ class Rediscovery:
             return
         self._ambiguous.add(fingerprint)
         self._notice(
-            f"{', '.join(paths)}: the state folder was lost, and several logs begin with one and the same line, so it cannot be "
-            "told which of them was counted up to where; what they hold by now is left out, and windows say so; keep state_dir"
+            f"{', '.join(paths)}: the state folder was lost, and several logs begin with the same line, so it is unknown which "
+            "of them was counted up to where; the lines that they hold now are left out, and windows say so; keep state_dir"
         )
 
 
@@ -195,7 +198,7 @@ def _are_one(ones: Sequence[Seen]) -> bool:
 
 
 def _are_alike(paths: Sequence[str]) -> bool:
-    """Whether of each two the shorter one is the start of the longer one, uncompressed. O(their bytes)."""
+    """Whether of every two, uncompressed, the shorter one is the start of the longer one. O(their bytes)."""
     return all(_is_start(paths[0], path) for path in paths[1:])
 
 
@@ -216,7 +219,7 @@ def _is_start(path: str, other: str) -> bool:
 
 
 def present_end(file: Followed) -> int:
-    """Behind the last whole line that a file holds now; 0 for what is compressed. Raises OSError, SourceError."""
+    """The end of the last whole line in a file now; 0 for a compressed file. Raises OSError, SourceError."""
     with reading(file.path) as content:
         if not isinstance(content, Plain):
             return 0

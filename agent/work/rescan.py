@@ -1,6 +1,6 @@
-"""Reading a file again, beside the `Source` that follows it: from any place where a line begins up to what the source has read.
+"""Reads a file again, beside the `Source` that follows it: from any start of a line up to where the source has read.
 
-The blocks are cut like the source's own, so that lines are the same lines whoever reads them.
+Blocks are cut in the same way as the source's, so both see the same lines.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SKIP_BYTES = 256 << 10
 
 
 class EndsBefore(FileNotFoundError):  # noqa: N818 (an event, not a failure)
-    """An archive holds less than was asked for."""
+    """An archive ends before the requested offset."""
 
 
 def open_known(file: Followed) -> Content:
-    """The content of a file that the source knows, from its start. Raises FileNotFoundError where it is not (now), OSError,
+    """Open a file that the source knows, at its start. Raises FileNotFoundError if it is not at its path (now), OSError,
     SourceError."""
     if isinstance(file.content, Plain):
         content = open_content(os.dup(file.content.descriptor))
@@ -41,7 +41,7 @@ def open_known(file: Followed) -> Content:
 
 
 def _is_it(file: Followed, content: Content) -> bool:
-    """Whether it is still there: it may have been renamed or emptied since it was looked at, and its number used again."""
+    """Whether this is still that file: since the last look it may have been renamed or emptied, and its inode number reused."""
     if inode_of(content.descriptor) != _inode(file):
         return False
     if isinstance(content, Plain):
@@ -59,7 +59,7 @@ def inode_of(descriptor: int) -> Inode:
 
 
 def holds(copy: Followed, original: Followed) -> bool:
-    """Whether a file holds what was read of another one, or (copied before the last lines came) the start of that. O(file)."""
+    """Whether a file holds what was read of another one, or its start, if copied before the last lines came. O(file)."""
     if not original.state.offset:
         return False
     try:
@@ -77,7 +77,7 @@ def holds(copy: Followed, original: Followed) -> bool:
 
 
 class Rescan:
-    """Blocks of one file from `offset` on. `state`: what parsing needs to go on at `offset`; the caller sets it.
+    """Blocks of one file from `offset` on. `state`: the state of parsing at `offset`; the caller sets it.
 
     Holds one buffer and one descriptor. Raises EndsBefore, OSError, SourceError.
     """
@@ -87,8 +87,8 @@ class Rescan:
         self.state: ParseState | None = None
         self._content = open_known(file)
         self._cutter = Cutter(min(block_bytes, line_max + 1), line_max)
-        self._read = 0  # bytes of the content that were taken
-        self._before = b""  # the last one before `offset`, of compressed content
+        self._read = 0  # bytes of the content that were read
+        self._before = b""  # the byte before `offset`, of compressed content
         try:
             self._skip(offset)
         except BaseException:
@@ -109,18 +109,18 @@ class Rescan:
             self._before = bytes(view[got - 1 : got])
 
     def begins_line(self) -> bool:
-        """Whether a line begins at `offset`, as far as that can be told at no cost."""
+        """Whether a line begins at `offset`. Ask before the first `next`."""
         return (self.tail(1) or self._before) in (b"", b"\n")
 
     def tail(self, size: int) -> bytes | None:
-        """Up to `size` bytes before `offset`; None where that cannot be told without reading from the start."""
+        """Up to `size` bytes before `offset`; None where that needs a read from the start."""
         if not isinstance(self._content, Plain):
             return None
         start = max(self.offset - size, 0)
         return os.pread(self._content.descriptor, self.offset - start, start)
 
     def next(self, stop: int | None) -> Block | None:
-        """The next lines before `stop`, where a line begins or the file ends (None: its end on disk), or None."""
+        """The next lines before `stop`, if any. stop: where a line begins or the file ends; None: its end on disk."""
         while True:
             data = self._cutter.cut()
             if len(data):
@@ -132,7 +132,7 @@ class Rescan:
                 if stop is None:
                     break
                 self._check_whole()
-                return None  # shorter than it was: the next scan tells what became of it
+                return None  # shorter than it was: the next scan finds out why
         data = self._cutter.rest()
         return self._block(data) if len(data) or self._cutter.too_long else None
 
@@ -151,7 +151,7 @@ class Rescan:
         return Block(self.file.key, self.file.path, start, self.offset, data, too_long, start == 0, False)
 
     def is_true(self) -> bool:
-        """Whether what was read is of this file, as far as it can be told: another may have taken its place meanwhile."""
+        """Whether the bytes read are of this file, as far as can be known: another may have replaced it meanwhile."""
         return inode_of(self._content.descriptor) == _inode(self.file) and self.file.intact()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Which columns the files of a source have, as far as it can be seen now: by their named format, or from their first lines."""
+"""The columns of a source's files, as far as known now: from the named format, or from the files' first lines."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from elf.agent.formats.presets import beyond
 from elf.jobmaster.values.vector import SqlType
 
 FILES_MAX = 16
-"""The newest files of a source are looked at."""
+"""The newest files of a source are examined."""
 
 
 class SeenColumns:
-    """Of one source, beyond the canonical ones. Raises FormatError for a format that there is not."""
+    """The columns of one source beyond the canonical ones. Raises FormatError for an unknown format."""
 
     def __init__(self, format: str, patterns: Sequence[str]) -> None:
         self.is_detected = format == "auto"
-        """Whether the next `look` may see others."""
+        """Whether the next `look` may find other columns."""
         self._formats = FormatChoice(format, lambda notice: None, lenient=True)
         self._listing = Listing(patterns, lambda notice: None)
         self._by_file: dict[Inode, dict[str, SqlType]] = {}
 
     def look(self) -> dict[str, SqlType]:
-        """O(files in the folders); of each file its beginning is read once."""
+        """The columns found. Reads the beginning of each file once. O(files in the folders)."""
         if not self.is_detected:
             return beyond(self._formats.schema({}))
         newest = [one for one in self._listing.look(()) if one.wanted and one.status.st_size][-FILES_MAX:]

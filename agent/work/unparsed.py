@@ -1,4 +1,4 @@
-"""Notices a source of which lines cannot be read: a wrong format must not look like a quiet server."""
+"""Detects a source whose lines cannot be parsed: a wrong format must not look like a quiet server."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from elf.sinks.console.cells import escape
 
 EVERY_US = 10_000_000
 LINES_MIN = 10
-"""Fewer lines than these say nothing: a scanner's garbage may be all that comes at night."""
+"""Fewer lines prove nothing: at night a scanner's garbage may be the only traffic."""
 SHARE_MAX = 0.5
-"""A source of which more of the recent lines are rejected is in trouble."""
+"""A source with a larger fraction of rejected lines among the recent ones is in trouble."""
 SAMPLE_BYTES = 120
-"""Of a rejected line, as told to people: what a format gets wrong is mostly at the line's beginning."""
+"""A rejected line is shown up to here: the mismatch with the format is mostly at its beginning."""
 
 
 class Unparsed:
-    """Compares the totals of one source from time to time; speaks when its lines stop to parse, and when they do again.
+    """Compares the totals of one source from time to time; reports when none of its lines parse, and when they parse again.
 
-    share: of the recent lines, how many were rejected. sample: one of these, safe to print; it stays the same until lines can be
-    read again.
+    share: the fraction of recent lines that were rejected. sample: one of these, safe to print; it stays the same until lines
+    parse again.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,12 +30,12 @@ class Unparsed:
         self._since_us: int | None = None
         self._lines = self._parsed = 0
         self._rejects: Counter[Reason] = Counter()
-        self._said = False
+        self._is_reported = False
         self.share = 0.0
         self.sample = self.reason = ""
 
     def look(self, now_us: int, totals: Totals, path: str, rejected: Reject | None = None) -> str | None:
-        """What is to be said at this time, if anything. path: where the last lines came from. rejected: the last such line."""
+        """A notice, if one is due now. path: where the last lines came from. rejected: the last rejected line."""
         if self._since_us is None:
             self._since_us = now_us
         lines, parsed = totals.lines - self._lines, totals.parsed - self._parsed
@@ -45,9 +45,9 @@ class Unparsed:
         self._since_us, self._lines, self._parsed = now_us, totals.lines, totals.parsed
         self._rejects = Counter(totals.rejects)
         self._note(1 - parsed / lines, reasons, rejected)
-        if (not parsed) == self._said:
+        if (not parsed) == self._is_reported:
             return None
-        self._said = not parsed
+        self._is_reported = not parsed
         if parsed:
             return f"{self._name}: lines can be read again"
         return f"{self._name}: none of the last {lines:,} lines could be read: {self.reason}; see where with: elf parse {path}"
@@ -62,7 +62,7 @@ class Unparsed:
 
     @property
     def trouble(self) -> str:
-        """What is wrong, for people, or ""."""
+        """What is wrong, for operators, or ""."""
         if self.share <= SHARE_MAX:
             return ""
         return (
@@ -72,6 +72,6 @@ class Unparsed:
 
 
 def sample_text(line: bytes) -> str:
-    """The beginning of a rejected line: bounded, on one line, and without control characters that a terminal would obey."""
+    """The beginning of a rejected line: bounded, on one line, without control characters."""
     text = escape(line[:SAMPLE_BYTES].decode("utf-8", "backslashreplace"))
     return text + ("…" if len(line) > SAMPLE_BYTES else "")

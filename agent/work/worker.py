@@ -35,7 +35,7 @@ Mask = NDArray[np.bool_]
 READ, PARSED, REJECTED, LATE = range(4)
 """The accumulators of the line counters."""
 CUT_FACTOR = 3
-"""What a cut takes, in sizes of the fronts: key bytes, rows, and the rows in order."""
+"""Memory of a cut, as a multiple of the fronts: key bytes, rows, and the sorted rows."""
 
 
 class Delta(msgspec.Struct):
@@ -48,7 +48,7 @@ class Delta(msgspec.Struct):
 class Worker:
     """Reduces the batches of one source for one version of one job.
 
-    Bound: the fronts grow with the groups seen since the last `cut`; the caller cuts when `nbytes` passes its share.
+    Bound: the fronts grow with the groups seen since the last `cut`; the caller cuts when `nbytes` passes its limit.
     `cut` must come before the parser's dictionaries are cleared, since groups are keyed by their codes.
     """
 
@@ -162,7 +162,7 @@ class Worker:
         self._lines.count(REJECTED, slots)
 
     def count_rejects_at(self, time_us: int, rejects: int) -> None:
-        """Count rejects that were held back until a time was known for them."""
+        """Count rejects whose time became known only now."""
         if not rejects:
             return
         slots = self._lines.slots(np.full(rejects, self._pane_of(time_us), dtype=np.int64), [])
@@ -194,7 +194,7 @@ class Worker:
     def _settle_if_dictionaries_changed(
         self, keys: Sequence[Vector], members: Sequence[Sequence[Vector]]
     ) -> None:
-        """Codes of two dictionaries must not meet in one front: cut first when a dictionary was exchanged."""
+        """One front must not mix codes of two dictionaries: cut first when a dictionary was replaced."""
         strings = [key.strings for key in keys]
         inner = [[member.strings for member in family] for family in members]
         if strings != self._key_strings or inner != self._member_strings:
@@ -245,11 +245,11 @@ class Worker:
         return bool(self._settled) or self._holds_rows()
 
     def _holds_rows(self) -> bool:
-        # Either may be empty alone: WHERE keeps no row, or the lines were cut already for a dictionary that was exchanged.
+        # Either may be empty alone: WHERE kept no row, or the lines were already cut because a dictionary was replaced.
         return len(self._lines) > 0 or len(self._groups) > 0
 
     def cut(self) -> list[Delta]:
-        """Everything since the last cut, and start anew: one delta, or more when dictionaries were exchanged."""
+        """Take everything since the last cut: one delta, or several if dictionaries were replaced."""
         out, self._settled = self._settled, []
         if self._holds_rows():
             out.append(self._cut_fronts())
@@ -379,7 +379,7 @@ def _numbers(vector: Vector, rows: int) -> NDArray[Any]:
 
 
 def _halves(wide: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Python's integers within 128 bits as their lower and upper 64; most are short, and numpy takes those at once."""
+    """Python's 128-bit integers as lower and upper 64 bits; most fit 64 bits, which numpy converts in one call."""
     try:
         narrow = wide.astype(np.int64)
         return narrow.view(np.uint64), narrow >> 63
