@@ -341,7 +341,7 @@ class ControlService:
         """Let a core do what is due, then wait for a message to it or for its deadline."""
         if isinstance(exchange.failure, OSError):
             raise ElfError(
-                f"a large window cannot be stored while it is received: {exchange.failure.strerror}; free space on the agent's disk"
+                f"a large window cannot be stored: {exchange.failure.strerror}; free space on the agent's disk"
             ) from exchange.failure
         if exchange.failure is not None:
             raise exchange.failure

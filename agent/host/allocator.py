@@ -1,4 +1,4 @@
-"""What a process asks of its memory allocator. All no-ops where the C library is not glibc."""
+"""Settings of the process's memory allocator. No-ops where the C library is not glibc."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 SMALL_BYTES = 128 * 1024
-"""glibc's own first value. Left alone it grows with every large block freed, until megabytes stay with the process."""
+"""glibc's initial value. By default it grows with every large block freed, until the process keeps megabytes."""
 KEEP_BYTES = 32 << 20
 KEEP_FROM = 1 << 30
-"""Memory caps below this are meant seriously: there, what is freed goes back."""
+"""Below this memory cap, freed memory is returned to the system."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LARGE_PAGE_BYTES = 2 << 20
 _HUGEPAGE, _COLLAPSE = 14, 25
 
 
 def stay_small() -> None:
-    """For a process that lives for months beside a web server: 5 MB less after a minute of work. Before it has threads.
+    """For a process that runs for months beside a web server: 5 MB less after a minute of work. Call before it has threads.
 
-    All threads share one heap: what one of them has freed another can use, and they seldom run at the same time.
+    All threads share one heap: one can use what another has freed, and they seldom run at the same time.
     """
     _set_thresholds(SMALL_BYTES)
     _set_option(_ARENA_MAX, 1)
@@ -36,7 +36,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back() -> None:
-    """After work that needed much memory: what is free between what is in use goes back to the system. About a millisecond."""
+    """After work that needed much memory: return free memory between used blocks to the system. About a millisecond."""
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
@@ -44,8 +44,8 @@ def give_back() -> None:
 
 @cache
 def _function(name: str) -> Any:
-    """Of the C library; None where it has none of that name. Once each: a CDLL makes types, 4 KB in cycles that the collector
-    leaves alone for most of an hour, and free memory is asked for each second."""
+    """A function of the C library; None if there is none of that name. Cached: a CDLL makes types, 4 KB in cycles that the
+    collector does not reach for most of an hour, and `free_bytes` is called each second."""
     return getattr(ctypes.CDLL(None), name, None)
 
 
@@ -70,16 +70,16 @@ class _Mallinfo(ctypes.Structure):
 
 
 def free_bytes() -> int:
-    """What is free in the heap, given back to the system or not; 0 where nobody tells (before glibc 2.33)."""
-    tell = _function("mallinfo2")
-    if tell is None:
+    """Free bytes in the heap, returned to the system or not; 0 if unknown (before glibc 2.33)."""
+    mallinfo = _function("mallinfo2")
+    if mallinfo is None:
         return 0
-    tell.restype = _Mallinfo
-    return int(tell().fordblks)
+    mallinfo.restype = _Mallinfo
+    return int(mallinfo().fordblks)
 
 
 def resident_bytes() -> int:
-    """The memory that this process has now; 0 where the system does not tell. Some 10 microseconds."""
+    """The resident memory of this process; 0 if unknown. Some 10 microseconds."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read(128).split()[1]) * PAGE_BYTES
@@ -88,9 +88,9 @@ def resident_bytes() -> int:
 
 
 def use_large_pages() -> None:
-    """Put what this process has by now onto pages of 2 MiB, where Linux can (6.1 or later). O(memory), 1 ms per MiB at most.
+    """Move this process's present memory to pages of 2 MiB, where Linux can (6.1 or later). O(memory), 1 ms per MiB at most.
 
-    For a process whose millions of small objects are visited in no order: most visits cost a walk of the page tables otherwise.
+    For a process that visits millions of small objects in random order: otherwise most visits cost a walk of the page tables.
     """
     advise = _function("madvise")
     if advise is None:
@@ -105,7 +105,7 @@ def use_large_pages() -> None:
 
 
 def _own_memory() -> list[tuple[int, int]]:
-    """Where the heap and anonymous mappings begin and end."""
+    """(start, end) of the heap and of anonymous mappings."""
     try:
         with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
             mappings = [line.split() for line in file]

@@ -1,5 +1,5 @@
-"""Whether values of a pane are of the types of their columns: looked at before a lake takes them, since its writer would
-refuse all that waits with them, again and again."""
+"""Checks that a pane's values have the types of their columns, before a lake gets them: its writer would refuse the whole batch,
+again and again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLAT: dict[str, Any] = {
     "timestamp": _INT64,
 }
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""Years 1 to 9999, of which folders of a lake can be."""
+"""Years 1 to 9999, for which a lake can have folders."""
 
 
 def check_pane(state: PaneState) -> None:
@@ -51,14 +51,14 @@ def check_pane(state: PaneState) -> None:
 def _reader(
     columns: tuple[StateColumn, ...],
 ) -> tuple[msgspec.msgpack.Decoder[Any], Sequence[tuple[int, Callable[[Any], None]]]]:
-    """Decodes a part, and what is left to look at in some columns."""
+    """A decoder of parts, and the further checks that some columns need."""
     kinds = [list[Optional[value_type(column.type)]] for column in columns]  # type: ignore[misc] # noqa: UP045
     checks = [(i, _check(column.type)) for i, column in enumerate(columns) if "decimal" in column.type]
     return msgspec.msgpack.Decoder(tuple[tuple(kinds)]), checks  # type: ignore[misc]
 
 
 def value_type(text: str) -> Any:
-    """As which a value of that Spark type travels. Decimals are text. Raises PeerError for a type that no column has."""
+    """The Python type in which a value of that Spark type is sent. Decimals are text. Raises PeerError for an unknown type."""
     if text in _FLAT:
         return _FLAT[text]
     if text.startswith("decimal("):
@@ -87,7 +87,7 @@ def _fields(text: str) -> list[str]:
 
 
 def _check(text: str) -> Callable[[Any], None]:
-    """Of decimals, wherever they are in a value of that type."""
+    """A check of the decimals anywhere in a value of that type."""
     if text.startswith("array<struct<"):
         fields = [each.partition(":")[2] for each in _fields(text[len("array<struct<") : -2])]
         inner = [(i, _check(field)) for i, field in enumerate(fields) if "decimal" in field]

@@ -1,9 +1,9 @@
 """A node's clock: the host's wall clock in microseconds.
 
-It has to be the wall's: a node's time is held against times in log lines (an idle source promises it, a job begins at it), and
-against what other nodes say. Cores take what that brings. A clock that jumps ahead (a resumed laptop, a first NTP sync) counts
-as one probe period lived at most, so nobody is accused for it; one that steps back takes the cores' timers along as soon
-as they look at it, and `stepped_back` says when they must be made to look.
+It has to be the wall clock: a node's time is compared with times in log lines (an idle source promises it, a job begins at it),
+and with times from other nodes. So cores have to accept steps. A step ahead (a resumed laptop, a first NTP sync) counts as one
+probe period at most, so no neighbour is suspected for it. After a step back the cores shift their timers as soon as they see the
+new time; `stepped_back` says when the host has to show it to them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 import time
 
 STEP_US = 50_000
-"""Less is slewing or noise: no timer is late by more than this for it."""
+"""A smaller difference is slewing or noise, and makes no timer late by more than this."""
 
 
 class Clock:
-    """One node's."""
+    """The clock of one node."""
 
     def __init__(self) -> None:
         self._latest_us = 0
 
     def now_us(self) -> int:
-        """Since 1970 UTC. May step either way."""
+        """Microseconds since 1970 UTC. May step either way."""
         now = time.time_ns() // 1_000
         self._latest_us = max(self._latest_us, now)
         return now

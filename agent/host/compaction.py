@@ -1,4 +1,4 @@
-"""Keeping lakes in few files: once an hour the small files of hours that are over become one, beside the agent's own work."""
+"""Keeps lakes in few files: once an hour, the small files of past hours become one, while the agent keeps working."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from threading import Thread
 
 EVERY_S = 3600.0
 AGE_US = 3_600_000_000
-"""How long an hour must be over: by then few late lines are to be expected, and each of them would be a file again."""
+"""How long an hour must be past: by then few late lines are expected, each of which would make a small file again."""
 
 
 class Compaction:
-    """The lakes of one agent. `look` is called often and costs nothing; the work is done by a child process, and a thread
-    waits for it, so lines are read meanwhile."""
+    """The lakes of one agent. `look` is called often and costs nothing; a child process does the work and a
+    thread waits for it, so lines are read meanwhile."""
 
     def __init__(self, lakes: Sequence[Path], moment: float, every_s: float = EVERY_S) -> None:
         """moment: seconds of a clock that does not go back, the same one as in `look`."""
@@ -22,7 +22,7 @@ class Compaction:
         self._failures: list[str] = []
 
     def look(self, moment: float, now_us: int) -> list[str]:
-        """Start when it is time; returns what went wrong since the last call, one line each. Nothing is lost by that."""
+        """Start if it is due. Returns failures since the last call, one line each; a failure loses no data."""
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None
         if self._lakes and self._thread is None and moment >= self._next:
@@ -33,7 +33,7 @@ class Compaction:
         return failures
 
     def wait(self) -> None:
-        """Until what was started is done."""
+        """Wait until a started compaction is done."""
         if self._thread is not None:
             self._thread.join()
 

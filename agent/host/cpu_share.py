@@ -1,17 +1,17 @@
-"""How much of the processor reading may take: `cpu_max`.
+"""Limits the processor time that reading takes: `cpu_max`.
 
-Only reading is held back. What keeps the mesh together is cheap and has to be in time, and a log that is read later is read in
-larger pieces, which costs less for each line.
+Only reading is delayed. The work that keeps the mesh together is cheap and must be on time, and a log that is read later is read
+in larger pieces, which costs less for each line.
 """
 
 from __future__ import annotations
 
 BURST_S = 1.0
-"""So much of what was not used lately may be used at once: a joiner's first reading, a merge."""
+"""Unused time that may be used at once, for a first reading or a merge."""
 
 
 class CpuShare:
-    """A bucket that fills at `cores` seconds of processor time a second. Seconds of both clocks are given."""
+    """A token bucket that fills with `cores` seconds of processor time a second. The caller passes the times of both clocks."""
 
     def __init__(self, cores: float, used_s: float, now_s: float) -> None:
         self.cores = cores

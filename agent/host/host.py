@@ -1,9 +1,9 @@
-"""A mesh agent's process: what a `MeshNode` asks for is done here, on one event loop, and what happens is told to the node.
+"""A mesh agent's process: performs the effects of its `MeshNode` on one event loop, and reports events to the node.
 
 Send   -> transport                      datagram   -> receive
 Write  -> store, in its own thread       on disk    -> durable, in the order of the writes
 Read   -> a source's thread              rows       -> cut
-Notice -> the log, once in a while       deadline   -> tick
+Notice -> the log, rate-limited          deadline   -> tick
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ if TYPE_CHECKING:
     from elf.agent.host.sink_host import SinkHost
 
 SLEEP_S_MAX = 1.0
-"""A timer sleeps no longer, so that a clock that was set is noticed."""
+"""A timer sleeps no longer, so that a step of the clock is noticed."""
 DRAIN_S = 0.5
-"""For what the disk was given."""
+"""How long a stop waits for pending writes."""
 ANSWER_S = 0.1
-"""For the answer to who told this agent to leave."""
+"""Time for the answer to the command `elf mesh leave` to be sent."""
 GOODBYE_MS = 300
-"""For the last words on their way out."""
+"""Time for the last messages to be sent."""
 LEAVE_S_MAX = 60.0
-"""Who leaves for good waits so long for the mesh to have every line of its logs."""
+"""How long an agent that leaves for good waits until the mesh has every line of its logs."""
 
 
 class Host:
-    """One agent in a mesh. `run` it once. All but reading and writing happens on the loop."""
+    """One agent in a mesh. `run` it once. Everything but reading and writing happens on the loop."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Host:
         self.notices = notices
         self.started_s = time.time()
         self.instance = 1 + int.from_bytes(os.urandom(8)) % COUNT_MAX
-        """Of this process: see `elf.srt.messages.messages.Instance`."""
+        """The instance of this process: see `elf.srt.messages.messages.Instance`."""
         self.notice_log = NoticeLog(notices, self.name_of)
         self.clock = Clock()
         self.reading = SourceThreads(self, self.mesh.cpu_max)
@@ -107,8 +107,8 @@ class Host:
         self._revoked = 0
         self.single_instance = SingleInstance(self, former)
         self.last_life = 0
-        """Of which the folder has all records; this one is above it."""
-        self._recalls: set[asyncio.Task[None]] = set()  # of jobs that failed
+        """The latest life of which the folder has all records; this life is higher."""
+        self._recalls: set[asyncio.Task[None]] = set()  # read the records of jobs that failed
         self.is_started = self.is_over = False
         self._former = former
         self._restart: Restart | None = None
@@ -119,7 +119,7 @@ class Host:
     # From start to stop.
 
     async def run(self, stop: asyncio.Event) -> Restart | None:
-        """Join the mesh, and serve until `stop` is set or the node has left for good; or until it has to begin anew: how.
+        """Join the mesh, and serve until `stop` is set or the node has left for good; or until a restart is due, and return that.
 
         Raises ConfigError for what is wrong in the file or in the keys, StateError when `state_dir` cannot be used.
         """
@@ -149,7 +149,8 @@ class Host:
         return self._restart
 
     def _begin_life(self, records: Stored, former: Restart | None) -> int:
-        """On disk before anybody hears of it. Above the clock's seconds too: a lost disk does not bring an old life back."""
+        """The number of this life, on disk before any node knows it. At least the clock's seconds, so that a lost disk does not
+        bring an old life back."""
         written: int = records.get(("node", b""), (0,))[-1]
         above = written if former is None else max(written, former.above)
         self.last_life = written if former is None or former.is_lost else former.last
@@ -159,12 +160,12 @@ class Host:
         return life
 
     def restart(self, how: Restart) -> None:
-        """This life is over, and the next one of this process begins like that."""
+        """End this life, so that the process starts the next one like that."""
         self._restart = how
         self._left.set()
 
     def _listen(self, life: int, opened: ExitStack) -> Contact:
-        """Where this life is reached. Nobody is heard before the node begins."""
+        """Open the transport; the contact of this life. Messages are dropped until the node starts."""
         folder = self.config.agent.state_dir
         key = self.keys.curve_public if self.keys is not None else own_key(folder)
         claim(folder, node_id(key))
@@ -230,7 +231,7 @@ class Host:
         self.perform(effects)
 
     async def _wait(self, records: Stored) -> None:
-        """Another process with this key lives: only commands are served until it does not."""
+        """Wait while another process with this key lives, and serve only commands meanwhile."""
         await self.single_instance.wait()
         self.transport.dial_afresh()
         self._start(records)
@@ -240,7 +241,7 @@ class Host:
             self._failed(self._loop, {"exception": done.exception()})
 
     def _notary(self) -> dict[str, Any]:
-        """Who signs and checks items of the directory; without keys all are believed."""
+        """The functions that sign and check directory items; without keys, all items are accepted."""
         if self.keys is None or self.trust is None:
             return {}
         self.notary = Notary(self.keys, self.trust, time.time)
@@ -251,7 +252,7 @@ class Host:
         }
 
     def _found_seed(self) -> None:
-        """A seed has answered that was not there when this node began."""
+        """A seed that did not answer at the start has answered."""
         if self.is_started:
             self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
@@ -292,7 +293,7 @@ class Host:
         return server
 
     async def _end(self) -> None:
-        """Neighbours hear that this life is over, so that they need not find out; what the disk was given is there."""
+        """Announce the end of this life to neighbours, so that they need not detect it, and wait for pending writes."""
         if self.is_started and not self.node.has_left and self._failure is None:
             self.perform(self.node.rest(self.clock_us()))
         self.is_over = True
@@ -308,8 +309,8 @@ class Host:
         self.transport.close(GOODBYE_MS)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A bug of ours in a node or around it. What its cores hold is not to be trusted any more, and on disk is only what was
-        right: the process ends, without another word to anybody, to be started again."""
+        """A bug of ours in a node or around it. Its cores can no longer be trusted, and the disk holds only states from before:
+        the process ends without sending anything more, to be started again."""
         error = context.get("exception")
         if not isinstance(error, Exception):
             loop.default_exception_handler(context)
@@ -321,7 +322,7 @@ class Host:
         self._left.set()
 
     async def leave(self) -> bool:
-        """Leave the mesh for good, and end, once it has every line that is logged by now. Whether within `LEAVE_S_MAX`."""
+        """Leave the mesh for good, and end once it has every line logged by now. Returns whether it had, within `LEAVE_S_MAX`."""
         self.perform(self.node.leave(self.clock_us()))
         try:
             await asyncio.wait_for(self._left.wait(), LEAVE_S_MAX)
@@ -329,7 +330,7 @@ class Host:
             return False
         return True
 
-    # What commands need.
+    # For commands.
 
     @property
     def is_signed(self) -> bool:
@@ -346,7 +347,7 @@ class Host:
         return self.node.failing(now) + (self.sinks.failing(now) if self.sinks is not None else ())
 
     def describe(self, report: StatusReport) -> StatusReport:
-        """Add what only the process knows."""
+        """Add the figures that only the process knows."""
         return replace(
             report,
             version=version(),
@@ -368,13 +369,13 @@ class Host:
         for node, text in self.transport.twins.items():
             found.append(text if node == self.node.id else f"{self.name_of(node)}: {text}")
         if self.node.is_aside:
-            found.append("the disk takes nothing, so others serve in its place; make room, or mend it")
+            found.append("disk writes fail, so others serve in its place: free space or repair the disk")
         elif self.store.is_refused:
-            found.append("the disk takes nothing; make room, or mend it")
+            found.append("disk writes fail: free space or repair the disk")
         found += [problem for source in self.sources.values() for problem in source.problems]
         if self.sinks is not None and self.sinks.is_refused:
-            why = self.sinks.refusal or "the disk beside its lake takes nothing"
-            found.append(f"{why}; its windows wait until that is mended")
+            why = self.sinks.refusal or "writes to the disk beside its lake fail"
+            found.append(f"{why}; its windows wait until that is repaired")
         found += unparsed_sources(self.sources)
         return found
 
@@ -384,7 +385,7 @@ class Host:
             self._loop.call_later(LOOK_S, self._look_at_memory)
 
     def submit(self, item: Item) -> None:
-        """Put an item into the directory, and perform what follows."""
+        """Put an item into the directory, and perform the effects."""
         self.perform(self.node.put(item, self.clock_us()))
 
     def advertise(self, advert: AgentAdvert) -> None:
@@ -392,10 +393,10 @@ class Host:
         item = advert.item(self.node.id)
         self.submit(item if self.notary is None else self.notary.sign(item))
 
-    # What the node asks for.
+    # Effects of the node, and events for it.
 
     def perform(self, effects: Sequence[Outer]) -> None:
-        """Do what a call of the node gave, from first to last."""
+        """Perform effects that the node returned, in order."""
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -449,7 +450,9 @@ class Host:
             return
         try:
             effects = self.node.receive(source, message, self.clock_us())
-        except PeerError as error:  # what a peer may be blamed for is refused before; this is half done
+        except (
+            PeerError
+        ) as error:  # faults of peers are refused earlier; here the node may have done half of a step
             raise InternalError(f"{type(message).__name__}: {error}") from error
         self.perform(effects)
 
@@ -458,7 +461,7 @@ class Host:
             self.perform(self.node.durable(self.clock_us()))
 
     def _heed(self, evidence: bytes) -> None:
-        """A neighbour refuses this agent, and shows what it takes for the authority's word; the directory checks it."""
+        """A neighbour refuses this agent and shows a revocation as evidence; the directory verifies it."""
         try:
             item = parse(evidence, Item)
         except PeerError:
@@ -467,7 +470,7 @@ class Host:
             self.submit(item)
 
     def _refused(self, node: NodeId, life: int) -> None:
-        """The process of a neighbour is gone: its host says so."""
+        """A neighbour's host refuses connections: its process is gone."""
         if self.is_started and not self.is_over:
             self.perform(self.node.process_gone(node, life, self.clock_us()))
 
@@ -477,7 +480,7 @@ class Host:
             self.perform(self.node.restarted(contact, self.clock_us()))
 
     def _is_out(self, text: str) -> None:
-        """Nobody talks to this agent any more, for good: whoever looks after the host sees at once that it has ended, and why."""
+        """The agent was revoked, and no other agent talks to it any more: end with the reason, for its operator."""
         if self._failure is None:
             self._failure = ConfigError(f"{self.mesh.bundle}: {text}")
         self._left.set()
@@ -493,13 +496,13 @@ class Host:
     # Jobs that fail.
 
     def _seat_failed(self, error: Exception, is_news: bool) -> None:
-        """A bug of ours under one job's seat, which the node has dropped. What that held goes once the error is handled."""
+        """A bug of ours in one job's seat, which the node has dropped. Its memory is freed once the error is handled."""
         if is_news and is_fault(error):
             traceback.print_exception(error)
         self._loop.call_soon(gc.collect)
 
     def _unsendable(self, job: JobId, error: Exception) -> None:
-        """Behind what is being performed."""
+        """Report it to the node after the effects that are being performed."""
         self._loop.call_soon(self._not_encoded, job, error)
 
     def _not_encoded(self, job: JobId, error: Exception) -> None:
@@ -512,7 +515,7 @@ class Host:
         task.add_done_callback(self._recalls.discard)
 
     async def _recall(self, job: JobId) -> None:
-        """Read back what is on disk of a job, for another seat."""
+        """Read a job's records back from disk, for its next seat."""
         records: Stored | Exception
         try:
             records = await self.store.recall(job)
@@ -523,10 +526,10 @@ class Host:
         if isinstance(records, Stored):
             records.close()
 
-    # Who is who.
+    # Addresses and names.
 
     def _address_of(self, node: NodeId) -> str | None:
-        """By the overlay, else by the agent's own advert."""
+        """A node's address, from the overlay or else from its advert."""
         address = self.node.overlay.address_of(node)
         if address is not None:
             return address
@@ -534,7 +537,7 @@ class Host:
         return (decode_agent(item).address or None) if item is not None else None
 
     def _contact_of(self, node: NodeId) -> Contact | None:
-        """Which process of that node the overlay believes in, or else its own advert tells."""
+        """The process of that node that the overlay knows, or else the one in its advert."""
         if not hasattr(self, "node"):
             return None
         contact = self.node.overlay.member(node)
@@ -545,7 +548,7 @@ class Host:
         return Contact(node, advert.incarnation, advert.address, 0, advert.instance)
 
     def name_of(self, node: NodeId) -> str:
-        """What people call an agent."""
+        """An agent's name and short id, for operators."""
         item = self.node.directory.get("agent", node) if hasattr(self, "node") else None
         return f"{decode_agent(item).name} ({short(node)})" if item is not None else short(node)
 

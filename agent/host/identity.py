@@ -1,6 +1,6 @@
-"""Who an agent is, as its state_dir knows it.
+"""An agent's identity, as stored in its state_dir.
 
-Without CURVE its key is 32 random bytes that are kept there, so that its id is its own and stays the same.
+Without CURVE its key is 32 random bytes stored there, so that its id is unique and stays the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLAIM = "node"
 
 
 def own_key(folder: Path) -> bytes:
-    """Read it, or make it at the first start. Raises StateError."""
+    """Read the key, or make it at the first start. Raises StateError."""
     path = folder / FILE
     try:
         if not path.exists():
@@ -37,9 +37,9 @@ def own_key(folder: Path) -> bytes:
 
 
 def claim(folder: Path, me: NodeId) -> None:
-    """Note whose state the folder holds, at the first start. Raises StateError if it is another agent's.
+    """Record at the first start whose state the folder holds. Raises StateError if it is another agent's.
 
-    Under another id the mesh would take the lines of these logs for those of a new host, and count them once more.
+    Under another id the mesh would treat the lines of these logs as those of a new host, and count them again.
     """
     path = folder / CLAIM
     try:

@@ -1,21 +1,21 @@
-"""What a mesh agent's process holds, by owner, and what of it goes back to the system.
+"""The memory of a mesh agent's process by owner, and when free memory goes back to the system.
 
-    resident = bare + what owners hold + free + other      at most bare + `memory_max`
+    resident = bare + memory of owners + free + other      at most bare + `memory_max`
 
 | owner | holds |
 |---|---|
-| panes | rows of all jobs' logs and windows, what is kept packed on their behalf (`elf.cbt.budget`) |
+| panes | rows of all jobs' logs and windows, with their compressed fragments (`elf.cbt.budget`) |
 | source NAME | rows gathered between two cuts, dictionaries, buffers |
 | logs | entries that are not known to be committed, at masters and replicas |
-| bundles | what reducers keep until it is committed, what is offered to another master, what is parked |
-| windows | what waits for sinks and for watchers, here and elsewhere, and what sinks here have in hand |
+| bundles | bundles that reducers keep until commit, bundles offered to another master, parked bundles |
+| windows | windows that wait for sinks and watchers, here and elsewhere, and those that sinks here store |
 | links | messages that neighbours have not acknowledged, or that wait for their connections |
 | journal | records on their way to the disk |
-| free | holes in the allocator's heap: free, and not the system's yet |
-| other | what nobody counts: code loaded later, buffers of libraries, objects |
+| free | holes in the allocator's heap: free, and not returned to the system |
+| other | not counted by any owner: code loaded later, buffers of libraries, objects |
 
-`bare` is the process before it reads its journal. Owners other than the budget's own are told to the budget once a second, so
-that its trees give way to them.
+`bare` is the process before it reads its journal. Once a second the memory of owners outside the budget is reported to it, so
+that its trees leave room for them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from elf.cbt.budget import Budget
 from elf.srt.messages.sizes import entry_bytes
 
 LOOK_S = 1.0
-TRIM_SHARE = 32
-"""Holes go back to the system when they have grown by one part in so many of the cap."""
+TRIM_DIVISOR = 32
+"""Holes are returned to the system when they have grown by the cap divided by this."""
 TRIM_LOOKS, TRIM_BYTES = 10, 1 << 20
-"""And each so many looks where there are so many bytes of them: what went back may have come again between two looks."""
+"""They are also returned every so many looks if they have so many bytes: some may have grown again between two looks."""
 
 
 class Held(Protocol):
-    """What is asked. See `elf.agent.host.host.Host`."""
+    """What is read of the host. See `elf.agent.host.host.Host`."""
 
     @property
     def node(self) -> MeshNode: ...
@@ -57,13 +57,13 @@ class Held(Protocol):
 
 
 class Memory:
-    """Of one process. Make it before the journal is read; `look` once in each `LOOK_S`. memory_max: the cap, beyond `bare`."""
+    """The memory of one process. Make it before the journal is read; `look` every `LOOK_S`. memory_max: the cap beyond `bare`."""
 
     def __init__(self, memory_max: int, resident: Callable[[], int] = resident_bytes) -> None:
         self.bare, self.memory_max = resident(), memory_max
         self._resident = resident
-        self._free = 0  # when it was trimmed last, or the least since
-        self._looks = 0  # since then
+        self._free = 0  # free bytes after the last trim, or the least since
+        self._looks = 0  # since the last trim
 
     @property
     def grown(self) -> int:
@@ -71,27 +71,27 @@ class Memory:
         return max(0, self._resident() - self.bare)
 
     def look(self, host: Held, budget: Budget) -> None:
-        """Tell the budget what others hold, and give back what is free. Some milliseconds at most."""
-        with suppress(OSError):  # nothing can be spilled now; the store says why
+        """Report to the budget what other owners hold, and return free memory. Some milliseconds at most."""
+        with suppress(OSError):  # spilling fails now; the store reports why
             for name, size in beside(host).items():
                 budget.reserve(name, size)
         free = free_bytes()
         self._free, self._looks = min(self._free, free), self._looks + 1
         is_due = self._looks >= TRIM_LOOKS and free > TRIM_BYTES
-        if is_due or free - self._free > self.memory_max // TRIM_SHARE:
+        if is_due or free - self._free > self.memory_max // TRIM_DIVISOR:
             give_back()
             self._free, self._looks = free_bytes(), 0
 
     def by_owner(self, host: Held, budget: Budget) -> dict[str, int]:
-        """Bytes of each owner; they add up to `grown`, unless owners say more than there is."""
-        told = budget.by_owner() | beside(host)
-        left = max(0, self.grown - sum(told.values()))
+        """Bytes of each owner; they add up to `grown`, unless owners report more than that."""
+        owned = budget.by_owner() | beside(host)
+        left = max(0, self.grown - sum(owned.values()))
         free = min(left, max(0, free_bytes() - self._free))
-        return told | {"free": free, "other": left - free}
+        return owned | {"free": free, "other": left - free}
 
 
 def beside(host: Held) -> dict[str, int]:
-    """What the budget does not see by itself. O(entries + links)."""
+    """Memory of owners that the budget does not see. O(entries + links)."""
     seats = list(host.node.seats.values())
     links = host.node.links.values()
     return {

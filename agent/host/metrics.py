@@ -1,7 +1,7 @@
-"""What an agent tells Prometheus, and whether it is well: `GET /metrics`, `GET /healthz`, and nothing else.
+"""An agent's metrics for Prometheus and its health: `GET /metrics`, `GET /healthz`, and nothing else.
 
-A server for two pages, made by hand on asyncio's streams: a request line and headers within bounds, one answer, and the
-connection ends. Figures are read when they are asked for; nothing is gathered in between.
+A server for two pages on asyncio's streams: a bounded request line and headers, one answer, and the connection ends. Figures are
+read at each request; nothing is gathered in between.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Family = tuple[str, str, str, list[Sample]]
 
 
 class Host(Protocol):
-    """What figures are read from. See `elf.agent.host.host.Host`."""
+    """What the figures are read from. See `elf.agent.host.host.Host`."""
 
     @property
     def node(self) -> MeshNode: ...
@@ -77,7 +77,7 @@ class MetricsServer:
     """On the running loop, at `address`."""
 
     def __init__(self, address: Address, metrics: Callable[[], str], health: Callable[[], str]) -> None:
-        """health: "" when all is well, else what is not, a line."""
+        """health: "" if the agent is healthy, else a line for each problem."""
         self._address, self._metrics, self._health = address, metrics, health
         self._server: asyncio.Server | None = None
         self._open = 0
@@ -108,7 +108,7 @@ class MetricsServer:
                 async with asyncio.timeout(REQUEST_S):
                     await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # who asks for nothing gets nothing
+            pass  # no request, no answer
         finally:
             self._open -= 1
             writer.close()
@@ -124,7 +124,7 @@ class MetricsServer:
         try:
             return self._answer_of(words)
         except Exception as error:
-            traceback.print_exception(error)  # a bug of ours: not in silence, and no reason to end
+            traceback.print_exception(error)  # a bug of ours: logged, and no reason to end
             return page("500 Internal Server Error", f"{type(error).__name__}: {error}\n")
 
     def _answer_of(self, words: list[bytes]) -> bytes:
@@ -149,9 +149,9 @@ def page(status: str, text: str, kind: str = TEXT) -> bytes:
 def exposition(families: Iterator[Family]) -> str:
     """Prometheus' text format, version 0.0.4. Families without a sample are left out."""
     lines: list[str] = []
-    for name, kind, told, samples in families:
+    for name, kind, description, samples in families:
         if samples:
-            lines += [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
+            lines += [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
             lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
     return "\n".join(lines) + "\n"
 
@@ -172,21 +172,21 @@ def _number(value: float) -> str:
 
 
 def health(host: Host) -> str:
-    """ "" when all is well, else what is not."""
+    """ "" if the agent is healthy, else a line for each problem."""
     if host.single_instance.rival is not None:
-        return "another agent with its key lives"
+        return "another process with its key lives"
     if not host.node.overlay.joined:
         return "not in the mesh yet: no seed has answered"
     if host.store.is_refused or host.node.is_aside:
-        return "the disk takes nothing"
+        return "disk writes fail"
     if host.sinks is not None and host.sinks.is_refused:
-        return "a sink takes nothing"
+        return "writes to a sink fail"
     troubles = [f"{host.config.agent.name}: {each}" for each in unparsed_sources(host.sources)]
     return "\n".join(troubles)
 
 
 def unparsed_sources(sources: Mapping[str, Any]) -> list[str]:
-    """Of which sources most lines are rejected, and a sample of these."""
+    """A problem for each source that rejects most of its lines, with a sample of these."""
     return [source.unparsed.trouble for source in sources.values() if source.unparsed.trouble]
 
 
@@ -238,11 +238,21 @@ def _sources(host: Host) -> Iterator[Family]:
         if unparsed.trouble:
             labels = {"agent": host.config.agent.name, "reason": unparsed.reason, "sample": unparsed.sample}
             samples.append((own | labels, 1))
-    yield "elf_source_lag_bytes", "gauge", "Bytes of a log file that are not read.", lag
+    yield "elf_source_lag_bytes", "gauge", "Bytes of a log file that are not read yet.", lag
     yield "elf_source_lines_total", "counter", "Lines read, by outcome.", lines
     yield "elf_source_rejected_lines_total", "counter", "Lines that could not be parsed, by reason.", rejects
-    yield "elf_source_rejected_share", "gauge", "Of the recent lines, how many could not be parsed.", share
-    yield "elf_source_rejected_sample", "gauge", "1 while that is most of them, and one such line.", samples
+    yield (
+        "elf_source_rejected_share",
+        "gauge",
+        "Fraction of the recent lines that could not be parsed.",
+        share,
+    )
+    yield (
+        "elf_source_rejected_sample",
+        "gauge",
+        "1 while most lines are rejected, with one such line.",
+        samples,
+    )
     yield (
         "elf_source_read_bytes_total",
         "counter",
@@ -252,13 +262,13 @@ def _sources(host: Host) -> Iterator[Family]:
     yield (
         "elf_source_gaps_total",
         "counter",
-        "Stretches of a file that were gone before they were read.",
+        "Gaps: parts of files that were lost before they were read.",
         gaps,
     )
     yield (
         "elf_source_beyond_total",
         "counter",
-        "Places in files that the mesh had and the log did not reach: cut short, or reported by somebody else.",
+        "Positions in the mesh past the end of their file: it was cut short, or another agent reports it.",
         beyond,
     )
 
@@ -284,20 +294,20 @@ def _jobs(host: Host) -> Iterator[Family]:
     yield (
         "elf_job_epoch",
         "gauge",
-        "Of the highest ballot heard: one more with each master.",
+        "Epoch of the highest known ballot: one more with each master.",
         [({"job": seat.spec.name}, seat.succession.highest[0]) for seat in seats],
     )
     served = [(seat.spec.name, seat.master) for seat in seats if seat.master is not None]
     yield (
         "elf_job_late_lines_total",
         "counter",
-        "Lines that came past retention, at the job's master.",
+        "Lines that came after their panes were dropped, at the job's master.",
         [({"job": name}, master.state.late) for name, master in served],
     )
     yield (
         "elf_job_untimed_lines_total",
         "counter",
-        "Rejected lines that are in no window, for none of their file could be read before them, at the job's master.",
+        "Rejected lines that are in no window, since no line of their file was parsed before them, at the job's master.",
         [
             ({"job": name, "agent": host.name_of(worker)}, count)
             for name, master in served
@@ -307,25 +317,25 @@ def _jobs(host: Host) -> Iterator[Family]:
     yield (
         "elf_job_unsent_windows",
         "gauge",
-        "Windows that some sink has not acknowledged, at the job's master.",
+        "Windows that a sink has not acknowledged, at the job's master.",
         [({"job": name}, master.outbox.waiting) for name, master in served],
     )
     yield (
         "elf_job_lost_windows_total",
         "counter",
-        "Windows that no sink took while they were retained.",
+        "Windows that no sink stored while they were retained.",
         [({"job": name}, master.outbox.lost) for name, master in served],
     )
     yield (
         "elf_job_watchers",
         "gauge",
-        "Who follows the job's windows, at its master.",
+        "Watchers of the job's windows, at its master.",
         [({"job": name}, len(master.watchers)) for name, master in served],
     )
 
 
 def _failing(host: Host) -> Iterator[Family]:
-    """A job's name, not its id; reasons are one line of 300 characters at most."""
+    """Labels have the job's name; reasons are one line of at most 300 characters."""
     jobs = {spec.id: spec.name for spec in host.node.known_jobs()}
     failing = host.failing()
     yield (
@@ -337,19 +347,24 @@ def _failing(host: Host) -> Iterator[Family]:
     yield (
         "elf_job_failures_total",
         "counter",
-        "Failures of jobs here, each of which began anew.",
+        "Failures of jobs here; the job restarted after each.",
         [({"job": name}, count) for name, count in sorted(host.node.failures.items())],
     )
 
 
 def _memory(host: Host) -> Iterator[Family]:
     memory = host.memory
-    yield "elf_memory_bytes", "gauge", "Of the process, beyond the bare one.", [({}, memory.grown)]
-    yield "elf_memory_max_bytes", "gauge", "The cap on that.", [({}, memory.memory_max)]
-    yield "elf_memory_bare_bytes", "gauge", "Of the process before it read its journal.", [({}, memory.bare)]
+    yield "elf_memory_bytes", "gauge", "Memory of the process beyond the bare one.", [({}, memory.grown)]
+    yield "elf_memory_max_bytes", "gauge", "The cap on elf_memory_bytes.", [({}, memory.memory_max)]
+    yield (
+        "elf_memory_bare_bytes",
+        "gauge",
+        "Memory of the process before it read its journal.",
+        [({}, memory.bare)],
+    )
     owners = sorted(memory.by_owner(host, host.budget).items())
     samples: list[Sample] = [({"owner": owner}, nbytes) for owner, nbytes in owners]
-    yield "elf_memory_owner_bytes", "gauge", "What is beyond the bare process, by owner.", samples
+    yield "elf_memory_owner_bytes", "gauge", "Memory beyond the bare process, by owner.", samples
 
 
 def _network(host: Host) -> Iterator[Family]:
@@ -363,7 +378,7 @@ def _network(host: Host) -> Iterator[Family]:
     yield (
         "elf_network_bytes_total",
         "counter",
-        "Bytes of these.",
+        "Bytes of messages with other agents.",
         [({"direction": "in"}, counters.bytes_in), ({"direction": "out"}, counters.bytes_out)],
     )
     yield (
@@ -372,30 +387,30 @@ def _network(host: Host) -> Iterator[Family]:
         "Connections with other agents.",
         [({"direction": "in"}, counters.connections_in), ({"direction": "out"}, counters.connections_out)],
     )
-    for name, told, counted in (
-        ("elf_messages_refused_total", "What came from outside and was refused.", counters.refused),
-        ("elf_messages_dropped_total", "What was to go out and could not.", counters.dropped),
+    for name, description, counted in (
+        ("elf_messages_refused_total", "Messages and connections refused.", counters.refused),
+        ("elf_messages_dropped_total", "Messages that could not be sent.", counters.dropped),
     ):
         yield (
             name,
             "counter",
-            told,
+            description,
             [({"reason": reason}, count) for reason, count in sorted(counted.items())],
         )
     refused = host.notary.refused if host.notary is not None else {}
     yield (
         "elf_items_refused_total",
         "counter",
-        "Items of the directory that were not believed.",
+        "Directory items that failed verification.",
         [({"reason": reason}, count) for reason, count in sorted(refused.items())],
     )
     near = len(host.node.overlay.acquaintances())
-    yield "elf_neighbours", "gauge", "Other agents that this one knows to be alive.", [({}, near)]
+    yield "elf_neighbours", "gauge", "Other agents that this agent knows to be alive.", [({}, near)]
     kinds = sorted(host.notice_log.counts.items())
     yield (
         "elf_notices_total",
         "counter",
-        "What an operator may want to know.",
+        "Notices for the operator, by kind.",
         [({"kind": k}, n) for k, n in kinds],
     )
 
@@ -405,7 +420,7 @@ def _links(host: Host) -> Iterator[Family]:
     yield (
         "elf_frames_ignored_total",
         "counter",
-        "Frames of links that came once more, or belong to an earlier life.",
+        "Frames of links that were repeated, or belong to an earlier life.",
         [
             ({"reason": "repeated"}, sum(link.repeated for link in all_links)),
             ({"reason": "earlier life"}, sum(link.stale for link in all_links)),
@@ -415,30 +430,40 @@ def _links(host: Host) -> Iterator[Family]:
     yield (
         "elf_queue_bytes",
         "gauge",
-        "What waits for a neighbour's connection.",
+        "Bytes that wait for a neighbour's connection.",
         [({"peer": host.name_of(peer)}, nbytes) for peer, nbytes in queued.items()],
     )
     links = [({"peer": host.name_of(peer)}, link) for peer, link in host.node.links.items()]
     yield (
         "elf_link_credit_bytes",
         "gauge",
-        "What a neighbour takes before it acknowledges.",
+        "Bytes that a neighbour accepts before it acknowledges.",
         [(peer, link.credit_left) for peer, link in links],
     )
     yield (
         "elf_link_queued_bytes",
         "gauge",
-        "What waits for a neighbour's credit.",
+        "Bytes that wait for a neighbour's credit.",
         [(peer, link.queued_bytes) for peer, link in links],
     )
 
 
 def _disk(host: Host) -> Iterator[Family]:
     yield "elf_disk_writes_total", "counter", "Records written to state_dir.", [({}, host.store.writes)]
-    yield "elf_disk_syncs_total", "counter", "Group commits of these.", [({}, host.store.syncs)]
+    yield (
+        "elf_disk_syncs_total",
+        "counter",
+        "Syncs of these, each for a group of records.",
+        [({}, host.store.syncs)],
+    )
     aside: list[Sample] = [({}, int(host.node.is_aside))]
-    yield "elf_disk_aside", "gauge", "1 while others serve in its place, because it cannot write.", aside
-    yield "elf_disk_refused", "gauge", "1 while the disk takes nothing.", [({}, int(host.store.is_refused))]
+    yield (
+        "elf_disk_aside",
+        "gauge",
+        "1 while other agents serve in its place, since its disk writes fail.",
+        aside,
+    )
+    yield "elf_disk_refused", "gauge", "1 while disk writes fail.", [({}, int(host.store.is_refused))]
     if host.sinks is not None:
         yield (
             "elf_sink_windows_total",
@@ -446,4 +471,9 @@ def _disk(host: Host) -> Iterator[Family]:
             "Windows stored in this agent's sinks.",
             [({}, host.sinks.stored)],
         )
-        yield "elf_sink_refused", "gauge", "1 while a sink takes nothing.", [({}, int(host.sinks.is_refused))]
+        yield (
+            "elf_sink_refused",
+            "gauge",
+            "1 while writes to a sink fail.",
+            [({}, int(host.sinks.is_refused))],
+        )

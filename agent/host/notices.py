@@ -1,5 +1,5 @@
-"""What nodes want an operator to know: counted, and told once for each kind, peer and interval; what is of no peer (of a host
-that did not say who it is, of this agent), once for each text."""
+"""Notices of a node for its operator: counted, and logged once for each kind, peer and interval. Those without a peer (about an
+unidentified host, about this agent) are logged once for each text and interval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REMEMBERED_MAX = 1_000
 
 
 class NoticeLog:
-    """`counts`: notices by kind. `names` finds what people call a peer."""
+    """`counts`: notices by kind. `names`: a peer's name for operators."""
 
     def __init__(self, say: Callable[[str], None], names: Callable[[bytes], str] = short) -> None:
         self.counts: Counter[str] = Counter()
@@ -22,7 +22,7 @@ class NoticeLog:
         self._last: OrderedDict[tuple[str, bytes], tuple[float, int]] = OrderedDict()
 
     def take(self, notice: Notice, now_s: float) -> None:
-        """`now_s`: of a clock that never steps."""
+        """Count a notice, and log it if that is due. now_s: of a clock that never steps."""
         self.counts[notice.kind] += 1
         key = notice.kind, notice.peer or notice.text.encode()
         at, silent = self._last.get(key, (-INTERVAL_S, 0))

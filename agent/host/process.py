@@ -1,4 +1,4 @@
-"""The process of a mesh agent: one event loop, keys before it, signals around it."""
+"""The process of a mesh agent: loads the keys, runs the event loop, handles signals."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from elf.srt.security.certificates import Keys, Trust
 
 
 def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
-    """Run one agent of a mesh until told to stop. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C.
+    """Run one agent of a mesh until a signal stops it. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C.
 
-    The first signal ends it in good order, a second one at once. Raises ConfigError, StateError.
+    The first signal shuts it down in order, a second one ends it at once. Raises ConfigError, StateError.
     """
     stay_small()
     keys = _keys(config)
@@ -29,7 +29,7 @@ def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
 
 
 async def _run(host_after: Callable[[Restart | None], Host]) -> int:
-    """One host after the other: a node that has to begin anew does so within the process."""
+    """Run one host after the other: a node that has to restart does so within the process."""
     stop, exit_code = asyncio.Event(), 0
     loop = asyncio.get_running_loop()
 
@@ -43,9 +43,9 @@ async def _run(host_after: Callable[[Restart | None], Host]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ask, number)
-    anew = await host_after(None).run(stop)
-    while anew is not None and not stop.is_set():
-        anew = await host_after(anew).run(stop)
+    restart = await host_after(None).run(stop)
+    while restart is not None and not stop.is_set():
+        restart = await host_after(restart).run(stop)
     return exit_code
 
 

@@ -1,4 +1,4 @@
-"""Whom the configuration names as a way into the mesh: asked again and again, ever more rarely, until they have answered once."""
+"""The configured ways into the mesh: each seed is asked repeatedly, at growing intervals, until it has answered once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Contact
 
 FIRST_S = 1.0
-"""A start waits so long for answers, so that a mesh that is there is joined and not founded beside."""
+"""A start waits so long for answers, so that it joins an existing mesh instead of founding another one."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.5, 30.0
 
 Ask = Callable[[str], Awaitable[Contact]]
 
 
 class Seed(msgspec.Struct):
-    """contact: who answered, or is expected by its key. problem: why nobody has answered yet."""
+    """contact: the node that answered, or the one expected by its key. problem: why there is no answer yet."""
 
     address: Address
     contact: Contact | None
@@ -30,7 +30,7 @@ class Seed(msgspec.Struct):
 
 
 class Seeds:
-    """`ask` raises PeerError. `found` hears of each that answered later than `first` waited."""
+    """ask: may raise PeerError. found: called for each seed that answered after `first` had ended."""
 
     def __init__(self, addresses: Sequence[Address], me: NodeId, ask: Ask, found: Callable[[], None]) -> None:
         self.all = [
@@ -42,7 +42,7 @@ class Seeds:
         self._is_first = True
 
     async def first(self) -> None:
-        """Begin to ask all, and wait for the first answers."""
+        """Start asking all seeds, and wait `FIRST_S` for their answers."""
         tries = [asyncio.Event() for _ in self.all]
         self._tasks = [
             asyncio.create_task(self._pursue(seed, tried))
@@ -53,8 +53,8 @@ class Seeds:
         self._is_first = False
 
     def contacts(self) -> list[Contact]:
-        """Of all but this node. Who is not known yet has a contact that stands for it, without an address, so that a node that
-        has somebody to find does not take itself for the first."""
+        """The contacts of all seeds but this node. An unknown seed has a placeholder without an address, so that a node with
+        seeds does not consider itself the first of its mesh."""
         return [
             seed.contact or Contact(node_id(seed.address.endpoint.encode()), 0)
             for seed in self.all
@@ -63,7 +63,7 @@ class Seeds:
 
     @property
     def problems(self) -> list[str]:
-        """Of seeds that have not answered, a line each."""
+        """Problems of seeds that have not answered, a line each."""
         return [
             f"seed {seed.problem or f'{seed.address.endpoint}: no answer yet'}"
             for seed in self.all

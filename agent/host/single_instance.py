@@ -1,18 +1,17 @@
-"""What an agent's process does about another one with its key: looks whether it lives, and gives way to it, or goes on above it.
+"""One process for each key: if another process has this agent's key, this one checks whether it lives, and waits or restarts.
 
-    heard of it                              the other one lives                        it is gone
+    known from                               the other process lives                    it is gone
     ---------------------------------------  -----------------------------------------  ---------------------------------------
-    at the start, a neighbour refuses this   waits at the door until it does not        goes in
-    later, a neighbour refuses this          gives way: begins anew, and waits at the   goes on
-                                             door; unless others have this one, and its
-                                             instance is the higher
-    an advert of a later life than the       the same                                   begins anew above that life, as one that
-    folder's, signed with the own key                                                   has lost its disk
-    a claim of a later life than this        the same                                   begins anew above that life
+    at the start, a refusal by a neighbour   waits until it has ended                   joins the mesh
+    later, a refusal by a neighbour          gives way: restarts, and waits; unless     continues
+                                             neighbours have admitted this process,
+                                             and its instance is the higher one
+    an advert of a later life than the       the same                                   restarts above that life, with its state
+    folder's, signed with the own key                                                   folder counted as lost
+    a claim of a later life than this        the same                                   restarts above that life
 
-So a process that was stopped, taken for dead and replaced gives way; and of two that were let in on two sides of a partition,
-one does.
-To begin anew is what a restart is, within the process: a new `Host`, a new instance, and a life above.
+So a process that was stopped, taken for dead and replaced gives way; and of two that were admitted on two sides of a partition,
+one gives way. A restart here is one within the process: a new `Host`, a new instance, and a higher life.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from elf.srt.transport.admission import both
 from elf.srt.transport.transport import Transport
 
 CHECK_S = 1.0
-"""Who waits at the door looks so often whether the other one lives."""
+"""How often a waiting process checks whether the other one lives."""
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """How the next host of this process begins. above: its life is above this. last: the latest life of which the folder has all
-    records. is_lost: the folder is older than what the mesh knows. rival: who has to be gone first. begun_s: when a neighbour's
-    word was the reason last. memory: of the process."""
+    """How the next host of this process starts. above: its life is higher than this. last: the latest life of which the folder
+    has all records. is_lost: the folder is older than what the mesh knows. rival: the process that has to end first. begun_s: the
+    time of the last restart because of a neighbour's claim. memory: of the process."""
 
     above: int
     last: int
@@ -51,7 +50,7 @@ class Restart(msgspec.Struct, frozen=True):
 
 
 class Host(Protocol):
-    """What is needed of the process around a node."""
+    """What `SingleInstance` needs of the process around a node."""
 
     @property
     def node(self) -> MeshNode: ...
@@ -74,42 +73,42 @@ class Host(Protocol):
     def notices(self, text: str) -> None: ...
 
     def restart(self, how: Restart) -> None:
-        """End, to be begun again."""
+        """End this host, so that the next one starts like that."""
 
 
 class SingleInstance:
-    """Of one host."""
+    """The other process with this key, if there is one, for one host."""
 
     def __init__(self, host: Host, former: Restart | None) -> None:
         self._host = host
         self.rival = former.rival if former is not None else None
-        """Who lives instead of this process, which waits."""
+        """The process that lives instead of this one, which waits."""
         self._begun_s = former.begun_s if former is not None else -HEARSAY_S
         self._task: Task[None] | None = None
         self._is_over = False
 
     @property
     def problem(self) -> str:
-        """For `elf mesh status`; "" where there is none."""
+        """For `elf mesh status`; "" if there is no rival."""
         return "" if self.rival is None else self._text(self.rival)
 
     def _text(self, rival: Contact) -> str:
         return both(rival.address, self._host.transport.address)
 
     async def wait(self) -> None:
-        """Until nobody lives instead of this process."""
-        said = False
+        """Wait until no other process lives instead of this one."""
+        is_reported = False
         while self.rival is not None:
             if not await self._lives(self.rival):
                 self.rival = None
                 return
-            if not said:
-                said = True
+            if not is_reported:
+                is_reported = True
                 self._host.notices(f"{self._text(self.rival)}; this one waits until the other has ended")
             await asyncio.sleep(CHECK_S)
 
     def refused_for(self, address: str, instance: int) -> None:
-        """A neighbour refuses this process, for that one lives."""
+        """A neighbour refuses this process, since that one lives."""
         rival = Contact(self._host.transport.id, 0, address, 0, instance)
         if self._host.is_started:
             self.look_at(Rival(rival, is_lost=False))
@@ -117,7 +116,7 @@ class SingleInstance:
             self.rival = rival
 
     def look_at(self, rival: Rival) -> None:
-        """One at a time: what is heard meanwhile is heard again."""
+        """Check a rival, one at a time: claims that arrive meanwhile are repeated."""
         if not self._is_over and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._resolve(rival))
 
@@ -129,8 +128,8 @@ class SingleInstance:
                 self._restart(rival, contact)
         elif rival.is_lost:
             host.notices(
-                "another process had this agent's key later than its state_dir knows; is that a backup or a copy? What is in it "
-                "counts as lost, and its logs are read again"
+                "another process used this agent's key later than its state_dir knows; is state_dir a backup or a copy? Its "
+                "content counts as lost, and the logs are read again"
             )
             self._restart(rival, None)
         elif is_above(rival, host.node.life, time()) and monotonic() - self._begun_s >= HEARSAY_S:
@@ -153,6 +152,6 @@ class SingleInstance:
 
 
 def forget(folder: Path) -> None:
-    """What the folder holds is older than what the mesh knows: as if the disk were lost. Its id and its claim stay."""
+    """Delete what in the folder is older than what the mesh knows, as if the disk were lost. Its id and its claim stay."""
     for path in (folder / JOURNAL, *folder.glob("source-*")):
         path.unlink(missing_ok=True)

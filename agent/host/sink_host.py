@@ -1,18 +1,18 @@
-"""The sinks that an agent serves to the jobs of its mesh: each master's windows go into lakes, and their ledgers say which.
+"""The sinks that an agent serves to the jobs of its mesh: it stores masters' windows in lakes and records them in ledgers.
 
     Put, LedgerRequest -> queue -> (thread) checked -> ledgers -> (thread) lake, durable -> ledgers on disk -> reply
     PutPart -> gathered in a file beside the first lake -> PartReply; whole: as a Put
 
-What has come while one batch was on its way makes the next, so that the lake's writer process runs some three times a second at
-most. Nothing is answered before it is durable: a lake that is full or slow is asked again, and the master repeats what
-was not answered, within bounds of its own. Of a crash between lake and ledger nothing remains but a file that the next
-Put of that window writes once more under the same name.
+Messages that arrive while one batch is being stored form the next, so the lake's writer process runs at most some three times a
+second. Nothing is answered before it is durable: writes to a full or slow lake are retried, and the master repeats unanswered
+messages, within its own bounds. A crash between lake and ledger leaves only a file, which the next Put of that window writes
+again under the same name.
 
-What raises for one job is that job's alone: nothing of it is taken until a back-off is over (`elf.agent.node.vacancy`), and its
-ledgers begin anew as lost ones, since what they hold may be ahead of the lake. The other windows of the batch are stored.
+An exception for one job affects only that job: its messages are dropped until a back-off is over (`elf.agent.node.vacancy`), and
+its ledgers start again as lost ones, since they may be ahead of the lake. The other windows of the batch are stored.
 
-Each job has a ledger for each of its lakes here (`lake_ledgers`). A lake knows more than a ledger that was lost: a new ledger
-begins with a fence above every revision in the lake, so that a mesh which begins anew gives higher ones.
+Each job has a ledger for each of its lakes here (`lake_ledgers`). If a ledger is lost, its lake still has revisions: a new ledger
+starts with a fence above all of them, so that a mesh that starts again uses higher ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GATHER_S = 0.25
 RETRY_S = 5.0
 COMPACT_LOOK_S = 60.0
 QUEUE_BYTES_MAX = 64 << 20
-"""What does not fit is not answered, so that its master says it again: four masters with full outboxes."""
+"""Messages beyond this are not answered, so their masters repeat them: four masters with full outboxes."""
 READERS_MAX = 256
 
 Letter = tuple[NodeId, LedgerRequest | Put | PutPart]
@@ -55,7 +55,7 @@ Records = Mapping[tuple[str, bytes], Sequence[Any]]
 
 
 class Host(Protocol):
-    """What sinks need of the process around a node."""
+    """What `SinkHost` needs of the process around a node."""
 
     @property
     def node(self) -> MeshNode: ...
@@ -69,7 +69,7 @@ class Host(Protocol):
 
 
 class SinkHost:
-    """On the loop of its host, all but reading and writing."""
+    """Runs on the loop of its host, except for reading and writing."""
 
     def __init__(self, sections: Sequence[SinkSection], host: Host, records: Records) -> None:
         """Raises ElfError without pyarrow, UsageError where a lake's folder cannot be made."""
@@ -77,7 +77,7 @@ class SinkHost:
         self._lakes = {section.name: ParquetSink(section.parquet) for section in sections}
         self._ledgers: dict[JobId, dict[str, Ledger]] = {}
         self._records = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
-        """Of earlier lives. Under a job's id: of a life that had one ledger for all lakes."""
+        """Ledgers of earlier lives. Under a job's id: from a life that had one ledger for all lakes."""
         beside = next(iter(self._lakes.values())).directory
         node = host.node
         bytes_max = node.parameters.window_bytes_max
@@ -91,20 +91,20 @@ class SinkHost:
         self._compact_at = 0.0
         self._is_refused = False
         self.refusal = ""
-        """Why a lake takes nothing at present."""
+        """Why writes to a lake fail at present."""
         self.stored = 0
-        """Windows taken since the start."""
-        self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be taken
-        self._doubted: dict[JobId, int] = {}  # whose ledgers begin anew, and the epoch that they served
+        """Windows stored since the start."""
+        self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be stored
+        self._doubted: dict[JobId, int] = {}  # jobs whose ledgers start again, and the epoch that they served
         host.node.sink = self.take
 
     @property
     def queued_bytes(self) -> int:
-        """Of windows that wait for the lakes."""
+        """Bytes of windows that wait for the lakes."""
         return self._queued_bytes
 
     def take(self, source: NodeId, message: Message) -> None:
-        """A word of a master. What is repeated while the first is on its way is dropped."""
+        """Take a master's message. Repetitions are dropped while the first one is being processed."""
         if self._is_away(source, message):
             return
         if isinstance(message, Put):
@@ -122,18 +122,20 @@ class SinkHost:
         self._enqueue(key, size, source, message)
 
     def _take_part(self, source: NodeId, part: PutPart) -> None:
-        """Of a window that the ledgers lack. It is answered at once; of the whole window it is told when that is durable."""
+        """A part of a window that the ledgers lack. The part is answered at once, the whole window when it is durable."""
         try:
-            put, tell = self._gathering.step(part, self._host.clock_us())
+            put, reply = self._gathering.step(part, self._host.clock_us())
         except (PeerError, OSError) as error:
             if not self._is_refused:
-                self._host.notices(f"sinks: a part of a large window was not taken: {error}; it comes again")
+                self._host.notices(
+                    f"sinks: a part of a large window was refused: {error}; its master sends it again"
+                )
             self._is_refused = self._is_refused or isinstance(error, OSError)
             return
-        if put is not None:  # its states are on disk, so that it is not held against the queue
+        if put is not None:  # its states are on disk, so it does not count in the queue
             self._enqueue((source, put.job, put.version, put.start, put.revision), 0, source, put)
-        if tell is not None:  # behind what the node does with this message
-            asyncio.get_running_loop().call_soon(self._answer, Send(source, tell))
+        if reply is not None:  # after the effects of this message
+            asyncio.get_running_loop().call_soon(self._answer, Send(source, reply))
 
     def _answer(self, send: Send) -> None:
         self._host.perform(self._host.node.carry([send], self._host.clock_us()))
@@ -149,14 +151,14 @@ class SinkHost:
             self._work = asyncio.get_running_loop().create_task(self._serve())
 
     async def close(self) -> None:
-        """What is not durable by now comes again, to the next life."""
+        """Stop. Masters send messages that are not durable yet to the next life."""
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
     async def _serve(self) -> None:
-        """Batch after batch, until nothing waits."""
+        """Process batches until the queue is empty."""
         try:
             while self._queue:
                 await asyncio.sleep(GATHER_S)
@@ -176,12 +178,12 @@ class SinkHost:
                 continue
             ledgers = {name: self._ledgers[message.job][name] for name in self._names(spec)}
             try:
-                told, lakes = step_all(ledgers, source, message, self._host.clock_us())
+                stepped, lakes = step_all(ledgers, source, message, self._host.clock_us())
                 await self._in_thread(self._put, [(name, state) for name in lakes for state in made])
             except Exception as error:
                 failed[message.job] = spec, source, error
                 continue
-            effects.append((message.job, told))
+            effects.append((message.job, stepped))
             self.stored += bool(lakes)
         specs = {spec.name: (spec, letter[0]) for letter, spec, _ in checked}
         while not await self._in_thread(self._flush, specs, failed):
@@ -192,13 +194,13 @@ class SinkHost:
         for spec, source, reason in failed.values():
             self._failed(spec, source, reason)
         now = self._host.clock_us()
-        done = [effect for job, told in effects if job not in failed for effect in told]
+        done = [effect for job, stepped in effects if job not in failed for effect in stepped]
         self._host.perform(self._host.node.carry(done, now, self))
 
     # Jobs that fail.
 
     def _is_away(self, source: NodeId, message: Message) -> bool:
-        """Whether nothing of that job is taken now, or not from there."""
+        """Whether messages of that job, or those of this master, are dropped now."""
         job = getattr(message, "job", b"")
         vacancy = self._vacancies.get(job)
         if vacancy is None:
@@ -213,7 +215,7 @@ class SinkHost:
         return vacancy.is_vacant or source in vacancy.refused
 
     def _failed(self, spec: JobSpec, source: NodeId, error: Exception) -> None:
-        """What its ledgers hold in memory may be ahead of the lake."""
+        """Back off from a job. Its ledgers in memory may be ahead of the lake, so they are dropped."""
         parameters, now = self._host.node.parameters, self._host.clock_us()
         vacancy = self._vacancies.setdefault(
             spec.id, Vacancy(spec, parameters.seat_retry_us, parameters.seat_retry_us_max)
@@ -227,24 +229,24 @@ class SinkHost:
             if is_fault(error):
                 traceback.print_exception(error)
             self._host.notices(
-                f"sinks: a window of job {spec.name} could not be taken ({vacancy.reason}); other jobs' windows are stored, and "
-                f"this job's are taken again in {vacancy.again_us(now) / 1e6:.0f} s"
+                f"sinks: a window of job {spec.name} could not be stored ({vacancy.reason}); other jobs' windows are stored, and "
+                f"this job's are tried again in {vacancy.again_us(now) / 1e6:.0f} s"
             )
 
     def failing(self, now: int) -> tuple[Failing, ...]:
-        """Jobs whose windows could not be taken lately."""
-        return tuple(vacancy.report(now) for vacancy in self._vacancies.values())
+        """Jobs whose windows could not be stored lately."""
+        return tuple(vacancy.tell(now) for vacancy in self._vacancies.values())
 
     async def _in_thread(self, do: Callable[..., Any], *about: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *about)
 
     def _of(self, spec: JobSpec) -> list[Ledger]:
-        """Its ledgers, as far as they are open."""
+        """The job's open ledgers."""
         known = self._ledgers.get(spec.id, {})
         return [known[name] for name in self._names(spec) if name in known]
 
     def _spec(self, message: LedgerRequest | Put | PutPart) -> JobSpec | None:
-        """Of a job that has a sink here."""
+        """The message's job, if it has a sink here."""
         item = self._host.node.directory.get("job", message.job)
         spec = decode_job(item) if item is not None else None
         return spec if spec is not None and self._names(spec) else None
@@ -259,7 +261,7 @@ class SinkHost:
         letters: Sequence[tuple[Letter, JobSpec]],
         failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
     ) -> list[tuple[Letter, JobSpec, list[PaneState]]]:
-        """What can be stored, and as what; the ledgers are open then. A version that is not known yet is left unanswered."""
+        """The messages that can be served, with the states to store; opens their ledgers. An unknown version stays unanswered."""
         found = []
         for (source, message), spec in letters:
             known = self._ledgers.get(message.job, {})
@@ -280,7 +282,7 @@ class SinkHost:
         return found
 
     def _open(self, spec: JobSpec, name: str) -> Ledger:
-        """As it is on disk; that of a life with one for all lakes counts for a lake in which there is something of the job."""
+        """The ledger as on disk. One from a life with one ledger for all lakes counts for each lake that has files of the job."""
         ledger = Ledger(spec.id, key_of(spec.id, name))
         epoch = self._lakes[name].next_epoch(spec.name) - 1
         records = self._records.get(key_of(spec.id, name)) or (
@@ -298,7 +300,7 @@ class SinkHost:
         """Raises PeerError."""
         reader = self._reader(put.version, spec)
         if reader is None:
-            return [] if put.status == WITHDRAWN else None  # of a version that nobody can write any more
+            return [] if put.status == WITHDRAWN else None  # of a version that no lake can write any more
         states = reader.states(put)
         for state in states:
             check_pane(state)
@@ -324,7 +326,7 @@ class SinkHost:
         specs: Mapping[str, tuple[JobSpec, NodeId]],
         failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
     ) -> bool:
-        """Whether all lakes are durable, but for jobs that fail. A refusal is said once."""
+        """Whether all lakes are durable, except for failing jobs. A failure of a lake is reported once."""
         for name, lake in self._lakes.items():
             try:
                 self._flush_lake(lake, specs, failed)
@@ -345,7 +347,7 @@ class SinkHost:
         specs: Mapping[str, tuple[JobSpec, NodeId]],
         failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
     ) -> None:
-        """All at once, or where that raises, job by job: the writer may die of what one of them has. Raises OSError."""
+        """Flush all jobs at once; if that raises, one by one, since one job's data may kill the writer. Raises OSError."""
         try:
             lake.flush()
             return
@@ -369,7 +371,7 @@ class SinkHost:
 
     @property
     def is_refused(self) -> bool:
-        """Whether a lake takes nothing at present."""
+        """Whether writes to a lake fail at present."""
         return self._is_refused
 
     def _compact(self) -> None:

@@ -1,4 +1,4 @@
-"""An agent's sources, each read in a thread of its own, as the node asks for it, while the process may use the processor."""
+"""An agent's sources: each is read in a thread of its own at the node's requests, within the limit on processor time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from elf.srt.messages.messages import Micros
 
 READ_RETRY_S = 5.0
 COLUMNS_S = 10.0
-"""A format that is told by a log's first lines is known to all so soon after these are written."""
+"""How often the columns of logs whose format is detected are looked at, and advertised if they changed."""
 
 
 class Host(Protocol):
-    """What is needed of the process around a node."""
+    """What `SourceThreads` needs of the process around a node."""
 
     @property
     def node(self) -> MeshNode: ...
@@ -51,7 +51,7 @@ class Host(Protocol):
 
 
 class SourceThreads:
-    """On the loop of its host, all but the reading itself. cpu_max: see `CpuShare`."""
+    """Runs on the loop of its host, except for the reading itself. cpu_max: see `CpuShare`."""
 
     def __init__(self, host: Host, cpu_max: float | None) -> None:
         self._host = host
@@ -84,11 +84,11 @@ class SourceThreads:
             opened.callback(thread.shutdown, cancel_futures=True)
 
     def columns(self) -> tuple[SourceColumns, ...]:
-        """What the logs have beyond what every format may have, for the agent's advert."""
+        """The columns of the logs beyond the canonical ones, for the agent's advert."""
         return advertised({name: seen.look() for name, seen in self._columns.items()})
 
     def read(self, read: Read) -> None:
-        """In the source's thread, when the process may use the processor."""
+        """Read in the source's thread, once the limit on processor time allows it."""
         delay = self._share.wait_s(time.process_time(), time.monotonic()) if self._share is not None else 0.0
         if delay:
             asyncio.get_running_loop().call_later(delay, self._read_now, read)
@@ -111,13 +111,13 @@ class SourceThreads:
         future.add_done_callback(lambda done: self._cut(read, self.sources[name], done))
 
     def _cut(self, read: Read, source: MeshSource, done: asyncio.Future[Cut]) -> None:
-        """The job may have another seat by now, or none: it is the node that knows."""
+        """Report a cut to the node, which knows whether the job still has the seat that asked for it."""
         if self._host.is_over or done.cancelled():
             return
         error = done.exception()
         for text in source.take_notices():
             self._host.notices(text)
-        with suppress(OSError):  # nothing can be spilled now; the store says why
+        with suppress(OSError):  # spilling fails now; the store reports why
             source.account()
         if error is None:
             self._host.perform(self._host.node.cut(done.result(), self._host.clock_us()))
@@ -127,14 +127,12 @@ class SourceThreads:
             return
         traceback.print_exception(error)
         self._host.notice(
-            Notice(
-                "read", f"reading failed ({error}), of which the traceback stands above; it is tried again"
-            )
+            Notice("read", f"reading failed ({error}), see the traceback above; it is tried again")
         )
         asyncio.get_running_loop().call_later(READ_RETRY_S, self.read, read)
 
     async def look_at_columns(self) -> None:
-        """Where formats are told by lines, a log may get others."""
+        """Advertise again if logs with a detected format get other columns."""
         while any(seen.is_detected for seen in self._columns.values()):
             await asyncio.sleep(COLUMNS_S)
             found = {

@@ -1,4 +1,4 @@
-"""What keeps the start of a process short and small: parts of libraries that no command of ours uses are left out."""
+"""Keeps the start of a process short and small: leaves out parts of libraries that no command uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMPY_DOCUMENTATION = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_sc
 
 
 def light_imports() -> None:
-    """Import what every job needs. To be called before anything else imports hashlib, msgspec or numpy.
+    """Import what every job needs. Call before anything else imports hashlib, msgspec or numpy.
 
     - OpenSSL: hashlib has the same hashes from Python itself, 4 MB smaller and 5 ms sooner.
     - Threads for linear algebra: numpy's BLAS starts one per core as it loads, 30 ms and memory for each.
@@ -29,7 +29,7 @@ def light_imports() -> None:
 
 @contextmanager
 def _in_place(modules: Mapping[str, ModuleType | None]) -> Iterator[None]:
-    """Within, these stand for modules that were not imported yet (None: not installed). After it they are as before."""
+    """Within the context, replace modules that are not imported yet (None: not installed)."""
     new = {name: module for name, module in modules.items() if name not in sys.modules}
     sys.modules.update(new)  # type: ignore[arg-type]
     try:
