@@ -1,11 +1,11 @@
-"""Bugs that a scenario plants into the seats of jobs, and what must hold of the others.
+"""Bugs that a scenario plants into the seats of jobs, and what must hold of other jobs.
 
-A planted bug raises `PlantedError` behind what the core has done, so that the seat is left half changed, with effects that must
-vanish; or, at the door "encode", while a message becomes bytes, when the rosters of its link are ahead already. Whatever else is
-raised under a seat is a real bug, and a violation, though the node guards itself against it.
+A planted bug raises `PlantedError` after the core's step, so that the seat is left half changed, with effects that must be
+dropped; or, at the fail point "encode", while a message is encoded, when the rosters of its link have already advanced. Any other
+exception under a seat is a real bug, and a violation, although the node guards itself against it.
 
-What is held: the job is told as failing, by that node, as soon as it fails. Where bugs are the only trouble, no link is reset,
-and no other job gets another master.
+Checked: the node reports the job as failing as soon as it fails. If bugs are the only faults, no link is reset and no other job
+changes its master.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from elf.srt.messages.results import Put
 
 
 class PlantedError(Exception):
-    """A bug of the scenario's. effects: what the call would have returned, wrongly."""
+    """A planted bug. effects: what the call would have returned, garbled."""
 
     effects: Sequence[Effect] = ()
 
 
 class Bugs:
-    """Those that there are at present. `raised`: how often any was met."""
+    """The bugs that are active. `raised`: how often any of them raised."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._here: list[Bug] = []
-        self._entry: dict[Bug, int] = {}  # the one entry that raises, wherever it is applied
+        self._entry: dict[Bug, int] = {}  # the one entry that raises, at every node that applies it
         self.raised = 0
         mesh.world.node_observers.append(self.plant)
 
@@ -57,11 +57,11 @@ class Bugs:
             self._here.remove(bug)
 
     def clear(self) -> None:
-        """All are mended."""
+        """End all bugs."""
         self._here.clear()
 
     def plant(self, actor: Actor, node: MeshNode) -> None:
-        """Into every seat that this node makes."""
+        """Make every seat of this node a `Buggy` one."""
         bugs = (fault for fault in self._mesh.scenario.faults if isinstance(fault, Bug))
         spoils = self._mesh.world.is_coded and any(bug.on == "encode" for bug in bugs)
 
@@ -83,7 +83,7 @@ class Bugs:
         index: int = 0,
         effects: Sequence[Effect] = (),
     ) -> None:
-        """Something has been done under a seat. Raises PlantedError."""
+        """Called after a step of a seat. Raises PlantedError if a bug is active there."""
         for bug in list(self._here):
             hosts = self._mesh.hosts
             if (bug.on, self._mesh.specs[bug.job].id) != (on, job) or (bug.kind and bug.kind != what):
@@ -103,12 +103,12 @@ class Bugs:
         """A seat was dropped. Raises Violation."""
         if not isinstance(error, PlantedError):
             raise Violation(f"a core failed: {where(error)}") from error
-        told = node.failing(self._mesh.world.clock(actor))
-        if not any(str(error) in each.reason and each.again_us > 0 for each in told):
-            raise Violation(f"{actor.name} does not tell that a job fails: {error}")
+        reported = node.failing(self._mesh.world.clock(actor))
+        if not any(str(error) in each.reason and each.again_us > 0 for each in reported):
+            raise Violation(f"{actor.name} does not report that a job fails: {error}")
 
     def check_spared(self) -> None:
-        """Raises Violation where somebody noticed whom it does not concern."""
+        """Raises Violation if a bug affected a link or another job."""
         faults = self._mesh.scenario.faults
         if not faults or any(not isinstance(fault, Bug) for fault in faults):
             return
@@ -124,14 +124,14 @@ class Bugs:
 
 
 def _garbled(effect: Effect) -> Effect:
-    """A window as a bug might tell it: without its rows."""
+    """A window as a bug might send it: without its rows."""
     if isinstance(effect, Send) and isinstance(effect.message, Put):
         return Send(effect.to, replace(effect.message, rows=()))
     return effect
 
 
 class _SpoiledParts(dict[str, Part]):
-    """Rows of a bundle that may raise when they become bytes; its contributions have by then."""
+    """Rows of a bundle that may raise while they are encoded, after its contributions."""
 
     meet: Callable[[], None]
 
@@ -141,7 +141,7 @@ class _SpoiledParts(dict[str, Part]):
 
 
 class _SpoiledEntries(tuple[Any, ...]):
-    """Entries that may raise when all of them have become bytes."""
+    """Entries that may raise after all of them are encoded."""
 
     meet: Callable[[], None]
 
@@ -151,7 +151,7 @@ class _SpoiledEntries(tuple[Any, ...]):
 
 
 class Buggy(JobSeat):
-    """A seat with a place for a bug behind each of its doors. spoils: messages, too, have one."""
+    """A seat with a fail point after each of its steps. spoils: messages have one too."""
 
     meet: Callable[..., None]
     spoils: bool

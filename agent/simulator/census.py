@@ -1,7 +1,7 @@
-"""What a simulation went through: its faults, and the ways of the protocol that it took, each with how often.
+"""Coverage of a simulation: its faults and the paths of the protocol that it took, each with a count.
 
-Over many seeds this says whether simulations reach what they are there to reach: `soak --stats` prints the table, and the tests
-demand each kind of fault, and each way, in so many of their three hundred seeds.
+Over many seeds this shows whether simulations cover the protocol: `soak --stats` prints the table, and the tests require each
+kind of fault and each path in a number of their three hundred seeds.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ WAYS = (
     "window: retired",
     "window: withdrawn",
     "sink: refuses a master",
-    "sink: tells a new master what it holds",
+    "sink: reports its windows to a new master",
     "tree: a parent refuses",
-    "twin: waits at the door",
+    "twin: waits to be admitted",
     "process: its end is seen",
     "process: a later life answers",
 )
-"""What `Census` counts besides faults, as far as it is to be seen within three hundred seeds: in 30 of them and more, but for"""
+"""The paths that `Census` counts. In three hundred seeds each occurs in 30 or more, except for"""
 RARE = (
     "roster: gone, with another log",
     "worker: lines are lost in a lane",
     "window: late lines counted",
-    "twin: waits at the door",
+    "twin: waits to be admitted",
 )
-"""which occur in seven to ten."""
+"""these, which occur in seven to ten."""
 
 
 class Census:
@@ -75,7 +75,7 @@ class Census:
         self._partial: set[tuple[NodeId, JobId, str, int]] = set()
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
-        """Something happened."""
+        """Count an event of the world."""
         if what == "deliver":
             message = about[1]
             if type(message) in (m.Frame, m.Routed):
@@ -90,7 +90,7 @@ class Census:
         elif what == "crash" and about:
             self.counts["fault: a disk is lost"] += 1
         elif what == "waits":
-            self.counts["twin: waits at the door"] += 1
+            self.counts["twin: waits to be admitted"] += 1
         elif what in ("sees end", "sees restart"):
             self.counts[
                 f"process: {'its end is seen' if what == 'sees end' else 'a later life answers'}"
@@ -109,11 +109,11 @@ class Census:
     def _held(self, held: m.Held) -> None:
         self.counts["log: refused by a replica"] += held.refused
 
-    def _ledger(self, tell: r.LedgerReport | r.PutReply, to: NodeId) -> None:
-        """Its fence is the ballot of whom it serves."""
-        if isinstance(tell, r.LedgerReport) and tell.entries:
-            self.counts["sink: tells a new master what it holds"] += 1
-        self.counts["sink: refuses a master"] += m.node_of(tell.fence) != to
+    def _ledger(self, report: r.LedgerReport | r.PutReply, to: NodeId) -> None:
+        """A ledger's answer: its fence is the ballot of the master that it serves."""
+        if isinstance(report, r.LedgerReport) and report.entries:
+            self.counts["sink: reports its windows to a new master"] += 1
+        self.counts["sink: refuses a master"] += m.node_of(report.fence) != to
 
     def _log(self, message: m.Append) -> None:
         for index, entry in enumerate(message.entries, message.first):
@@ -187,7 +187,7 @@ _SEEN: dict[type[m.Message], Any] = {
 
 
 def name_of(fault: s.AnyFault) -> str:
-    """A fault's kind, with what makes it another one."""
+    """A fault's kind, with its variant."""
     match fault:
         case s.Cut():
             ways = "both ways" if fault.outward and fault.inward else "one way"

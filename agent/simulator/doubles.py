@@ -1,5 +1,5 @@
-"""What is used twice, though it should not be: a key by two processes, a state folder that was copied or restored, logs by two
-agents. Handlers of these faults for `elf.agent.simulator.run.Run`."""
+"""Faults of things used twice: a key by two processes, a copied or restored state folder, logs by two agents. Handlers of these
+faults for `elf.agent.simulator.run.Run`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elf.agent.simulator.world.sources import VirtualSource
 
 
 class Doubles:
-    """Makes what such faults need before a run begins, and lets them happen."""
+    """Prepares such faults before a run begins, and performs them."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
@@ -30,11 +30,11 @@ class Doubles:
                 self._share(fault)
 
     def _admitted(self, who: Actor) -> None:
-        """Until a twin is let in anywhere nothing may be different for it."""
+        """From now on the oracle allows for the twin; before its admission the twin must have no effect."""
         self._mesh.oracle.double(self._mesh.number_of(who))
 
     def _make_source(self, number: int, fault: s.Twin) -> None:
-        """The logs of the twin's machine, which are gone with it."""
+        """Make the logs of the twin's machine, which are lost with it."""
         mesh = self._mesh
         host, server = mesh.hosts[fault.host], mesh.servers[fault.host]
         source = VirtualSource(
@@ -64,7 +64,7 @@ class Doubles:
         )
 
     def plan(self) -> None:
-        """Copies of state folders are made at their times."""
+        """Schedule the copies of state folders."""
         for number, fault in enumerate(self._mesh.scenario.faults):
             if isinstance(fault, s.Restore):
                 self._mesh.world.at(fault.from_us, partial(self._copy, number, fault.host))

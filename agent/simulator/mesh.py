@@ -1,4 +1,4 @@
-"""The mesh that a scenario describes, before anything happens to it: hosts with their logs, jobs, sinks, and the oracle."""
+"""The mesh that a scenario describes, in its initial state: hosts with their logs, jobs, sinks, and the oracle."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Contact
 
 SEEDS = 3
-"""Hosts that everybody knows from the beginning."""
+"""Hosts that all agents know from the beginning."""
 SINK_NAME = "lake"
 EVERY = 100
-"""All cores of a node are checked at every so manyth event: a tenth of the time of a run. After each event is seven times as
-slow; that is done for some seeds. Publications, promises and ballots are held against the lines and logs at each event."""
+"""All cores of a node are checked at one event in so many, which takes a tenth of a run. Checking after every event makes a run
+seven times as slow; some seeds do that. Publications, promises and ballots are checked at every event."""
 
 
 @lru_cache
@@ -39,7 +39,7 @@ def version_of(window: str, number: int) -> Version:
 
 
 class Mesh:
-    """`world` and `oracle` are for observers; `started`: when each host's agent was last, in the world's time; `down`: hosts that
+    """`world` and `oracle` are for observers. started: when each host's agent started last, in world time. down: hosts that
     crashed and wait for their restart."""
 
     oracle: Oracle
@@ -101,7 +101,7 @@ class Mesh:
             self.hosts.append(actor)
 
     def make_jobs(self) -> None:
-        """When all servers are there: the oracle, which knows their lines, the sinks, and the jobs."""
+        """Make the oracle, which needs the lines of all servers, the sinks, and the jobs."""
         self.oracle = Oracle(self.servers, PATHS.paths)
         self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(self.scenario.sinks)]
         for number, job in enumerate(self.scenario.jobs):
@@ -121,7 +121,7 @@ class Mesh:
             self.oracle.lateness_us[spec.id] = job.lateness_us
 
     def number_of(self, actor: Actor) -> int:
-        """Of the host whose key that process has."""
+        """The number of the host whose key that process has."""
         return next(number for number, host in enumerate(self.hosts) if host.id == actor.id)
 
     @property
@@ -134,7 +134,7 @@ class Mesh:
         self.world.start(actor, self.seeds)
 
     def take_down(self, actor: Actor, back_us: int, *, wipe: bool = False, process: bool = False) -> None:
-        """An agent that runs is gone, until then (0, or too late: until all is healed)."""
+        """Crash a running agent until `back_us` (0, or too late: until all faults end)."""
         self.world.crash(actor, wipe=wipe, process=process)
         self.down.add(actor.id)
         if back_us and back_us < self.scenario.trouble_us:

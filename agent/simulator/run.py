@@ -31,15 +31,15 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Frame
 
 SETTLE_US = 2_000_000
-"""What is found exact must still be so after this."""
+"""Windows that are found exact must still be exact after this."""
 KNOWING_US = 4_000_000
-"""Who runs for so long has heard of everything by gossip."""
+"""An agent that has run for so long knows everything by gossip."""
 WAITS_US = 500_000
-"""Where nobody can be asked to change a job, an operator tries again after this."""
+"""If no agent can take a job's change, the operator tries again after this."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What came out. violation: "" if every window is exact. digest: of every delivery, in order. messages: by type.
+    """The result of a simulation. violation: "" if every window is exact. digest: of all deliveries, in order. messages: by type.
     went: see `Census`."""
 
     seed: int
@@ -67,8 +67,8 @@ def simulate(
     prepare: Callable[[Run], None] | None = None,
     coded: bool = False,
 ) -> Outcome:
-    """Run a scenario to its end, or to the first violation. `prepare` may add observers before anything happens. coded: messages
-    travel as bytes, which takes twice as long."""
+    """Run a scenario to its end, or to the first violation. prepare: may add observers before the start. coded: messages are sent
+    as bytes, which takes twice as long."""
     begun = process_time()
     run = Run(scenario, every, coded=coded)
     if prepare is not None:
@@ -150,7 +150,7 @@ class Run(Mesh):
         return ""
 
     def _check_begin(self, spec: JobSpec) -> None:
-        """A log that begins anew begins with the job, or with what was retained then."""
+        """A log that starts again begins with the job, or with what was retained then."""
         since = self._state(spec).positions.since_us
         latest_us = max(self.world.clock(actor) for actor in self.hosts) - spec.keep_us
         if since > max(spec.since_us, latest_us):
@@ -165,7 +165,7 @@ class Run(Mesh):
         return Log(spec.id, state.ballot, self.schedule(spec), ends, state.is_past)
 
     def schedule(self, spec: JobSpec) -> list[Stretch]:
-        """As the serving master's log has it."""
+        """The job's schedule in the serving master's log."""
         state = self._state(spec)
         lines, since = state.schedule, state.positions.since_us
         out = []
@@ -176,7 +176,7 @@ class Run(Mesh):
         return out
 
     def _state(self, spec: JobSpec) -> JobState:
-        """The serving master's."""
+        """The serving master's state."""
         node = self.invariants.masters(spec.id)[0].node
         assert node is not None
         master = node.seats[spec.id].master
@@ -241,7 +241,7 @@ class Run(Mesh):
             self.world.at(fault.until_us, partial(end, self, number, fault))
 
     def _submit(self, host: int, spec: JobSpec) -> None:
-        """At that host, or the next one that runs; who changes a job does so where it is known, so perhaps later."""
+        """Submit at that host, or the next one that runs. A change needs an agent that knows the job, so it may happen later."""
         for step in range(len(self.hosts)):
             actor = self.hosts[(host + step) % len(self.hosts)]
             node = actor.node
@@ -251,7 +251,7 @@ class Run(Mesh):
         self.world.at(self.world.now_us + WAITS_US, partial(self._submit, host, spec))
 
     def _heal(self) -> None:
-        """All trouble is over."""
+        """End all faults."""
         world = self.world
         world.network.weather = Weather()
         world.notify("heal", None, None)
@@ -279,7 +279,7 @@ class Run(Mesh):
 
     def _cut(self, number: int, fault: s.Cut) -> None:
         everybody = {*(actor.id for actor in self.hosts), *self.sinks}
-        everybody |= {f"{actor.name}'".encode() for actor in self.hosts}  # machines of twins are elsewhere
+        everybody |= {f"{actor.name}'".encode() for actor in self.hosts}  # twins run on machines of their own
         inside = {self.hosts[host].id for host in fault.hosts if 0 <= host < len(self.hosts)}
         inside |= {self.sinks[s.SINK - host] for host in fault.hosts if s.SINK - len(self.sinks) < host < 0}
         self.oracle.were_away |= set(self.sinks)
@@ -327,7 +327,7 @@ class Run(Mesh):
         actor.clock_us += fault.by_us
 
     def _lose(self, number: int, fault: s.Lose) -> None:
-        """The source knows since it was made."""
+        """Only announce it: the source has known its losses since it was made."""
         self.world.notify("lose", self.hosts[fault.host], fault.loss)
 
     def _sink_away(self, number: int, fault: s.SinkCrash) -> None:
@@ -351,19 +351,19 @@ class Run(Mesh):
             for spec in self.specs:
                 circle = self._circle(spec.id)
                 if circle and set(circle) <= set(victims):
-                    self.readers.words.orphan(spec.id)
+                    self.readers.revisions.orphan(spec.id)
         for actor in victims:
             if actor.node is not None:
                 self.take_down(actor, fault.until_us, wipe=wipe, process=fault.process)
 
     def _others_know(self, victims: list[Actor], back_us: int) -> bool:
-        """Whether somebody else has long known the jobs and agents, and stays until the victims are back and have heard of them;
-        and has a state folder that nobody else's life makes count as lost. What no disk holds nobody can know."""
-        long_ago, told_us = self.world.now_us - KNOWING_US, back_us + KNOWING_US
+        """Whether another agent has long known the jobs and agents, stays until the victims are back and know them too, and has a
+        state folder that no other process with its key makes count as lost. Otherwise a wipe would destroy the last copy."""
+        long_ago, known_us = self.world.now_us - KNOWING_US, back_us + KNOWING_US
         leaving = {
             self.hosts[fault.host]
             for fault in self.scenario.faults
-            if isinstance(fault, s.Twin | s.Restore) or (isinstance(fault, s.Part) and fault.at_us < told_us)
+            if isinstance(fault, s.Twin | s.Restore) or (isinstance(fault, s.Part) and fault.at_us < known_us)
         }
         return any(
             actor.node is not None and actor not in leaving and self.started[actor.id] <= long_ago
@@ -380,7 +380,7 @@ class Run(Mesh):
         return self._circle(job) if fault.target == "circle" else self.invariants.masters(job)[:1]
 
     def _circle(self, job: JobId) -> list[Actor]:
-        """The master of a job and those that hold its log with it; nobody while none serves."""
+        """A job's master and its replicas; empty while none serves."""
         circle = self.invariants.masters(job)[:1]
         for master in list(circle):
             assert master.node is not None

@@ -1,7 +1,7 @@
-"""A failing scenario made short: fewer faults, jobs and hosts, shorter and calmer, as long as it still fails.
+"""Shrinks a failing scenario: fewer faults, jobs and hosts, shorter and calmer, as long as it still fails.
 
-Greedy delta debugging (Zeller and Hildebrandt, 2002) over a value: every candidate is a whole scenario, which either fails too
-and is taken, or is left. By default any violation counts; `shrink_alike` asks for one of the same kind.
+Greedy delta debugging (Zeller and Hildebrandt, 2002) over a value: every candidate is a whole scenario, and is accepted if it
+fails too. By default any violation counts; `shrink_alike` accepts only one of the same kind.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ RUNS_MAX = 120
 """A run takes about a second."""
 HOSTS_MIN = 3
 _PARTICULARS = re.compile(r"\b[0-9a-f]{6}\b|(?<!\.py:)(?<!\d)\d+")
-"""Short ids and numbers; not the line of a file where a core failed."""
+"""Short ids and numbers, except for the line of a file where a core failed."""
 
 
 def kind_of(violation: str) -> str:
-    """A violation without what differs from run to run: numbers and ids."""
+    """A violation without numbers and ids, which differ from run to run."""
     return _PARTICULARS.sub("0", violation)
 
 
 def shrink_alike(scenario: s.Scenario, violation: str, seconds_max: float) -> s.Scenario:
-    """The shortest scenario found that fails in the same way; where nothing shorter does, one that fails at all. The given one
-    fails with that violation. Ends after `RUNS_MAX` runs each, or when the time is up."""
+    """The shortest scenario found that fails in the same way; if no shorter one does, one that fails in any way. The given one
+    must fail with that violation. Ends after `RUNS_MAX` runs each, or when the time is up."""
     kind, end = kind_of(violation), monotonic() + seconds_max
 
     def fails(candidate: s.Scenario, is_kind: Callable[[str], bool]) -> bool:
@@ -61,7 +61,7 @@ def shrink(
 
 
 def _simpler(scenario: s.Scenario) -> Iterator[s.Scenario]:
-    """Simpler ones, the boldest first."""
+    """Simpler scenarios, the most reduced first."""
     yield from _fewer_faults(scenario)
     for job in reversed(range(len(scenario.jobs))):
         if len(scenario.jobs) > 1:
@@ -74,7 +74,7 @@ def _simpler(scenario: s.Scenario) -> Iterator[s.Scenario]:
 
 
 def _fewer_faults(scenario: s.Scenario) -> Iterator[s.Scenario]:
-    """Without a half, a quarter, … of the faults, and without each."""
+    """Without a half, a quarter, … of the faults, down to without each single one."""
     faults = scenario.faults
     size = len(faults) // 2
     while size:
@@ -117,7 +117,7 @@ def _plainer(scenario: s.Scenario) -> Iterator[s.Scenario]:
 
 
 def without_job(scenario: s.Scenario, job: int) -> s.Scenario:
-    """The jobs behind it move up."""
+    """Without that job; the jobs after it move up."""
     faults: list[s.AnyFault] = []
     for fault in scenario.faults:
         if isinstance(fault, s.Change | s.Crash | s.Bug):
@@ -130,7 +130,7 @@ def without_job(scenario: s.Scenario, job: int) -> s.Scenario:
 
 
 def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
-    """Hosts behind it move up; what would have happened to it does not."""
+    """Without that host and its faults; the hosts after it move up."""
     faults: list[s.AnyFault] = []
     for fault in scenario.faults:
         if isinstance(fault, s.Cut):

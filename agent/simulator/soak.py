@@ -1,13 +1,13 @@
-"""New seeds for as long as told, on all cores; what fails is kept, shrunk and printed.
+"""Runs new seeds for a given time, on all cores; failing ones are kept, shrunk and printed.
 
     python -m elf.agent.simulator.soak SECONDS FOLDER
     python -m elf.agent.simulator.soak --keep SEED FOLDER
     python -m elf.agent.simulator.soak --stats FIRST COUNT
 
-`--keep` does for one seed what a soak does for each that fails; `--stats` tells how often each fault and each way of the protocol
-occurs in those seeds. Of a failing seed N the folder gets three files: `seed-N.json`, the scenario as it was found, at once;
-`seed-N-short.json`, the shrunk one, which fails in the same way if anything shorter does; and `seed-N-short.txt`, its transcript.
-`elf simulate --replay FILE` runs either again. Ctrl-C ends a soak as the time does, and leaves what is not shrunk yet.
+`--keep` does for one seed what a soak does for each that fails; `--stats` counts how often each fault and each path of the
+protocol occurs in those seeds. A failing seed N gives three files in the folder: `seed-N.json`, the scenario as found, at once;
+`seed-N-short.json`, the shrunk one, which fails in the same way if any shorter one does; and `seed-N-short.txt`, its transcript.
+`elf simulate --replay FILE` runs either again. Ctrl-C ends a soak early, and scenarios that are not shrunk yet stay so.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from elf.agent.simulator.transcript import transcript
 from elf.errors import UsageError
 
 BATCH = 48
-"""Seeds between two looks at the clock: less than a minute's."""
+"""Seeds between two looks at the clock: less than a minute."""
 SHRINK_S = 180
-"""For one seed, on one core, beside the other seeds: some hundred runs."""
+"""For one seed, on one core, while other seeds run: some hundred runs."""
 SHRUNK_MAX = 8
-"""Seeds that one soak shrinks. Where more fail it is one mistake, and 24 minutes of a core tell enough of it."""
+"""Seeds that one soak shrinks. If more fail, they probably share a cause, and 24 minutes of a core are enough for it."""
 SHOWN = 25
 """Lines of a transcript that are printed: its end."""
 USAGE = "python -m elf.agent.simulator.soak SECONDS FOLDER | --keep SEED FOLDER | --stats FIRST COUNT"
@@ -48,19 +48,19 @@ def run_seed(seed: int) -> Outcome:
 
 
 def shorten(seed: int, violation: str) -> Short:
-    """Minutes."""
+    """The shrunk scenario; takes minutes."""
     short = shrink_alike(random_scenario(seed), violation, SHRINK_S)
     return short, transcript(short)[1]
 
 
 def keep_found(outcome: Outcome, folder: Path) -> None:
-    """Before it is told: who stops a soak then has it."""
+    """Keep a failing scenario, then print it: the file exists even if the soak is stopped then."""
     (folder / f"seed-{outcome.seed}.json").write_bytes(random_scenario(outcome.seed).encode())
     print(f"seed {outcome.seed}: {outcome.violation}", flush=True)
 
 
 def keep_short(seed: int, short: Short, folder: Path) -> None:
-    """Beside the one that was found; the end of the transcript is printed."""
+    """Keep the shrunk scenario beside the one found, and print the end of its transcript."""
     scenario, text = short
     path = folder / f"seed-{seed}-short.json"
     path.write_bytes(scenario.encode())
@@ -69,7 +69,7 @@ def keep_short(seed: int, short: Short, folder: Path) -> None:
 
 
 class Shrinking:
-    """Failing seeds that the pool shrinks beside running others: on half of the cores, so that these go on."""
+    """Shrinks failing seeds in the pool, on half of the cores, while other seeds run."""
 
     def __init__(self, pool: Pool, folder: Path) -> None:
         self._pool, self._folder = pool, folder
@@ -83,7 +83,7 @@ class Shrinking:
             self._waiting.append(outcome)
 
     def look(self, at_once: int = max(1, (os.cpu_count() or 1) // 2)) -> None:
-        """Write down what has been shrunk, and begin with others."""
+        """Keep finished ones, and start others."""
         for seed in [seed for seed, result in self._running.items() if result.ready()]:
             keep_short(seed, self._running.pop(seed).get(), self._folder)
         while self._waiting and len(self._running) < at_once:
@@ -91,7 +91,7 @@ class Shrinking:
             self._running[outcome.seed] = self._pool.apply_async(shorten, (outcome.seed, outcome.violation))
 
     def finish(self) -> None:
-        """All that is left, on all cores; minutes."""
+        """Shrink all that is left, on all cores; takes minutes."""
         self.look(SHRUNK_MAX)
         if self._running:
             print(f"still to be shrunk: {len(self._running)}; Ctrl-C leaves them as found", flush=True)
@@ -101,7 +101,7 @@ class Shrinking:
 
 
 def soak(seconds: float, folder: Path, first: int, batch: int = BATCH) -> int:
-    """How many seeds failed, of one batch at least. Prints each of them, and a sum every now and then."""
+    """Run seeds, at least one batch. Prints each failing seed, and totals after each batch. Returns how many failed."""
     folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     done, failed, delivered = 0, 0, 0
@@ -125,7 +125,7 @@ def soak(seconds: float, folder: Path, first: int, batch: int = BATCH) -> int:
 
 
 def keep(seed: int, folder: Path) -> int:
-    """Whether it failed."""
+    """Run one seed, and keep it if it fails. Returns how many seeds failed."""
     outcome = run_seed(seed)
     if outcome.is_exact:
         print(f"seed {seed}: every window is exact; nothing is kept")
@@ -137,7 +137,7 @@ def keep(seed: int, folder: Path) -> int:
 
 
 def stats(first: int, count: int) -> int:
-    """How many seeds failed. Prints for each kind in how many seeds, and how often, it occurs."""
+    """Print in how many seeds, and how often, each kind occurs. Returns how many seeds failed."""
     with _pool() as pool:
         outcomes = pool.map(run_seed, range(first, first + count), chunksize=4)
     print(table(outcome.went for outcome in outcomes))
@@ -148,7 +148,7 @@ def stats(first: int, count: int) -> int:
 
 
 def _pool() -> Pool:
-    """Ctrl-C goes to all processes of a terminal; the first one ends the others."""
+    """Ctrl-C reaches all processes of a terminal; workers ignore it, and the parent ends them."""
     return get_context("fork").Pool(initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
 
 
@@ -163,7 +163,7 @@ def _number(name: str, text: str, least: int = 0) -> int:
 
 
 def _called(arguments: list[str]) -> int:
-    """How many seeds failed. Raises UsageError."""
+    """Do what the arguments ask for. Returns how many seeds failed. Raises UsageError."""
     match arguments:
         case ["--keep", seed, folder]:
             return keep(_number("SEED", seed), Path(folder))
@@ -177,7 +177,7 @@ def _called(arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code: 1 if a seed failed, 2 if that is not how it is called, 130 where --keep or --stats were stopped."""
+    """Exit code: 1 if a seed failed, 2 for wrong arguments, 130 if --keep or --stats was stopped."""
     try:
         return int(_called(arguments) > 0)
     except UsageError as error:

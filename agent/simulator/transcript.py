@@ -1,7 +1,7 @@
-"""What happened, for people: virtual time, who, and what, with messages in a few words.
+"""A transcript of a simulation for readers: virtual time, host, and event, with messages in a few words.
 
-Faults and lives always; of messages and publications those of one job that say something (no signs of life, no
-acknowledgements): of the job that went wrong. What was wrong is told in the transcript's terms, and then as it was found.
+It has all faults and lives, and the messages and publications of one job, the one that the violation names, without pings and
+acknowledgements. The violation comes last, in the transcript's terms and then as found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import JobId, NodeId, job_id, short
 
 LINES_MAX = 4_000
-"""The last ones; a violation is near the end."""
+"""The last lines; a violation is near the end."""
 SPANS_MAX = 4
 
 _DULL = (
@@ -39,8 +39,8 @@ _DULL = (
 
 
 def transcript(scenario: s.Scenario, lines_max: int = LINES_MAX) -> tuple[Outcome, str]:
-    """Run it, and tell the last part of what happened to the job that the violation names, or else to the first one. The same
-    scenario gives the same text."""
+    """Run a scenario. Returns the last part of the transcript of the job that the violation names, or else of the first one. The
+    same scenario gives the same text."""
     lines = {job_id(f"job{at}"): deque[str](maxlen=lines_max) for at in range(max(1, len(scenario.jobs)))}
 
     terms = Terms()
@@ -61,11 +61,11 @@ def transcript(scenario: s.Scenario, lines_max: int = LINES_MAX) -> tuple[Outcom
     outcome = simulate(scenario, prepare=prepare)
     verdict = terms.plain(outcome.violation) or "every window is exact"
     named = [job for job in lines if terms.name(job) in re.findall(r"\w+", verdict)]
-    told = lines[(named or list(lines))[0]]
-    told.append(f"{outcome.at_us / 1e6:10.4f}  {verdict}")
+    shown = lines[(named or list(lines))[0]]
+    shown.append(f"{outcome.at_us / 1e6:10.4f}  {verdict}")
     if outcome.violation not in ("", verdict):
-        told.append(f"{'as found':>10}  {outcome.violation}")
-    return outcome, "\n".join(told) + "\n"
+        shown.append(f"{'as found':>10}  {outcome.violation}")
+    return outcome, "\n".join(shown) + "\n"
 
 
 _ID = re.compile(r"\b[0-9a-f]{6}\b")
@@ -74,7 +74,7 @@ _TIME = re.compile(r"(window )?\b(1[67]\d{14})\b")
 
 
 class Terms:
-    """What a transcript calls hosts, sinks and jobs."""
+    """The names of hosts, sinks and jobs in a transcript."""
 
     def __init__(self) -> None:
         self._names: dict[bytes, str] = {}
@@ -99,7 +99,7 @@ class Terms:
         return names[at] if at < len(names) else "nobody"
 
     def plain(self, text: str) -> str:
-        """With names instead of short ids, and seconds instead of microseconds since 1970, where they can be recognised."""
+        """The text with names for short ids, and seconds for microseconds since 1970, where they can be recognised."""
         named = _ID.sub(lambda found: self._shorts.get(found[0], found[0]), text)
         return _TIME.sub(
             lambda found: f"window [{seconds(int(found[2]))}, …)" if found[1] else seconds(int(found[2])),
@@ -108,20 +108,20 @@ class Terms:
 
 
 class EventText:
-    """Puts events into words. name: of a node or sink by its id; numbered: by its number in a scenario."""
+    """Makes the text of events. name: of a node or sink by its id; numbered: by its number in a scenario."""
 
     def __init__(self, name: Callable[[NodeId], str], numbered: Naming = str) -> None:
         self._name, self._numbered = name, numbered
 
     def line(self, what: str, about: Any, taking: NodeId = b"") -> tuple[JobId | None, str]:
-        """(the job that it is about, None for all; the words, "" for what is not worth a line). taking: the sink that takes a
-        window, where it is about one."""
+        """(the job of an event, None for all jobs; its text, "" if it gets no line). taking: the sink that takes a window, if the
+        event is one."""
         if what == "deliver":
             source, message = about
             return self._delivered(source, message)
         if what == "put":
             assert isinstance(about, r.Put)
-            return about.job, f"{self._name(taking)} takes {self.words(about)}"
+            return about.job, f"{self._name(taking)} takes {self.text(about)}"
         if isinstance(about, Notice):
             return None, f"notice {about.kind}: {about.text}"
         if what == "job":
@@ -138,13 +138,13 @@ class EventText:
         if job is None or isinstance(inner, _DULL):
             return None, ""
         repeated = f" #{message.sequence}" if isinstance(message, m.Frame) else ""
-        return job, f"<- {self._name(source)}{repeated} {self.words(inner)}"
+        return job, f"<- {self._name(source)}{repeated} {self.text(inner)}"
 
-    def words(self, message: Any) -> str:
+    def text(self, message: Any) -> str:
         """A message in a few words."""
         kind = type(message).__name__
-        tell = _WORDS.get(type(message))
-        return f"{kind} {tell(self, message)}".rstrip() if tell else kind
+        describe = _TEXTS.get(type(message))
+        return f"{kind} {describe(self, message)}".rstrip() if describe else kind
 
     def ballot(self, ballot: m.Ballot) -> str:
         return f"{ballot[0]}.{self._name(m.node_of(ballot))}" if ballot[1] else "-"
@@ -153,13 +153,13 @@ class EventText:
         return f"{self._name(id[0])}/{id[1]}/{id[2]}"
 
     def spans(self, spans: dict[m.Slot, m.Span]) -> str:
-        told = [
+        shown = [
             f"{self._name(worker)}:{file & 0xFFF:03x}{f'/{lane & 0xFFFF}' if lane else ''}[{start},{end})"
             f"{''.join(letter for bit, letter in ((m.FIRST, 'F'), (m.CLOSED, 'C'), (m.GAP, 'G')) if flags & bit)}"
             for (worker, file, lane), (start, end, flags) in list(spans.items())[:SPANS_MAX]
         ]
         more = len(spans) - SPANS_MAX
-        return " ".join(told) + (f" and {more} more" if more > 0 else "")
+        return " ".join(shown) + (f" and {more} more" if more > 0 else "")
 
     def _bundle(self, message: m.Bundle) -> str:
         lines = sum(int(part.rows[1].lanes[0].sum()) for part in message.parts.values())
@@ -192,7 +192,7 @@ def seconds(event_us: int) -> str:
     return "none" if event_us == m.NO_WATERMARK else f"{(event_us - EPOCH_US) / 1e6:g}"
 
 
-_WORDS: dict[type, Callable[[EventText, Any], str]] = {
+_TEXTS: dict[type, Callable[[EventText, Any], str]] = {
     m.Bundle: EventText._bundle,
     r.Put: EventText._put,
     m.Append: EventText._log,

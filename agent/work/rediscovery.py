@@ -180,8 +180,9 @@ class Rediscovery:
             return
         self._ambiguous.add(fingerprint)
         self._notice(
-            f"{', '.join(paths)}: the state folder was lost, and several logs begin with the same line, so it is unknown which "
-            "of them was counted up to where; the lines that they hold now are left out, and windows say so; keep state_dir"
+            f"{', '.join(paths)}: the state folder was lost, and several logs begin with one and the same line, so it is "
+            "unknown which of them was counted up to where; the lines that they hold now are left out, and windows "
+            "say so; keep state_dir"
         )
 
 

@@ -1,8 +1,8 @@
-"""What must hold at any moment, in all nodes: each core's own invariants, and those that only a bird sees.
+"""What must hold at any moment, in all nodes: each core's own invariants, and global ones.
 
 - Under one ballot one node serves a job, and its id is in the ballot.
-- Logs of one ballot are prefixes of one another: entry i of a ballot is the same one on every node that holds it.
-- Nobody has more children than the cap.
+- Logs of one ballot are prefixes of one another: entry i of a ballot is the same on every node that holds it.
+- No node has more children than the cap.
 
 At rest: one master for each job, on the node closest to its id; the tree is one tree, without cycles, with the master as its
 root; workers know the master's schedule.
@@ -26,13 +26,13 @@ from elf.srt.messages.messages import Ballot, Micros, Schedule, node_of
 
 
 class Invariants:
-    """Looks at each node that was touched; all its cores are checked at every `every`-th event."""
+    """Counts the events at nodes; at each `every`-th one all cores of its node are checked."""
 
     def __init__(self, world: World, every: int) -> None:
         self._world, self._every = world, every
         self._events = 0
         self._entries: dict[tuple[JobId, Ballot, int], Any] = {}
-        self._alike: dict[tuple[JobId, Ballot, int, NodeId], Any] = {}  # what was found to be the same as it
+        self._alike: dict[tuple[JobId, Ballot, int, NodeId], Any] = {}  # the entry that was found equal to it
 
     def touched(self, actor: Actor) -> None:
         self._events += 1
@@ -66,7 +66,7 @@ class Invariants:
                 )
 
     def _is_alike(self, place: tuple[JobId, Ballot, int, NodeId], known: Any, entry: Any) -> bool:
-        """Entries that travelled as bytes are other objects everywhere."""
+        """Compares by value: entries that were sent as bytes are different objects at each node."""
         if self._alike.get(place) is not entry:
             if _ordered(known) != _ordered(entry):
                 return False
@@ -85,7 +85,7 @@ class Invariants:
         return [actor for _, actor in sorted(found, key=lambda each: each[0], reverse=True)]
 
     def unrest(self, job: JobId) -> str:
-        """What is not at rest yet about a job; "" if nothing."""
+        """Why a job is not at rest yet; "" if it is."""
         masters = self.masters(job)
         if len(masters) != 1:
             return f"job {short(job)} has {len(masters)} masters: {', '.join(each.name for each in masters)}"
@@ -116,7 +116,7 @@ class Invariants:
                 continue
             seat = actor.node.seats.get(job)
             if seat is None:
-                return f"{actor.name} has not heard of job {short(job)}"
+                return f"{actor.name} does not know job {short(job)}"
             parents[actor.id] = seat.tree.parent
         for node in parents:
             at, steps = node, 0
@@ -136,7 +136,7 @@ class Invariants:
 
     def _schedule_unrest(self, job: JobId, master: JobSeat) -> str:
         assert master.master is not None
-        schedule = master.master.state.schedule  # of which versions may be left out that retention has passed
+        schedule = master.master.state.schedule  # without versions that are past retention
         for actor in self._world.actors.values():
             if actor.node is None:
                 continue
@@ -151,12 +151,12 @@ class Invariants:
 
 
 def _content(schedule: Schedule) -> list[tuple[str, Micros]]:
-    """Without numbers: who has no lines to give may keep the ones of a log that was given up."""
+    """The schedule without numbers: a worker without lines may keep those of a log that was given up."""
     return [(line.version, line.from_us) for line in schedule]
 
 
 def where(error: BaseException) -> str:
-    """The error and the place where it was raised, on one line."""
+    """The error and where it was raised, on one line."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -165,7 +165,7 @@ def where(error: BaseException) -> str:
 
 
 def _ordered(entry: Any) -> bytes:
-    """An entry as bytes, whatever the order in which its contributions were told."""
+    """An entry as bytes, independent of the order of its contributions."""
     maps = {name: value for name, value in asdict(entry).items() if isinstance(value, dict)}
     ordered = replace(entry, **{name: dict(sorted(value.items())) for name, value in maps.items()})
     return LOG.pack_entry(ordered, RosterEncoder())

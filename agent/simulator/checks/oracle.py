@@ -1,34 +1,34 @@
-"""The oracle: what every window must hold, from the lines themselves and nothing else, beside what the sinks were told.
+"""The oracle: computes from the lines alone what every window must hold, and compares that with the windows that sinks took.
 
 It shares no code with workers, reducers or the master: one table of all lines that any web server ever logs, and masks over it.
 
 For every publication that a sink accepted:
-1. *never more*: no group holds a line twice, one that was not written yet, or one outside the times it speaks for;
+1. *never too many*: no group holds a line twice, one that was not written yet, or one outside the times that it covers;
 2. *in order*: revisions of a window only grow, and its line counters agree with its rows;
 3. *whole means whole*: a final or revised window in which all expected agents have reported holds every line that agents known to
    the mesh wrote in time.
-And when all is healed and quiet, in every sink:
-4. the last revision of every window of the job's schedule holds every line, is not open, and nobody is missing. Only agents that
-   left for good may be, where a log had to begin anew, or a change of the job to read again, what only they had: then the window
-   must say so by its coverage, and hold all lines of the others; or be one that was published before the log began anew, and is
-   not published again since nobody could replay it whole.
-5. *lost lines are told*: of files that were deleted, lines may be missing, and exactly those past the place where the log closed
-   the file, unless the job was changed and had to read them again; every window that lacks one says by its coverage that
-   somebody is missing. Silently missing may be what no disk knows: files whose agent never saw them, or lost its notes of them.
-6. *late lines are counted*: a window that retention has passed stays as it was; no more lines are counted as late than are
-   missing in such windows. Not of a job that was changed: a line that comes late for a version which gave way is told in a window
-   of the next one, and when retention has passed that version too, the log knows nothing of the windows that lack it.
+And when all faults are over and all is quiet, in every sink:
+4. the last revision of every window of the job's schedule holds every line, is not open, and has all agents. Only agents
+   that left for good may be missing, if a new log, or a change of the job, needed lines again that only they had. Then the
+   window's coverage must show it, and the window must hold all lines of the others; or it was published before the new log began,
+   and is not published again, since it could not be replayed whole.
+5. *lost lines are reported*: of deleted files lines may be missing, namely those past the offset at which the log closed the
+   file (more, if the job was changed and had to read them again); the coverage of every window that lacks one shows that an agent
+   is missing. Files may be missing without that only if no disk knows them: their agent never saw them, or lost its notes.
+6. *late lines are counted*: a window past retention does not change; no more lines are counted as late than are missing in such
+   windows. Not checked if the job was changed: a line that is late for a replaced version is counted in a window of the next one,
+   and once that is past retention too, the log has no record of the windows that lack the line.
 
-Of lines that an agent cannot read:
-7. *counters stay what was read*: in a window they are counted as rejected, by the time of the line before in their file; never
-   more than there are, and in the end all of them;
-8. *who cannot read is missing*: no window that is final counts an agent of which it has no line, while ten and more of its times
-   were rejected.
+Of lines that an agent cannot parse:
+7. *rejected lines are counted*: in a window they count as rejected, at the time of the line before them in their file; never more
+   than there are, and in the end all of them;
+8. *an agent that cannot parse is missing*: no final window counts an agent as reporting if it has none of its lines, and ten or
+   more of that agent's lines in it were rejected.
 
-Where two processes have one key, what both log is that agent's lines, and of the one that dies those that the log has by then.
+If two processes have one key, the lines of both are that agent's; of the process that ends, those that the log has by then.
 
-In time is a line that was written before its server's clock could show the window's end plus the lateness: no promise of that
-agent can have passed it before.
+A line is in time if it was written before its server's clock could show the window's end plus the lateness: no promise of that
+agent can have passed it by then.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ Ends = Mapping[Slot, Position]
 
 
 class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the program)
-    """Something that must never be."""
+    """Something that must never happen."""
 
 
 class Server(msgspec.Struct, frozen=True):
     """A web server as the oracle knows it.
 
-    known_us: event time from which its agent was surely known to the mesh; `ALWAYS` for one that may not be before the end, or
-    in whose name another process may promise.
-    ahead_us: the most by which its clock, or its lines, ever show a later time than the virtual epoch plus the world's.
+    known_us: event time from which the mesh certainly knew its agent; `ALWAYS` if it may not know it before the end, or if
+    another process may promise in its name. ahead_us: how far its clock, or its lines, are ever ahead of virtual epoch plus world
+    time.
     """
 
     number: int
@@ -83,9 +83,9 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """What the serving master's log says of a job. began: ballot under which it began. schedule: not empty, from the job's first
-    line on; windows that began before it are not told. ends: where the files stand; None if the job was changed, for which they
-    had to be read again. is_past: whether retention has passed a window."""
+    """A job's state in the serving master's log. began: ballot under which the log began. schedule: not empty, from the job's
+    first line on; windows that begin before it are not published. ends: positions in the files; None if the job was changed, so
+    that files had to be read again. is_past: whether a window is past retention."""
 
     job: JobId
     began: Ballot
@@ -95,7 +95,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Oracle:
-    """Holds publications against all lines. O(lines of the window) for each."""
+    """Compares publications with all lines. O(lines of the window) for each."""
 
     def __init__(self, servers: Iterable[Server], keys: Sequence[str]) -> None:
         self._keys = keys
@@ -122,15 +122,15 @@ class Oracle:
         self.gone: set[int] = set()
         """Numbers of servers whose agents have left for good."""
         self.returned: set[int] = set()
-        """Of those whose agents were asked to leave, died over it, and came back: what changed in between was not read again
-        there, and windows say so."""
+        """Servers whose agents crashed while leaving, and came back: changes in between were not read again there, and windows
+        say so."""
         self.doubled: set[int] = set()
-        """Of those whose key was used twice: the other process may have said that what it has not is lost."""
+        """Servers whose key was used twice: the other process may have reported lines that it does not have as lost."""
         self.last: dict[Window, Put] = {}
         self.were_away: set[NodeId] = set()
         """Sinks that may have been away for longer than windows are retained."""
         self.forgotten: set[Window] = set()
-        """What a sink held that came back with nothing."""
+        """Windows of a sink that came back empty."""
         self.lateness_us: dict[JobId, Micros] = {}
         self.finals = self.revisions = self.opens = 0
 
@@ -138,7 +138,7 @@ class Oracle:
     def lines(self) -> int:
         return len(self._event)
 
-    # ---- the truth ----
+    # ---- from the lines ----
 
     def written(self, low: Micros, high: Micros, now_us: int) -> Groups:
         """All lines with an event time in [low, high) that were written by then."""
@@ -146,16 +146,16 @@ class Oracle:
         return self._groups(at, self._written[at] <= now_us)
 
     def certain(self, low: Micros, high: Micros) -> Groups:
-        """All lines in [low, high) of servers whose agents have not left, nor had a twin, in files that were not deleted."""
+        """All lines in [low, high) in files that were not deleted, of servers whose agents have not left and had no twin."""
         at = self._range(low, high)
         lost = np.isin(self._file[at], list(self._lossy))
         return self._groups(
             at, ~np.isin(self._host[at], list(self.gone | self.returned | self.doubled)) & ~lost
         )
 
-    def told(self, low: Micros, high: Micros, ends: Ends | None, due_us: Micros = ALWAYS) -> Groups:
-        """All lines in [low, high) but those that no disk knows, and those of deleted files past `ends`, where they are closed
-        (without `ends`: that came so late to these that their agent's promise may have passed `due_us`)."""
+    def recoverable(self, low: Micros, high: Micros, ends: Ends | None, due_us: Micros = ALWAYS) -> Groups:
+        """All lines in [low, high) except those in files that no disk knows, and those of deleted files past `ends`, where the
+        log closed them (without `ends`: those written so late that their agent's promise may have passed `due_us`)."""
         at = self._range(low, high)
         mask = ~self._unknown(at)
         if self._lossy and ends is None:
@@ -167,7 +167,7 @@ class Oracle:
         return self._groups(at, mask)
 
     def _unknown(self, at: slice) -> NDArray[np.bool_]:
-        """Lines of deleted files of which nobody has a note."""
+        """Mask of lines in deleted files of which no agent has a note."""
         unknown = [n for n, (server, file) in self._lossy.items() if not server.source.is_noted(file)]
         return np.isin(self._file[at], unknown)
 
@@ -188,7 +188,7 @@ class Oracle:
         return {self._keys[k]: (int(hits[k]), int(totals[k])) for k in np.flatnonzero(hits).tolist()}
 
     def double(self, number: int) -> None:
-        """Another process with that server's key was let in somewhere."""
+        """Another process with that server's key was admitted by a neighbour."""
         if number not in self.doubled:
             self.doubled.add(number)
             self._known[self._host == number] = ALWAYS
@@ -196,7 +196,7 @@ class Oracle:
     # ---- publications ----
 
     def accepted(self, put: Put, now_us: int, sink: NodeId = b"") -> None:
-        """A sink took this publication. Raises Violation."""
+        """Check a publication that a sink took. Raises Violation."""
         key = (sink, put.job, put.version, put.start)
         before = self.last.get(key)
         self.last[key] = put
@@ -204,9 +204,9 @@ class Oracle:
             raise Violation(
                 f"{_name(put)}: accepted after revision {before.revision[0]}.{before.revision[2]}"
             )
-        told = groups_of(put)
-        self._check_form(put, told)
-        self._check_most(put, told, now_us)
+        published = groups_of(put)
+        self._check_form(put, published)
+        self._check_most(put, published, now_us)
         if put.status == "open":
             self.opens += 1
             return
@@ -215,24 +215,24 @@ class Oracle:
         else:
             self.revisions += 1
         if put.agents_reporting == put.agents_expected:
-            self._check_least(put, told, now_us)
+            self._check_least(put, published, now_us)
 
-    def _check_form(self, put: Put, told: Groups) -> None:
+    def _check_form(self, put: Put, published: Groups) -> None:
         low, high = put.covers
         if not put.start <= low <= high <= put.end:
             raise Violation(f"{_name(put)}: speaks for [{low}, {high}) outside of [{put.start}, {put.end})")
-        if len(told) != len(put.rows):
+        if len(published) != len(put.rows):
             raise Violation(f"{_name(put)}: a group occurs twice")
         if put.agents_reporting > put.agents_expected:
             raise Violation(f"{_name(put)}: {put.agents_reporting} agents of {put.agents_expected}")
-        hits = sum(hits for hits, _ in told.values())
+        hits = sum(hits for hits, _ in published.values())
         rejected, late = put.lines[2:]
         if put.lines != (hits + late + rejected, hits + late, rejected, late):
             raise Violation(f"{_name(put)}: {hits} lines in rows, counted {put.lines}")
 
-    def _check_most(self, put: Put, told: Groups, now_us: int) -> None:
+    def _check_most(self, put: Put, published: Groups, now_us: int) -> None:
         written = self.written(*put.covers, now_us)
-        for key, (hits, total) in told.items():
+        for key, (hits, total) in published.items():
             most = written.get(key, (0, 0))
             if hits > most[0] or total > most[1]:
                 raise Violation(f"{_name(put)}: {key} has {hits} lines, {most[0]} were written by then")
@@ -242,14 +242,14 @@ class Oracle:
                 f"{_name(put)}: {put.lines[2]} lines are counted as rejected, {rejected} were written by then"
             )
 
-    def _check_least(self, put: Put, told: Groups, now_us: int) -> None:
+    def _check_least(self, put: Put, published: Groups, now_us: int) -> None:
         low, high = put.covers
         least = self.in_time(low, high, low, high + self.lateness_us[put.job], now_us)
         for key, (hits, _) in least.items():
-            if told.get(key, (0, 0))[0] < hits:
+            if published.get(key, (0, 0))[0] < hits:
                 raise Violation(
                     f"{_name(put)}: {put.status} with {put.agents_reporting} of {put.agents_expected} agents has "
-                    f"{told.get(key, (0, 0))[0]} lines of {key}, {hits} were written in time"
+                    f"{published.get(key, (0, 0))[0]} lines of {key}, {hits} were written in time"
                 )
         for number in self._unread.blind(low, high):
             if not len(self._event[self._range(low, high)][self._host[self._range(low, high)] == number]):
@@ -259,7 +259,7 @@ class Oracle:
                 )
 
     def emptied(self, sink: NodeId) -> None:
-        """A sink came back with nothing: of what it held nobody knows any more."""
+        """A sink came back empty: the windows that it held are unknown."""
         for key in [key for key in self.last if key[0] == sink]:
             del self.last[key]
             self.forgotten.add(key)
@@ -267,7 +267,7 @@ class Oracle:
     # ---- at the end ----
 
     def unfinished(self, log: Log, now_us: int, sink: NodeId = b"") -> str:
-        """What is still wrong with the last revisions of a job's windows in a sink; "" when all is exact and whole."""
+        """What is wrong with the last revisions of a job's windows in a sink; "" if all are exact and whole."""
         first_us = log.schedule[0].from_us
         late = missing = 0
         is_plain = log.ends is not None and log.schedule[0].size_us == log.schedule[0].slide_us
@@ -286,7 +286,7 @@ class Oracle:
         return self._not_withdrawn(log, sink)
 
     def _not_withdrawn(self, log: Log, sink: NodeId) -> str:
-        """Exactly one version per result: what the sink shows of a version that is in force at no time of the window."""
+        """A window in the sink of a version that is not in force at any time of the window; "" if there is none."""
         for (at, job, version, start), put in self.last.items():
             is_result = (at, job) == (sink, log.job) and put.status in ("final", "revised")
             if (
@@ -298,7 +298,7 @@ class Oracle:
         return ""
 
     def _late(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> tuple[int, int]:
-        """(lines that the window calls late, those that it lacks since retention has passed)."""
+        """(lines that the window counts as late, lines that it lacks because it is past retention)."""
         put = self.last.get((sink, log.job, stretch.version, start))
         written = sum(hits for hits, _ in self.written(start, start + stretch.size_us, now_us).values())
         has = put.lines[1] - put.lines[3] if put is not None else 0
@@ -307,7 +307,7 @@ class Oracle:
         ) else 0
 
     def _starts(self, stretch: Stretch) -> Iterable[Micros]:
-        """Starts of all windows that meet the stretch and the lines."""
+        """Starts of all windows that overlap the stretch and the lines."""
         if not len(self._event):
             return ()
         low = max(stretch.from_us, int(self._event[0])) - stretch.size_us
@@ -322,16 +322,18 @@ class Oracle:
         truth, put = self.written(low, high, now_us), self.last.get(key)
         is_past = log.is_past(stretch.version, start)
         if put is None or (put.status == "withdrawn" and not truth):
-            may_lack = not truth or is_past or key in self.forgotten or not self.told(low, high, log.ends)
+            may_lack = (
+                not truth or is_past or key in self.forgotten or not self.recoverable(low, high, log.ends)
+            )
             name = f"job {short(log.job)} version {stretch.version[:6]} window {start}"
             return "" if may_lack else f"{name}: never published, {len(truth)} groups"
         if is_past:
             is_stale = put.status == "open" and sink not in self.were_away
             return f"{_name(put)}: in the end open, and past retention" if is_stale else ""
         if not truth and put.revision[:2] < log.began:
-            return ""  # a known gap: only a lost log knew that a change left this window without lines
+            return ""  # a known gap: only a lost log recorded that a change left this window without lines
         if not truth and put.status == "open" and put.lines[0] == 0:
-            return ""  # likewise, where an older copy of the log went on: it never had lines of this window, and speaks of none
+            return ""  # likewise, if an older copy of the log was continued: it never had lines of this window, and counts none
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
         if (self.gone or self._lossy or self.doubled) and may_be_worse and put.revision[:2] < log.began:
             return ""
@@ -340,7 +342,7 @@ class Oracle:
         return self._wrong_rows(log, put, truth)
 
     def _wrong_rows(self, log: Log, put: Put, truth: Groups) -> str:
-        told, whole = groups_of(put), put.agents_reporting == put.agents_expected
+        published, whole = groups_of(put), put.agents_reporting == put.agents_expected
         if put.status == "open":
             return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"
         if not whole and not self._may_be_missing(put):
@@ -348,19 +350,19 @@ class Oracle:
         is_exact = not self.gone and log.ends is not None
         if whole or is_exact:
             due_us = put.covers[1] + self.lateness_us[log.job]
-            least = self.told(*put.covers, None if whole else log.ends, due_us)
+            least = self.recoverable(*put.covers, None if whole else log.ends, due_us)
         else:
             least = self.certain(*put.covers)
         most = self._most(put, log, truth) if is_exact and not whole else truth
-        for key in sorted({**told, **truth}):
-            low, has, high = (each.get(key, (0, 0)) for each in (least, told, most))
+        for key in sorted({**published, **truth}):
+            low, has, high = (each.get(key, (0, 0)) for each in (least, published, most))
             if not (low[0] <= has[0] <= high[0] and low[1] <= has[1] <= high[1]):
                 span = f"{high}" if low == high else f"{low} to {high}"
                 return f"{_name(put)}: in the end {key} has {has} (lines, bytes), the logs have {span}"
         return self._wrong_rejects(put) if is_exact else ""
 
     def _wrong_rejects(self, put: Put) -> str:
-        """Where nothing was lost, nor counted late."""
+        """Compare the count of rejected lines, if no line was lost or counted as late."""
         rejected = self._unread.counted(*put.covers, ALWAYS)
         if put.lines[2] == rejected or put.lines[3] or self._lossy or self.doubled or self.returned:
             return ""
@@ -369,11 +371,15 @@ class Oracle:
         )
 
     def _most(self, put: Put, log: Log, truth: Groups) -> Groups:
-        """Files that nobody has a note of may have been read before."""
-        return truth if self._unknown(self._range(*put.covers)).any() else self.told(*put.covers, log.ends)
+        """The most lines the window may hold: files without a note may have been read before."""
+        return (
+            truth
+            if self._unknown(self._range(*put.covers)).any()
+            else self.recoverable(*put.covers, log.ends)
+        )
 
     def _may_be_missing(self, put: Put) -> bool:
-        """Whether so many agents have left for good, or lost lines."""
+        """Whether enough agents have left for good, or lost lines, to explain the missing ones."""
         lossy = {server.number for server, _ in self._lossy.values()}
         return put.agents_expected - put.agents_reporting <= len(
             self.gone | self.returned | lossy | self.doubled | self._unread.numbers
@@ -381,7 +387,7 @@ class Oracle:
 
 
 class _Unread:
-    """Lines that cannot be read: with the time by which they are counted, 0 if by none, and with the one that they would have."""
+    """Rejected lines: the time at which each is counted, 0 if at none, and the time in the line itself."""
 
     def __init__(self, files: Sequence[tuple[Server, VirtualFile]]) -> None:
         columns = [
@@ -406,7 +412,7 @@ class _Unread:
         return int(np.count_nonzero(at))
 
     def blind(self, low: Micros, high: Micros) -> list[int]:
-        """Servers of which so many lines in [low, high) cannot be read that their agents know."""
+        """Servers with so many rejected lines in [low, high) that their agents must notice."""
         if not self.numbers:
             return []
         hosts = self._host[(self._true >= low) & (self._true < high)]
@@ -418,7 +424,7 @@ def _read(file: VirtualFile) -> NDArray[np.bool_]:
 
 
 def _is_first_final(before: Put, put: Put) -> bool:
-    """What a master whose log has the window as final tells counts over what one without that log told as open."""
+    """A final window of a master that has it as final in its log replaces the open one of a master without that log."""
     return before.status == "open" and put.status != "open" and put.ballot > before.revision[:2]
 
 

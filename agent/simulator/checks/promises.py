@@ -1,19 +1,19 @@
-"""What somebody is told of a job's log must be in it: held against the log itself, at the moment when it is said.
+"""Messages about a job's log are compared with the log itself, at the moment when they arrive.
 
-| who hears | what | must hold |
+| receiver | message | must hold |
 |---|---|---|
-| a child | `Commit` of a bundle | all that the bundle covers is committed, where that master still serves |
+| a child | `Commit` of a bundle | all that the bundle covers is committed, if that master still serves |
 | a worker | `Control`, a schedule | the schedule is in the log of that master |
-| a sink | a final window | FINAL of that revision is in the log; its master is the highest that the sink knows; and what was
-final before the log began anew is told by nobody less than all |
-| a replica | FINAL with less than all | more than half of the roster is in the log under that ballot, before it |
-| a replica | `Append`: so much is committed | every present replica has acknowledged it |
-| a master | `Held`: a replica's acknowledgement | the replica holds the log up to there |
-| anybody | a ballot that was promised | never forgotten, unless with the disk |
-| anybody | a higher ballot of a job | so few in so much time (`BALLOTS_MAX`): each takeover raises it once |
+| a sink | a final window | FINAL of that revision is in the log; its master is the highest that the sink knows; a window that was
+final before a new log began has all agents |
+| a replica | FINAL with agents missing | more than half of the roster have reported in the log under that ballot, before it |
+| a replica | `Append` with a committed index | every present replica has acknowledged that index |
+| a master | `Held`, a replica's acknowledgement | the replica holds the log up to there |
+| any node | a promised ballot | is never forgotten, unless the disk is lost |
+| any node | a higher ballot of a job | at most `BALLOTS_MAX` in `BALLOTS_US`: each takeover raises it once |
 
-Most of what goes wrong without these rules mends itself, for the access logs can be read again; that a sink was told what no
-log knows would be seen only by chance. So it is not left to chance.
+Most errors against these rules would repair themselves, since the access logs can be read again; a window in a sink that is in no
+log would be noticed only by chance. So each message is checked.
 """
 
 from __future__ import annotations
@@ -65,26 +65,25 @@ if TYPE_CHECKING:
 
 DONE = (Place.BEHIND, Place.IDLE)
 BALLOTS_MAX, BALLOTS_US = 12, 6_000_000
-"""A job's ballot rises less often than that in that time: takeovers take seconds, where faults crowd too, and each raises it
-once.
-Two that outbid each other, or one that outbids itself, do so several times a second."""
+"""A job's ballot rises less often than this: a takeover takes seconds, even where faults come close together, and raises it once.
+Two masters that outbid each other, or one that outbids itself, do so several times a second."""
 
 
-class Told:
-    """The log of one ballot as its replicas are told it, in its order: an entry that comes early waits for those that were lost
-    before it. What they get in a state only they are never told, nor what follows that."""
+class LoggedEntries:
+    """The log of one ballot, from the `Append`s to its replicas, in order: an entry that arrives early waits for the ones before
+    it. Entries that replicas get only as part of a state are missing, and so are those that follow them."""
 
     def __init__(self, ballot: Ballot) -> None:
         self._ballot = ballot
-        self.heard: dict[NodeId, int] = {}
-        """Workers whose word counts, and in which entry first."""
+        self.reported: dict[NodeId, int] = {}
+        """Workers that have reported, and the index of the first entry with a report."""
         self.added: dict[NodeId, int] = {}
         self.gone: dict[NodeId, int] = {}
         self._next: int | None = None
         self._early: dict[int, AnyEntry] = {}
 
     def take(self, first: int, entries: Sequence[AnyEntry]) -> Iterator[tuple[int, AnyEntry]]:
-        """Each entry once, from Begin or Serve on: what is before it was logged under other ballots."""
+        """Each entry once, from Begin or Serve on: earlier ones were logged under other ballots."""
         for index, entry in enumerate(entries, first):
             if self._next is None and isinstance(entry, Begin | Serve) and entry.ballot == self._ballot:
                 self._next = index
@@ -97,7 +96,7 @@ class Told:
     def note(self, index: int, entry: AnyEntry) -> None:
         if isinstance(entry, Accept) and entry.promises:
             for worker, _, _ in entry.contributions:
-                self.heard.setdefault(worker, index)
+                self.reported.setdefault(worker, index)
         elif isinstance(entry, Add):
             self.added.update((worker, index) for worker in entry.workers)
         elif isinstance(entry, Left | Gone | Forget):
@@ -112,14 +111,15 @@ class Promises:
         self._promised: dict[tuple[NodeId, JobId], Ballot] = {}
         self._finals: dict[
             tuple[NodeId, JobId, str, Micros], Ballot
-        ] = {}  # under which ballot a window was told last, to each sink
-        self._logs: dict[tuple[JobId, Ballot], Told] = {}
-        self._schedules: dict[JobId, set[Schedule]] = {}  # that a change put an end to
+        ] = {}  # the ballot of the last publication of a window, by sink
+        self._logs: dict[tuple[JobId, Ballot], LoggedEntries] = {}
+        self._schedules: dict[JobId, set[Schedule]] = {}  # replaced by a change
         self._epochs: dict[JobId, int] = {}
         self._raised: dict[JobId, deque[int]] = {}  # when ballots rose
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
-        """Raises Violation. Of those whose key was used twice nothing is known to be theirs."""
+        """Check an event. Raises Violation. Nodes whose key was used twice are skipped: it is unknown which process sent a
+        message."""
         if what == "deliver":
             source, message = about
             if source in self._world.twinned or (who is not None and who.id in self._world.twinned):
@@ -132,8 +132,8 @@ class Promises:
         elif what == "put":
             self._published(about)
         elif what == "sink" and about.keeps != "all":
-            for told in [told for told in self._finals if told[0] == self._world.sink_at(about.sink)]:
-                del self._finals[told]
+            for key in [key for key in self._finals if key[0] == self._world.sink_at(about.sink)]:
+                del self._finals[key]
         elif who is not None and (what == "restore" or (what == "crash" and about)):
             for key in [key for key in self._promised if key[0] == who.id]:
                 del self._promised[key]
@@ -143,7 +143,7 @@ class Promises:
         return actor.node.seats.get(job) if actor is not None and actor.node is not None else None
 
     def _master(self, job: JobId, ballot: Ballot) -> Master | None:
-        """Whoever serves under that ballot, if it still does."""
+        """The master of that ballot, if it still serves."""
         seat = self._seat(node_of(ballot), job)
         master = seat.master if seat is not None else None
         return master if master is not None and master.ballot == ballot else None
@@ -159,14 +159,14 @@ class Promises:
                 is_retired = positions.position(slot) is None and positions.retained_us > positions.since_us
                 if not says_nothing and not is_retired and positions.place(slot, span) not in DONE:
                     raise Violation(
-                        f"{who.name} was told that {bundle.id[2]} of {short(bundle.id[0])} is committed: it is not"
+                        f"{who.name} got a Commit of {bundle.id[2]} of {short(bundle.id[0])}, which is not committed"
                     )
 
     def _announced(self, who: Actor, source: NodeId, message: Control) -> None:
         master = self._master(message.job, message.ballot)
         if master is not None and number_of(master.state.schedule) < number_of(message.schedule):
             raise Violation(
-                f"{who.name} was told a schedule that the log of {short(node_of(message.ballot))} does not have"
+                f"{who.name} got a schedule that the log of {short(node_of(message.ballot))} does not have"
             )
 
     def _published(self, put: Put) -> None:
@@ -183,22 +183,22 @@ class Promises:
             if master is not None and not self._was_withdrawn(master, *key):
                 raise Violation(f"window {put.start} was withdrawn: the log's schedule has it")
             return
-        told = (sink, put.job, *key)
-        final_under, self._finals[told] = self._finals.get(told), put.ballot
+        at_sink = (sink, put.job, *key)
+        final_under, self._finals[at_sink] = self._finals.get(at_sink), put.ballot
         if master is None:
             return
         known, begun = master.state.finals.get(key), master.state.ballot
         is_known = known is not None and known.revision >= put.revision
-        # It may have been on its way when the log withdrew it, or forgot it: the withdrawal follows.
+        # The log may have withdrawn or forgotten it while it was sent: the withdrawal follows.
         if not (is_known or master.state.is_withdrawn(*key) or master.state.is_past(*key)):
             raise Violation(f"window {put.start} was published as {put.status}: the log does not say so")
         if final_under is not None and final_under < begun and put.agents_reporting < put.agents_expected:
             raise Violation(
-                f"window {put.start} was final before the log began anew, and is told with less than all"
+                f"window {put.start} was final before the log began anew, and is published with agents missing"
             )
 
     def _was_withdrawn(self, master: Master, version: str, start: Micros) -> bool:
-        """It may have been on its way when another change brought the version back, or when the log forgot what was before."""
+        """True also if, while it was sent, another change brought the version back, or the log forgot earlier times."""
         state = master.state
         if start < max(state.schedule[0].from_us, state.positions.since_us):
             return True
@@ -223,28 +223,28 @@ class Promises:
                 )
 
     def _check_entries(self, message: Append, master: Master) -> None:
-        """What a master may log depends on whom it has heard."""
+        """Check the entries that a master may log only after enough reports."""
         if any(isinstance(entry, ControlEntry) for entry in message.entries):
             self._schedules.setdefault(message.job, set()).add(master.state.schedule)
-        told = self._logs.setdefault((message.job, message.ballot), Told(message.ballot))
-        for index, entry in told.take(message.first, message.entries):
+        logged = self._logs.setdefault((message.job, message.ballot), LoggedEntries(message.ballot))
+        for index, entry in logged.take(message.first, message.entries):
             if isinstance(entry, Final) and entry.revision[:2] == message.ballot:
-                self._check_majority(entry, master, told)
+                self._check_majority(entry, master, logged)
             else:
-                told.note(index, entry)
+                logged.note(index, entry)
 
-    def _check_majority(self, final: Final, master: Master, told: Told) -> None:
-        """By what the log held when the window was read; one that was final before may be told again by anybody."""
+    def _check_majority(self, final: Final, master: Master, logged: LoggedEntries) -> None:
+        """Counts what the log held when the window was read. A window that was final before may be published again."""
         state, key = master.state, (final.version, final.start)
         if final.passed == final.expected or key in state.finals or state.is_past(*key):
             return
         members = [
             worker
             for worker, member in state.positions.roster.items()
-            if (member.until_us == AFTER_ALL or told.gone.get(worker, 0) > final.at)
-            and told.added.get(worker, 0) <= final.at
+            if (member.until_us == AFTER_ALL or logged.gone.get(worker, 0) > final.at)
+            and logged.added.get(worker, 0) <= final.at
         ]
-        reported = sum(told.heard.get(worker, final.at + 1) <= final.at for worker in members)
+        reported = sum(logged.reported.get(worker, final.at + 1) <= final.at for worker in members)
         if 2 * reported <= len(members):
             raise Violation(
                 f"window {final.start} is final with {final.passed} of {final.expected} agents, by a master to which "
@@ -260,11 +260,11 @@ class Promises:
         if log.held == message.ballot and log.index < message.index:
             raise Violation(f"{short(source)} acknowledged entry {message.index}: it holds {log.index}")
 
-    def _told(self, who: Actor, source: NodeId, message: StateReport) -> None:
+    def _state_reported(self, who: Actor, source: NodeId, message: StateReport) -> None:
         self._promise(source, message.job, message.highest)
 
     def _promise(self, node: NodeId, job: JobId, ballot: Ballot) -> None:
-        """What comes from before the disk was lost is no promise any more."""
+        """Note a promised ballot, unless it was promised before the disk was lost."""
         seat, key = self._seat(node, job), (node, job)
         if seat is not None and seat.succession.highest >= ballot:
             self._promised[key] = max(ballot, self._promised.get(key, ballot))
@@ -300,5 +300,5 @@ _CHECKS: dict[type, Any] = {
     Held: Promises._held,
     Install: Promises._remembered,
     StateRequest: Promises._remembered,
-    StateReport: Promises._told,
+    StateReport: Promises._state_reported,
 }

@@ -1,17 +1,17 @@
-"""People who watch jobs in a simulation, and what each of them may read: a window is final once.
+"""Readers that watch jobs in a simulation, and what they may receive: a window is final once.
 
-A reader watches one job from some host; when that host's agent is gone, or at times of its own, it watches from another one, and
-begins there like somebody new. For each window (job, version, start), over all readers and sinks, and all their connections:
+A reader watches one job at a host; when that host's agent is gone, or at times of its own, it connects to another one, and starts
+there like a new reader. For each window (job, version, start), over all readers and sinks, and all their connections:
 
 1. one revision has one status, and one content;
-2. at most one revision is called final.
+2. at most one revision is final.
 
-For one reader, until it connects anew:
+For one reader, until it reconnects:
 
-3. open words come before all others, unless the window was withdrawn in between;
-4. words rise in their revisions, among those that are open and among those that are not; the first final word may be lower than
-   an open one, which a master without the log had told;
-5. what is revised differs from the word before.
+3. open revisions come before all others, unless the window was withdrawn in between;
+4. revisions rise, among the open ones and among the others; the first final one may be lower than an open one that a master
+   without the log had published;
+5. a revised window differs from the revision before.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 AWAY_US = 300_000
 """A reader whose agent is gone connects to another one after this."""
 LOOK_US = 100_000
-"""A reader takes what has come, and lets its watch say that it is there, so often."""
+"""How often a reader takes the windows that arrived and lets its watch send."""
 
 Key = tuple[JobId, str, Micros]
 Content = tuple[int, tuple[Micros, Micros], int, int]
 
 
 def content_of(put: Put) -> Content:
-    """What a reader sees of a window beyond its status and revision."""
+    """The content of a window, apart from its status and revision."""
     return put.digest, put.covers, put.agents_reporting, put.agents_expected
 
 
-class Words:
-    """What was ever said of windows, to anybody."""
+class Revisions:
+    """All revisions of windows that were ever published, to any reader or sink."""
 
     def __init__(self) -> None:
-        self._said: dict[tuple[Key, Revision], tuple[str, Content]] = {}
+        self._published: dict[tuple[Key, Revision], tuple[str, Content]] = {}
         self._finals: dict[Key, Revision] = {}
         self._orphaned: set[Key] = set()
 
     def orphan(self, job: JobId) -> None:
-        """All who hold that job's log end at one moment: an older copy may go on, which knows nothing of the newest finals, and
-        nobody is left who could tell. It is more than a log on three hosts promises; one reader hears final once all the same."""
+        """All holders of that job's log end at once: an older copy may be continued that lacks the newest finals, which is more
+        than a log on three hosts can survive. Rule 2 is not checked for them, but each reader still gets final once."""
         self._orphaned |= {key for key in self._finals if key[0] == job}
 
     def take(self, put: Put, who: str) -> None:
@@ -65,18 +65,18 @@ class Words:
         if put.status == "open" or key in self._orphaned:
             return
         about = f"{who}: window {put.start} revision {name(put.revision)}"
-        said = self._said.setdefault((key, put.revision), (put.status, content_of(put)))
-        if said != (put.status, content_of(put)):
-            raise Violation(f"{about} is {put.status} {content_of(put)}, and was told as {said}")
+        known = self._published.setdefault((key, put.revision), (put.status, content_of(put)))
+        if known != (put.status, content_of(put)):
+            raise Violation(f"{about} is {put.status} {content_of(put)}, and was published as {known}")
         if put.status == "final" and self._finals.setdefault(key, put.revision) != put.revision:
             raise Violation(f"{about} is final, and so was revision {name(self._finals[key])}")
 
 
 def check_next(before: Put | None, put: Put, who: str) -> None:
-    """Whether a word may follow that one at the same reader, or be the first. Raises Violation."""
+    """Check that a revision may follow that one at the same reader, or be the first. Raises Violation."""
     if before is None:
         if put.status == WITHDRAWN:
-            raise Violation(f"{who}: window {put.start} is withdrawn, and was never told")
+            raise Violation(f"{who}: window {put.start} is withdrawn, and was never published")
         return
     about = (
         f"{who}: window {put.start} is {put.status} at revision {name(put.revision)} after {before.status} at "
@@ -94,12 +94,12 @@ def check_next(before: Put | None, put: Put, who: str) -> None:
 
 
 def name(revision: Revision) -> str:
-    """As people read it."""
+    """The revision as text."""
     return f"{revision[0]}.{revision[1].hex()[:4]}.{revision[2]}"
 
 
 class _Watching(msgspec.Struct):
-    """A reader, and its connection. number: of the watch, in which life of its host's agent."""
+    """A reader and its connection. life: of its host's agent; number: of the watch in it."""
 
     name: str
     plan: Reader
@@ -111,12 +111,12 @@ class _Watching(msgspec.Struct):
 
 
 class Readers:
-    """All readers of a simulation. `words`: what they and the sinks were told."""
+    """All readers of a simulation. `revisions`: the ones that they and the sinks received."""
 
     def __init__(
         self, world: World, hosts: list[Actor], jobs: list[JobId], plans: tuple[Reader, ...]
     ) -> None:
-        self.words = Words()
+        self.revisions = Revisions()
         self._world, self._hosts, self._jobs = world, hosts, jobs
         self._watching = [_Watching(f"reader{n}", plan) for n, plan in enumerate(plans)]
         self._numbers = 0
@@ -126,15 +126,15 @@ class Readers:
                 world.at(again_us, partial(self._hang_up, each))
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
-        """What sinks take is held against what readers were told. Raises Violation."""
+        """Compare a window that a sink took with those that readers received. Raises Violation."""
         if what == "put":
-            self.words.take(about, "sink")
+            self.revisions.take(about, "sink")
 
     def _hang_up(self, each: _Watching) -> None:
         each.watcher = None
 
     def _connect(self, each: _Watching) -> None:
-        """To the next host whose agent runs."""
+        """Connect to the next host whose agent runs."""
         self._numbers += 1
         count = len(self._hosts)
         for step in range(count):
@@ -143,11 +143,11 @@ class Readers:
                 job = self._jobs[each.plan.job]
                 each.watcher = Watcher(job, host.id, self._numbers, self._world.parameters)
                 each.host, each.life, each.number, each.last = host, host.life, self._numbers, {}
-                host.node.listener = partial(self._hear, host)
+                host.node.listener = partial(self._receive, host)
                 break
         self._look(each)
 
-    def _hear(self, host: Actor, source: bytes, message: Any) -> None:
+    def _receive(self, host: Actor, source: bytes, message: Any) -> None:
         for each in self._watching:
             if each.watcher is not None and each.host is host and each.life == host.life:
                 each.watcher.step(source, message, self._world.clock(host))
@@ -170,5 +170,5 @@ class Readers:
     def _read(self, each: _Watching, put: Put) -> None:
         key = (put.job, put.version, put.start)
         check_next(each.last.get(key), put, each.name)
-        self.words.take(put, each.name)
+        self.revisions.take(put, each.name)
         each.last[key] = put

@@ -1,6 +1,6 @@
-"""Scenarios drawn from seeds: which hosts, jobs, traffic and faults, by generators of their own for each kind of trouble.
+"""Scenarios drawn from seeds: hosts, jobs, traffic and faults.
 
-A kind that is added draws from a generator of its own, so that the older ones keep their meaning for each seed.
+Each kind of trouble draws from a generator of its own, so that adding a kind does not change the others for a seed.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ WINDOWS = ("1 second", "2 seconds", "3 seconds", "2 seconds/1 second")
 
 
 def random_scenario(seed: int) -> Scenario:
-    """A mixture of faults on a small mesh, and for half of the seeds more of it: logs that are lost, sinks that are many or die,
-    short retention; some have processes that end, readers, bugs of jobs, keys used twice, also at once, lines that cannot be
-    read, or borders between two sides that move. The same seed gives the same scenario."""
+    """A mixture of faults on a small mesh. Half of the seeds also have lost logs, several sinks or sinks that die, short
+    retention; some have killed processes, readers, bugs of jobs, keys used twice, also at once, lines that cannot be parsed, or
+    partitions whose sides change. The same seed gives the same scenario."""
     plain = _Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()
     plain = _in_pieces(_Doubles(_Bugs(plain).scenario()).scenario())
     return _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
 
 
 class _Bugs:
-    """Bugs of single jobs that are added to a scenario, drawn from a generator of their own."""
+    """Adds bugs of single jobs, drawn from a generator of their own."""
 
     KINDS: tuple[tuple[FailPoint, tuple[str, ...]], ...] = (
         (
@@ -112,7 +112,7 @@ class _Bugs:
 
 
 class _Doubles:
-    """Keys, state folders and logs that are used twice, for one of four seeds, drawn from a generator of their own."""
+    """Adds keys, state folders and logs used twice, for one seed in four, drawn from a generator of their own."""
 
     def __init__(self, plain: Scenario) -> None:
         self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0003)
@@ -146,7 +146,7 @@ class _Doubles:
         return Restore(at_us=at, until_us=until, host=self.rng.randrange(self.plain.hosts), from_us=from_us)
 
     def _share(self) -> AnyFault:
-        """By a host that stays: a web server writes its last line before its agent leaves, and that of another host goes on."""
+        """A host that stays reads another one's logs; if it left, lines of the other host would come after that."""
         host, other = self.rng.sample(range(self.plain.hosts), 2)
         leaving = {fault.host for fault in self.plain.faults if isinstance(fault, Part)}
         if host in leaving:
@@ -156,7 +156,7 @@ class _Doubles:
 
 
 class _Beside:
-    """Twins of agents that run on, for one of twenty seeds, drawn from a generator of their own."""
+    """Adds twins of agents that keep running, for one seed in twenty, drawn from a generator of their own."""
 
     def __init__(self, plain: Scenario) -> None:
         self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0017)
@@ -183,7 +183,7 @@ class _Beside:
 
 
 class _Rejected:
-    """Lines in a format that their agent cannot read, for one of twenty seeds, drawn from a generator of their own."""
+    """Adds lines in a format that their agent cannot parse, for one seed in twenty, drawn from a generator of their own."""
 
     def __init__(self, plain: Scenario) -> None:
         self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0019)
@@ -207,8 +207,8 @@ class _Rejected:
 
 
 class _Sides:
-    """Two masters at once, both with readers, for one of twenty seeds, drawn from a generator of its own: some hosts are cut off,
-    and later others in their place; or some stand still, and go on."""
+    """Two masters at once, both with readers, for one seed in twenty, drawn from a generator of its own: some hosts are cut off,
+    and later others instead of them; or some are paused, and resume."""
 
     def __init__(self, plain: Scenario) -> None:
         self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0013)
@@ -231,7 +231,7 @@ class _Sides:
         until = middle + rng.randint(2 * SECOND, 10 * SECOND)
         faults: list[AnyFault] = []
         sides = [rng.sample(hosts, rng.randint(1, len(hosts) // 2)) for _ in range(2)]
-        if rng.random() < 0.5:  # one that will serve with few; then all but the former master go over to it
+        if rng.random() < 0.5:  # the heir serves a minority first; then all but the former master join it
             first, heir, *others = sorted(hosts, key=self._closeness)
             sides = [[heir, *rng.sample(others, (len(hosts) - 1) // 2 - 1)], [first]]
         for side, begin, end in ((sides[0], at, middle), (sides[1], middle, until)):
@@ -258,7 +258,7 @@ class _Sides:
 
 
 def _in_pieces(plain: Scenario) -> Scenario:
-    """States of some seeds travel, and are written, in pieces: of a few rows, so that faults come between two of them."""
+    """For some seeds, send and write states in pieces of a few rows, so that faults occur between two pieces."""
     rng = Random(plain.seed ^ 0x5EED_0005)
     if rng.random() < 0.6:
         return plain
@@ -269,7 +269,7 @@ def _in_pieces(plain: Scenario) -> Scenario:
 
 
 class _More:
-    """Trouble that is added to a scenario, drawn from a generator of its own."""
+    """Adds lost logs, clock steps, sinks and short retention, drawn from a generator of its own."""
 
     def __init__(self, plain: Scenario) -> None:
         self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0002)
@@ -307,7 +307,7 @@ class _More:
         return fault
 
     def _lose(self) -> AnyFault:
-        """Half of the time while an agent is away that would have read them."""
+        """Half of the losses occur while an agent is down that would have read the files."""
         rng = self.rng
         loss: Loss = rng.choice(("all", "all", "rotated", "cut"))
         away = [fault for fault in self.plain.faults if isinstance(fault, Pause | Crash | FullDisk)]
@@ -333,7 +333,7 @@ class _More:
 
 
 class _Killed:
-    """Processes that end while their hosts live on, drawn from a generator of their own."""
+    """Adds processes that end while their hosts live, drawn from a generator of their own."""
 
     def __init__(self, plain: Scenario) -> None:
         self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0008)
@@ -346,7 +346,7 @@ class _Killed:
         return msgspec.structs.replace(plain, faults=tuple(sorted(faults, key=lambda fault: fault.at_us)))
 
     def _kill(self) -> AnyFault:
-        """Half of them are back before anybody would have been suspected."""
+        """Half of them are back before any neighbour suspects them."""
         rng, trouble_us = self.rng, self.plain.trouble_us
         at = rng.randint(CALM_US, trouble_us - 2 * SECOND)
         target: Target = rng.choice(("host", "master", "master", "circle"))
@@ -362,7 +362,7 @@ class _Killed:
 
 
 class _Read:
-    """Readers that are added to every third scenario, drawn from a generator of their own."""
+    """Adds readers to every third scenario, drawn from a generator of their own."""
 
     def __init__(self, plain: Scenario) -> None:
         self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0005)
@@ -534,7 +534,7 @@ class _Maker:
         return Join(at_us=self._at(), host=host, backlog_us=rng.choice((0, 1, 30)) * SECOND)
 
     def _part(self) -> AnyFault:
-        """One that leaves does so once; two always stay."""
+        """A host leaves only once; two hosts always stay."""
         host = self.rng.randrange(2, self.hosts)
         if host in self.parted:
             return self._pause()

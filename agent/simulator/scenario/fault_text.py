@@ -1,4 +1,4 @@
-"""Faults in words, with seconds and names of hosts: what a transcript says of them."""
+"""The text of faults in a transcript, with seconds and names of hosts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elf.agent.simulator.world.network import Weather
 from elf.agent.simulator.world.sources import Loss
 
 Naming = Callable[[int], str]
-"""Of a host by its number, and of a sink by what stands for it in a `Cut`."""
+"""The name of a host by its number, and of a sink by its number in a `Cut`."""
 
 _LOST: dict[Loss, str] = {
     "all": "all its log files are deleted",
@@ -22,9 +22,9 @@ _KEPT = {"all": "all that it held", "lake": "its lake alone", "nothing": "nothin
 
 
 def fault_text(what: str, about: Any, name: Naming) -> str:
-    """An event of a world that is a fault, or the end of one; "" for others."""
-    tell = _WORDS.get(what)
-    return tell(about, name) if tell is not None else ""
+    """The text of an event that is a fault, or the end of one; "" for other events."""
+    text = _TEXTS.get(what)
+    return text(about, name) if text is not None else ""
 
 
 def span(us: int) -> str:
@@ -81,7 +81,7 @@ def _bug(bug: s.Bug, name: Naming) -> str:
     return f"bug: job{bug.job} fails {place} at {'one' if bug.once else 'each'} {what}{_until(bug)}"
 
 
-_WORDS: dict[str, Callable[[Any, Naming], str]] = {
+_TEXTS: dict[str, Callable[[Any, Naming], str]] = {
     "weather": _weather,
     "cut": _cut,
     "mend": lambda fault, name: f"mend: the cut around {_hosts(fault, name)} is over",

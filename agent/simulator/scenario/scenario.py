@@ -1,7 +1,6 @@
-"""What happens to a simulated mesh: hosts, jobs, traffic, and faults at their times, as one value made from a seed.
+"""A scenario of a simulated mesh: hosts, jobs, traffic, and faults at their times, as one value made from a seed.
 
-Trouble lasts until `trouble_us`; then everything is healed at once, the logs go on for `after_us`, and the mesh has to come to
-rest.
+Faults occur until `trouble_us`; then all of them end, the logs continue for `after_us`, and the mesh has to come to rest.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ SINK = -1
 """Among the hosts of a `Cut`: the first sink; the second one is -2, and so on."""
 
 CALM_US = 5 * SECOND
-"""Trouble begins when the mesh has found itself and the jobs run."""
+"""Faults begin once the mesh has formed and the jobs run."""
 KEEP_US = 600 * SECOND
 
 Target = Literal["host", "master", "circle", "mesh"]
-"""Who crashes: that host; the job's master; the master and all its replicas at once; everybody."""
+"""What crashes: that host; the job's master; the master and all its replicas ("circle"); all hosts."""
 Mode = Literal["split", "restate", "next"]
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Something that begins at `at_us` and, where it lasts, ends at `until_us`. World time. Hosts are numbers."""
+    """A fault that begins at `at_us` and, if it lasts, ends at `until_us`, in world time. Hosts are numbers."""
 
     at_us: int
     until_us: int = 0
 
 
 class Storm(Fault, frozen=True, kw_only=True, tag=True):
-    """Another weather."""
+    """Other network conditions."""
 
     weather: Weather
 
 
 class Cut(Fault, frozen=True, kw_only=True, tag=True):
-    """Between `hosts` and all others nothing passes; or only one way."""
+    """No datagram passes between `hosts` and all others; or only in one direction."""
 
     hosts: tuple[int, ...]
     outward: bool = True
@@ -57,19 +56,19 @@ class Slow(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Pause(Fault, frozen=True, kw_only=True, tag=True):
-    """The process is stopped and goes on later."""
+    """The process is stopped, and resumes later."""
 
     host: int
 
 
 class FullDisk(Fault, frozen=True, kw_only=True, tag=True):
-    """Writes wait for room."""
+    """The disk is full: writes wait."""
 
     host: int
 
 
 class Step(Fault, frozen=True, kw_only=True, tag=True):
-    """The host's clock jumps; with `logs` the times in its web server's lines do, too."""
+    """The host's clock jumps; with `logs` also the times in its web server's lines."""
 
     host: int
     by_us: int
@@ -77,23 +76,23 @@ class Step(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Lose(Fault, frozen=True, kw_only=True, tag=True):
-    """Log files of the host are deleted, read or not."""
+    """Log files of the host are lost, whether read or not."""
 
     host: int
     loss: Loss
 
 
 class SinkCrash(Fault, frozen=True, kw_only=True, tag=True):
-    """A sink is away, and comes back with what it held; or without its ledger, of which its lake tells the highest revision; or
-    with nothing at all."""
+    """A sink is away, and comes back with all it held; or without its ledger, but with the lake, which has the highest revision;
+    or empty."""
 
     sink: int
     keeps: Literal["all", "lake", "nothing"] = "all"
 
 
 class Crash(Fault, frozen=True, kw_only=True, tag=True):
-    """Agents are gone, and start again at `until_us`; with `wipe` their disks are empty then (the web servers' logs stay).
-    process: only their processes have ended, and neighbours see it by their closed sockets; else their hosts are gone."""
+    """Agents end, and restart at `until_us`; with `wipe` their disks are empty then (the web servers' logs stay). process: only
+    their processes end, and neighbours see their sockets close; else their hosts are gone."""
 
     target: Target
     host: int = 0
@@ -116,7 +115,7 @@ class Part(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Change(Fault, frozen=True, kw_only=True, tag=True):
-    """The job's next version, submitted at that host; with a `rival`, another one under the same number at the next host."""
+    """The job's next version, submitted at that host; with `rival`, another one with the same number at the next host."""
 
     host: int
     job: int
@@ -125,12 +124,12 @@ class Change(Fault, frozen=True, kw_only=True, tag=True):
 
 
 FailPoint = Literal["message", "tick", "cut", "settle", "restore", "entry", "encode"]
-"""Where a job's seat is entered: what raises then. Of entries it is one, and the same wherever it is applied. encode: a Bundle or
-Append that raises while it becomes bytes, where messages travel as such."""
+"""The call of a job's seat that raises. entry: one log entry raises, the same at every node that applies it. encode: a Bundle or
+Append raises while it is encoded, if messages are sent as bytes."""
 
 
 class Bug(Fault, frozen=True, kw_only=True, tag=True):
-    """The job fails: at that host, or at all (-1); at that `kind` of message, core or entry, or at any ("")."""
+    """The job fails at that host, or at all (-1); at that `kind` of message, core or entry, or at any ("")."""
 
     job: int
     on: FailPoint
@@ -141,8 +140,9 @@ class Bug(Fault, frozen=True, kw_only=True, tag=True):
 
 class Twin(Fault, frozen=True, kw_only=True, tag=True):
     """Another process runs with the host's key on another machine, until `until_us`: with an empty state folder, or a clone of
-    the host's. It has none of the host's logs; with `logs` it has one of its own. The host's agent is gone meanwhile, and starts
-    again at `back_us` (0: when all is healed); or runs on `beside` it: then it waits at the door where the host is reached."""
+    the host's. It has none of the host's logs; with `logs` it has one of its own. The host's agent is down meanwhile, and
+    restarts at `back_us` (0: when all faults end); with `beside` it keeps running: then the twin waits wherever the host can be
+    reached."""
 
     host: int
     keeps: Literal["nothing", "clone"] = "nothing"
@@ -152,7 +152,7 @@ class Twin(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Restore(Fault, frozen=True, kw_only=True, tag=True):
-    """The host's agent is gone, and starts again at `until_us` with the state folder as it was at `from_us`."""
+    """The host's agent ends, and restarts at `until_us` with the state folder as it was at `from_us`."""
 
     host: int
     from_us: int
@@ -166,7 +166,7 @@ class Share(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Reject(Fault, frozen=True, kw_only=True, tag=True):
-    """The host's web server logs a share of its lines in a format that its agent cannot read."""
+    """The host's web server logs a fraction (`share`) of its lines in a format that its agent cannot parse."""
 
     host: int
     share: float = 1.0
@@ -194,8 +194,8 @@ AnyFault = (
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch. keep_us: no
-    simulation outlasts it, unless it is told otherwise."""
+    """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch. keep_us: its
+    retention; by default longer than any simulation."""
 
     start_us: int
     windows: tuple[str, ...]
@@ -205,7 +205,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who watches a job from `from_us` on, at that host first; and connects anew, to another one, at `again_us`."""
+    """A reader that watches a job from `from_us` on, first at that host; it reconnects, to another one, at `again_us`."""
 
     host: int
     job: int
@@ -214,7 +214,7 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a simulation depends on. hosts: those that begin; others join by a fault. skews: of the hosts' clocks, in turn."""
+    """All that a simulation depends on. hosts: initial ones; others join by a fault. skews: of the hosts' clocks, in turn."""
 
     seed: int
     hosts: int
@@ -231,7 +231,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     readers: tuple[Reader, ...] = ()
 
     def encode(self) -> bytes:
-        """As JSON, for keeping."""
+        """As JSON, to be kept in a file."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
 
@@ -255,4 +255,4 @@ QUICK = Parameters(
     seat_retry_us=200 * MS,
     seat_retry_us_max=3 * SECOND,
 )
-"""Timings that twenty virtual seconds are enough to see run out."""
+"""Timeouts short enough to expire within twenty virtual seconds."""

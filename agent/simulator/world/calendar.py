@@ -1,8 +1,8 @@
-"""What happens when, in a simulated mesh: events in order of time, those of one moment in the order in which they were made.
+"""The event queue of a simulated mesh: events in order of time, those of one moment in the order in which they were added.
 
 A calendar queue (Brown, CACM 1988): a page for each millisecond, unordered until its time comes, then sorted at once. A mesh of
-10,000 nodes has hundreds of thousands of events waiting, a thousand to a page: writing one down is an append, and sorting pages
-takes a third of the time that one large heap would.
+10,000 nodes has hundreds of thousands of events waiting, a thousand to a page: adding one is an append, and sorting pages takes a
+third of the time that one large heap would.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Event = tuple[int, int, Callable[[Any, Any], None], Any, Any]
-"""(time in µs, how many were made before, what to do, with what, and what)."""
+"""(time in µs, how many were added before, function, its two arguments)."""
 
 PAGE_BITS = 10
 """A page covers 1,024 µs."""
 
 
 class Calendar:
-    """Events to come. Nothing may be added before the time of the event that was taken last."""
+    """Future events. No event may be added before the time of the one taken last."""
 
     __slots__ = ("_at", "_made", "_number", "_numbers", "_page", "_pages")
 
@@ -33,7 +33,7 @@ class Calendar:
         self._made = 0
 
     def add(self, time_us: int, do: Callable[[Any, Any], None], a: Any, b: Any) -> None:
-        """`do(a, b)` at that time. O(1); within the page being read O(events of it), of which little is felt."""
+        """Call `do(a, b)` at that time. O(1); within the page being read O(events in it), which is rare."""
         self._made += 1
         number = time_us >> PAGE_BITS
         if number == self._number:
@@ -47,7 +47,7 @@ class Calendar:
             page.append((time_us, self._made, do, a, b))
 
     def upto(self, until_us: int) -> Iterator[Event]:
-        """Take out what is to happen by that time, in order, with what is added meanwhile. O(log events of a page) each."""
+        """Take the events up to that time, in order, including those added meanwhile. O(log events of a page) each."""
         while True:
             page = self._page
             while self._at < len(page):

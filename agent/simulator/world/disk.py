@@ -1,7 +1,7 @@
 """A node's virtual disk: records by key, durable after a while, with full disks, lost and torn last writes.
 
-`Disk` holds the records themselves, and loses what was under way. `JournalDisk`, of meshes over bytes, holds the file that an
-agent's journal would be: there the write under way is torn, and what a restart finds is what the journal's own code reads.
+`Disk` holds the records themselves, and loses pending writes. `JournalDisk`, for meshes over bytes, holds the bytes of an agent's
+journal: there a pending write is torn, and a restart finds what the journal's own code reads.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Key = tuple[str, bytes]
 
 
 class Disk:
-    """What survives a crash, and what was on its way there.
+    """Records that survive a crash, and pending writes.
 
-    Writes become durable in order. `full` ones wait until there is room. A crash loses the writes that were not durable, except
-    for a random first few of them, which had reached the platter without anybody knowing.
+    Writes become durable in order. On a full disk they wait until there is room. A crash loses the pending writes, except for a
+    random number of the first ones, which were durable though not yet reported as such.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Disk:
 
     @property
     def records(self) -> dict[Key, list[Any]]:
-        """What is read back."""
+        """The durable records."""
         return {key: each.counting() for key, each in self._records.items()}
 
     @property
@@ -40,19 +40,19 @@ class Disk:
         return len(self._pending)
 
     def write(self, key: Key, record: Any, replace: bool, encoded: bytes = b"") -> None:
-        """Begin a write; `sync` makes it durable. encoded: the record as bytes, where somebody has made these."""
+        """Begin a write; `sync` makes it durable. encoded: the record as bytes, if the caller has them."""
         self.writes += 1
         self._pending.append((key, record, replace))
 
     def begin(self, key: Key, record: Any) -> None:
-        """A record that an agent waits for before it does anything: durable at once, with all that is under way."""
+        """A record that an agent waits for before it starts: durable at once, with all pending writes."""
         is_full, self.is_full = self.is_full, False
         self.write(key, record, True)
         self.sync(self.pending)
         self.is_full = is_full
 
     def sync(self, count: int) -> int:
-        """The oldest `count` writes become durable, unless the disk is full; returns how many did."""
+        """Make the oldest `count` writes durable, unless the disk is full. Returns how many were."""
         if self.is_full:
             return 0
         done, self._pending = self._pending[:count], self._pending[count:]
@@ -61,13 +61,13 @@ class Disk:
         return len(done)
 
     def crash(self, rng: Random) -> None:
-        """Power is gone."""
+        """The power fails."""
         if self._pending and not self.is_full:
             self.sync(rng.randrange(len(self._pending) + 1))
         self._pending = []
 
     def read(self, job: bytes) -> dict[Key, list[Any]]:
-        """What is durable of a job."""
+        """The durable records of a job."""
         return {key: list(known) for key, known in self.records.items() if key[1] == job}
 
     def wipe(self) -> None:
@@ -75,7 +75,7 @@ class Disk:
         self._records, self._pending = {}, []
 
     def copy(self) -> Disk:
-        """Another disk with what is durable on this one."""
+        """Another disk with the durable records of this one."""
         new = type(self)()
         new._records = {key: records.copy() for key, records in self._records.items()}
         return new
@@ -86,12 +86,12 @@ class Disk:
 
 
 class JournalDisk(Disk):
-    """What is durable is a journal's file, which is never rewritten: runs are short. torn: how many frames crashes have torn."""
+    """Durable records are a journal's file, never rewritten, as runs are short. torn: how many frames crashes have torn."""
 
     def __init__(self) -> None:
         super().__init__()
         self.torn = 0
-        self._encoded: list[bytes] = []  # of the writes under way
+        self._encoded: list[bytes] = []  # of the pending writes
         self._restart(FILE_HEAD)
 
     def write(self, key: Key, record: Any, replace: bool, encoded: bytes = b"") -> None:
@@ -111,7 +111,7 @@ class JournalDisk(Disk):
         return done
 
     def crash(self, rng: Random) -> None:
-        """What had not arrived was on its way as one frame; a piece of that is in the file."""
+        """The pending writes were being written as one frame; a piece of it is in the file."""
         super().crash(rng)
         tail = b""
         if self._encoded and not self.is_full:
@@ -132,7 +132,7 @@ class JournalDisk(Disk):
         return new
 
     def _restart(self, content: bytes | bytearray) -> None:
-        """As an agent reads it: the next life's records are written behind the last whole frame, with rosters of their own."""
+        """Read the file as an agent does: the next life appends after the last whole frame, with rosters of its own."""
         records, end = whole_frames(memoryview(content), "a virtual disk")
         self._file = bytearray(content[:end])
         self._records = gathered(records)
@@ -140,7 +140,7 @@ class JournalDisk(Disk):
 
 
 def torn(frame: bytes, rng: Random) -> bytes:
-    """What a crash may leave of it: its beginning, that and zeros, or all but one bit."""
+    """What a crash may leave of a frame: its beginning, that and zeros, or all with one bit flipped."""
     at = rng.randrange(len(frame))
     match rng.randrange(3):
         case 0:

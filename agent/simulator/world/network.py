@@ -10,17 +10,17 @@ from elf.srt.messages.ids import NodeId
 
 MS = 1_000
 REPEAT_US = 200 * MS
-"""A kernel sends again what was not acknowledged after so long, then after twice that."""
+"""A kernel resends unacknowledged data after so long, then after twice that."""
 
 
 class Weather(msgspec.Struct, frozen=True, kw_only=True):
-    """What the network does to every datagram. Microseconds and probabilities."""
+    """The conditions of the network for every datagram, in microseconds and probabilities."""
 
     delay_us: int = 500
     jitter_us: int = 500
     loss: float = 0.0
     duplicate: float = 0.0
-    straggle: float = 0.0  # share of datagrams that take up to `straggle_us` longer, and so are overtaken
+    straggle: float = 0.0  # fraction of datagrams that take up to `straggle_us` longer, and so are overtaken
     straggle_us: int = 50 * MS
 
 
@@ -48,14 +48,14 @@ class Network:
         self._is_fair = not (weather.loss or weather.straggle or weather.duplicate)
 
     def cut(self, name: int, senders: frozenset[NodeId], receivers: frozenset[NodeId]) -> None:
-        """From now on nothing that `senders` send reaches `receivers`. Both ways need two cuts."""
+        """From now on no datagram from `senders` reaches `receivers`. Both directions need two cuts."""
         self._cuts[name] = senders, receivers
 
     def heal(self, name: int) -> None:
         self._cuts.pop(name, None)
 
     def slow(self, node: NodeId, extra_us: int) -> None:
-        """Everything from and to the node takes so much longer; 0 ends it."""
+        """Datagrams from and to the node take so much longer; 0 ends it."""
         if extra_us:
             self._slow[node] = extra_us
         else:
@@ -69,8 +69,8 @@ class Network:
         return any(source in senders and to in receivers for senders, receivers in self._cuts.values())
 
     def end_is_seen(self, ended: NodeId, by: NodeId) -> int | None:
-        """A process has ended, and its host has not: how long it takes a neighbour that is connected to it to know, or None where
-        something separates the two. The host closes the connection, the neighbour asks it by a connect, which it refuses."""
+        """A process has ended, and its host lives: how long a connected neighbour takes to know, or None if the two are
+        separated. The host closes the connection, the neighbour tries to connect, and the host refuses."""
         if self.separates(ended, by) or self.separates(by, ended):
             return None
         weather, random = self._weather, self._random
@@ -84,7 +84,7 @@ class Network:
         return taken
 
     def delays(self, source: NodeId, to: NodeId) -> tuple[int, ...]:
-        """The travel time of each copy that arrives: none, one or two."""
+        """The delay of each copy that arrives: none, one or two."""
         self.sent += 1
         weather, random = self._weather, self._random
         if self._is_fair and not (self._cuts or self._slow):

@@ -1,4 +1,4 @@
-"""Who is where in a simulated mesh, and what time it is: hosts, their twins and sinks on one network, under one calendar."""
+"""The hosts, twins and sinks of a simulated mesh, on one network, with one calendar and one time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import Contact, Message
 
 EPOCH_US = 1_700_000_000_000_000
-"""Event time of the virtual moment 0: in November 2023."""
+"""Event time of virtual time 0: in November 2023."""
 
 Observer = Callable[[int, str, "Actor | None", Any], None]
-"""(world time, what, who, about what): "deliver", "crash", "start", "put", "notice", …"""
+"""(world time, event, actor, details); events: "deliver", "crash", "start", "put", "notice", …"""
 
 
 class Actor:
@@ -52,7 +52,7 @@ class Actor:
         self.source = source
         self.disk = disk
         self.node: MeshNode | None = None
-        self.clock_us = EPOCH_US  # what its clock shows at the virtual moment 0
+        self.clock_us = EPOCH_US  # what its clock shows at virtual time 0
         self.life = 0
         self.is_paused = False
         self.inbox: list[tuple[NodeId, Message]] = []
@@ -61,16 +61,16 @@ class Actor:
         self.seeds: tuple[Contact, ...] = ()
         self.begun_us = -round(HEARSAY_S * 1e6)
         self.rival: Contact | None = None
-        """Who lives instead of this process, which waits."""
+        """The process that lives instead of this one, which waits."""
 
     @property
     def place(self) -> bytes:
-        """Where it is in the network."""
+        """Its place in the network."""
         return self.address.encode() or self.id
 
 
 class Places:
-    """Observers are told what happens, and when. What happens then is for `World` to say."""
+    """The actors, the time, and the observers of events. `World` says what happens."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -78,7 +78,7 @@ class Places:
         self.calendar = Calendar()
         self.actors: dict[NodeId, Actor] = {}
         self.twins: dict[NodeId, Actor] = {}
-        """Processes with the key of another one, that run now. `twinned`: those of whose key there ever was one."""
+        """Running processes with another one's key. `twinned`: the keys that ever had one."""
         self.twinned: set[NodeId] = set()
         self.elsewhere: dict[bytes, Actor] = {}
         """The twins by their address."""
@@ -92,11 +92,11 @@ class Places:
         return self.now_us + actor.clock_us
 
     def at(self, time_us: int, do: Callable[[], None]) -> None:
-        """Something from outside happens then."""
+        """Schedule an event from outside."""
         self.calendar.add(time_us, lambda a, b: do(), None, None)
 
     def run_until(self, time_us: int) -> None:
-        """Let everything up to and with that moment happen."""
+        """Run all events up to and including that time."""
         for event in self.calendar.upto(time_us):
             self.now_us, _, do, a, b = event
             do(a, b)

@@ -1,7 +1,7 @@
-"""Rows of virtual lines: what a worker's reduction gives for a job that counts lines and sums bytes by path, without parsing any.
+"""Rows of virtual lines: the result of a worker for a job that counts lines and sums bytes by path, without parsing.
 
 A mesh of 10,000 workers cuts 50,000 deltas a virtual second, most of them of a few lines, so key bytes and hashes are made once
-per path and a small delta is reduced by a dict: about 20 µs. Tests hold it against the kernels that a real worker uses.
+per path and a small delta is reduced by a dict: about 20 µs. Tests compare it with the kernels of a real worker.
 """
 
 from __future__ import annotations

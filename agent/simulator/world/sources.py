@@ -1,10 +1,10 @@
 """Virtual access logs: a web server that writes lines whether or not an agent reads them, and rotates its files.
 
-Times of writing are the world's, event times are the server's clock, which may be skewed and may step; a share of the lines is
-late (long requests are logged when they end). Offsets are bytes: every line has `LINE_BYTES` of them.
+Lines are written at world time; event times come from the server's clock, which may be skewed and may step; a fraction of the
+lines is late (long requests are logged when they end). Offsets are bytes: every line has `LINE_BYTES` of them.
 
-Files may be deleted, or cut to nothing, before they are read to their end. A source remembers files that it has seen (its notes,
-on the agent's disk), so it can say that lines are lost; but for those that nobody has seen, or whose notes are lost as well.
+Files may be deleted or emptied before they are read to their end. A source has notes of the files it has seen (on the agent's
+disk), so it can report lost lines, except in files that it has never seen, or whose notes are lost as well.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ LINES_PER_CUT_MAX = 20_000
 
 Ints = NDArray[np.int64]
 Loss = Literal["all", "rotated", "cut"]
-"""Files that are deleted: all of them, or those that are rotated away; or the live one is cut to nothing."""
+"""Which files are lost: all are deleted, the rotated ones are deleted, or the live one is emptied ("cut")."""
 GIVE_UP_US = 1_200_000
-"""A file that is not found is looked for so long: an archive of it may be in the making."""
+"""A missing file is searched for so long: an archive of it may be being written."""
 QUIET_US = 1_000_000
-"""A source that has not seen a line for so long is idle: it promises the time of the clock, less a grace."""
+"""A source without a new line for so long is idle: it promises the clock's time, less a grace."""
 IDLE_GRACE_US = 3_000_000
 UNREAD_MIN = 10
-"""So many lines of which none could be read say that nobody knows what is in them; fewer are somebody's garbage."""
+"""So many rejected lines in a row mean a wrong format; fewer may be a client's garbage."""
 RowMakers = Callable[[Line], RowMaker]
 Bools = NDArray[np.bool_]
 Columns = tuple[Ints, Ints, Ints, Ints, Bools]
-"""Of lines: when they were written, event times, keys, bytes, and whether they are rejected."""
+"""Columns of lines: times of writing, event times, keys, bytes, and whether they are rejected."""
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server is used. Per second and in microseconds."""
+    """The traffic of a server, per second and in microseconds."""
 
     lines_per_s: float = 20.0
     keys: int = 20
@@ -56,13 +56,13 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VirtualFile(msgspec.Struct):
-    """One log file: lines in the order in which they were written. gone_us: when it was deleted, given_up_us: when whoever looks
-    for it gives up. rejected: lines that the agent cannot read; their event time is that of the last line before that it can,
-    0 where there is none. true_us: what it would be. read_last: the last line up to each that can be read, -1: none."""
+    """One log file: lines in the order in which they were written. gone_us: when it was deleted; given_up_us: when the search for
+    it ends. rejected: lines that the agent cannot parse; their event time is that of the last parsed line before them, 0 if there
+    is none. true_us: the event times in the lines. read_last: for each line the last parsed one up to it, -1: none."""
 
     identity: int
     created_us: int
-    closed_us: int | None  # when its end is known
+    closed_us: int | None  # when its end becomes known
     written_us: Ints
     event_us: Ints
     highest_us: Ints  # running maximum of event_us
@@ -78,13 +78,12 @@ class VirtualFile(msgspec.Struct):
         return int(self.written_us.searchsorted(now_us, "right"))
 
     def low(self, event_us: int) -> int:
-        """The first line at which the running maximum of event time has reached `event_us`; the first of all, where none before
-        it has a time."""
+        """The first line at which the running maximum of event time has reached `event_us`; 0 if no line before it has a time."""
         first = int(np.searchsorted(self.highest_us, event_us, side="left"))
         return first if first and self.highest_us[first - 1] else 0
 
     def is_quiet(self, lines: int, now_us: int) -> bool:
-        """Whether the last of so many lines that can be read was written long ago."""
+        """Whether the last parsed one of so many lines was written long ago."""
         last = lines - 1 if self.read_last is None else int(self.read_last[lines - 1])
         return last < 0 or now_us - int(self.written_us[last]) > QUIET_US
 
@@ -94,9 +93,9 @@ class VirtualFile(msgspec.Struct):
 
 
 class VirtualSource:
-    """All that one web server ever logs, made at once from the seed. steps: (when, by how much) its clock jumps. losses: when
-    files are deleted. rejects: (from, until, share) lines that its agent cannot read. salt: of another server for the same
-    worker."""
+    """All lines that one web server ever logs, generated at once from the seed. steps: (when, by how much) its clock jumps.
+    losses: (when, which) files are lost. rejects: (from, until, fraction) of lines that its agent cannot parse. salt:
+    distinguishes another server of the same worker."""
 
     def __init__(
         self,
@@ -139,7 +138,7 @@ class VirtualSource:
             self._lose(at_us, loss)
 
     def _lose(self, at_us: int, loss: Loss) -> None:
-        """Those that are there then; the one that the server begins just then is not."""
+        """Lose files that exist then, but not one that the server begins at that moment."""
         there = [file for file in self.files if file.created_us < at_us and file.gone_us is None]
         live = max(there, key=lambda file: file.created_us, default=None)
         for file in there:
@@ -155,7 +154,7 @@ class VirtualSource:
         times: tuple[int, ...],
         lines: Columns,
     ) -> list[VirtualFile]:
-        """times: of its start and end, and when it has to begin a new file besides."""
+        """times: start and end, and further times at which it has to begin a new file."""
         written = lines[0]
         start_us, stop_us, *breaks = times
         if not (traffic.rotate_us or breaks):
@@ -168,7 +167,7 @@ class VirtualSource:
         number = np.searchsorted(cuts, written, side="right")
         lingers = (number > 0) & (rng.random(len(written)) < 0.3)
         began = np.array([start_us, *cuts])[number]
-        lingers &= ~np.isin(began, breaks)  # nobody appends to a file that is cut
+        lingers &= ~np.isin(began, breaks)  # no line is appended to a file that is emptied
         since = written - began
         number = np.where(lingers & (since < traffic.linger_us), number - 1, number)
         files = []
@@ -181,8 +180,8 @@ class VirtualSource:
         return files
 
     def _file(self, n: int, created: int, closed: int | None, lines: Columns) -> VirtualFile:
-        told_by = self.worker + bytes([n]) + self._salt
-        identity = int.from_bytes(blake2b(told_by, digest_size=8).digest()) >> 1 or 1
+        name = self.worker + bytes([n]) + self._salt
+        identity = int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1 or 1
         written, event, key, sizes, rejected = lines
         read = _read_last(rejected) if rejected.any() else None
         true, event = event, event if read is None else np.where(read < 0, 0, event[read])
@@ -196,7 +195,7 @@ class VirtualSource:
         """Answer a `Read` at the world's time `now_us`, when the server's clock shows `clock_us`."""
         spans: dict[Slot, Span] = {}
         gaps: list[Slot] = []
-        held_us: int | None = None  # of files that are looked for
+        held_us: int | None = None  # of files that are searched for
         taken = _Taken()
         caught_up = True
         left = LINES_PER_CUT_MAX
@@ -215,7 +214,7 @@ class VirtualSource:
             first = file.low(read.since_us) if at is None else at.offset // LINE_BYTES
             if is_gone or (at is not None and not read.lane and first > file.lines_at(now_us)):
                 before = int(file.highest_us[first - 1]) if 0 < first <= len(file.highest_us) else 0
-                if not self._tell_gone(file, slot, first, read, now_us, spans, gaps):
+                if not self._report_gone(file, slot, first, read, now_us, spans, gaps):
                     held_us = before if held_us is None else min(held_us, before)
                 taken.watermark_us = max(taken.watermark_us, before)
                 continue
@@ -233,7 +232,7 @@ class VirtualSource:
             taken.add(file, first, stop, now_us)
             if not left:
                 break
-        held_us = 0 if self._tell_missing(read, now_us, spans, gaps) else held_us
+        held_us = 0 if self._report_missing(read, now_us, spans, gaps) else held_us
         if held_us is not None:
             caught_up, taken.watermark_us = False, min(taken.watermark_us, held_us)
         panes = [rows(line).pane_us for line in schedule] if self._has_rejects else []
@@ -256,7 +255,7 @@ class VirtualSource:
     def _promise(
         self, read: Read, taken: _Taken, clocks: tuple[int, int], caught_up: bool, panes: Sequence[int]
     ) -> tuple[int, bool]:
-        """What is promised, and whether that is a gap, for lines that nobody could read."""
+        """The promise, and whether it is a gap because of rejected lines."""
         now_us, clock_us = clocks
         watermark = taken.watermark_us
         if read.lane:
@@ -272,7 +271,7 @@ class VirtualSource:
         return watermark, is_blind or lacks
 
     def _reading(self, read: Read) -> _Reading:
-        """The job's, if it goes on where it was, or a new one."""
+        """The job's reading, if the `Read` resumes it, or a new one."""
         about = read.schedule, read.since_us, dict(read.positions)
         reading = self._readings.get(read.job)
         if reading is None or about != (reading.schedule, reading.since_us, reading.places):
@@ -286,7 +285,7 @@ class VirtualSource:
             reading.places, reading.watermark_us = {**read.positions, **ends}, watermark
 
     def _unread_since(self, now_us: int, clock_us: int) -> int | None:
-        """The clock when the last line was written, if none of the last ones can be read."""
+        """The clock when the last line was written, if the last lines were all rejected."""
         if not self._has_rejects:
             return None
         count, last_us = 0, 0
@@ -301,7 +300,7 @@ class VirtualSource:
                 return last_us + clock_us - now_us if count >= UNREAD_MIN else None
         return last_us + clock_us - now_us if count else None
 
-    def _tell_gone(
+    def _report_gone(
         self,
         file: VirtualFile,
         slot: Slot,
@@ -311,8 +310,8 @@ class VirtualSource:
         spans: dict[Slot, Span],
         gaps: list[Slot],
     ) -> bool:
-        """A file that is not there any more, of which lines from `first` on are wanted; whether nobody looks for it any longer.
-        One that was read to its end has lost nothing, once nobody appends to it."""
+        """Report a file that does not exist any more, if lines from `first` on are wanted. Returns whether the search for it is
+        over. A file that was read to its end has lost nothing, once no line can be appended to it."""
         at = read.positions.get(slot)
         end = file.lines_at(now_us) if not read.lane else read.ends[slot] // LINE_BYTES
         if at is not None and first > end and not read.lane:  # it is shorter than that
@@ -336,40 +335,40 @@ class VirtualSource:
         return True
 
     def goes_on(self, file: VirtualFile, at: Position, now_us: int) -> bool:
-        """Rule 10*: whether a file that a log has closed has more. It is the same file then."""
+        """Rule 10*: whether a file that the job's log has closed has more lines; it is the same file then."""
         is_there = file.gone_us is None or now_us < file.gone_us
         return is_there and file.lines_at(now_us) * LINE_BYTES > at.offset
 
-    def _tell_missing(self, read: Read, now_us: int, spans: dict[Slot, Span], gaps: list[Slot]) -> bool:
-        """Files that another host has, or had: looked for, then given up. Whether there are any that are looked for."""
+    def _report_missing(self, read: Read, now_us: int, spans: dict[Slot, Span], gaps: list[Slot]) -> bool:
+        """Report files of another host: they are searched for, then given up. Returns whether any is still searched for."""
         own = {file.identity for file in self.files}
         wanted = dict.fromkeys(read.ends, 0)
         wanted |= {slot: at.offset for slot, at in read.positions.items() if slot[1] and not at.closed}
         is_missing = False
         for slot, offset in wanted.items():
-            told = read.positions.get(slot)
-            if slot[1] in own or (told is not None and told.closed):
+            given = read.positions.get(slot)
+            if slot[1] in own or (given is not None and given.closed):
                 continue
             if now_us - self._missed_us.setdefault(slot, now_us) < GIVE_UP_US:
                 is_missing = True
-                if told is not None:
+                if given is not None:
                     spans[slot] = offset, offset, 0
                 continue
             gaps.append(slot)
-            spans[slot] = offset, offset, CLOSED | GAP | (0 if told is not None else FIRST)
+            spans[slot] = offset, offset, CLOSED | GAP | (0 if given is not None else FIRST)
         return is_missing
 
     def is_noted(self, file: VirtualFile) -> bool:
-        """Whether the agent's disk says that there is, or was, such a file."""
+        """Whether the agent's disk has a note of that file."""
         return file.identity in self._noted
 
     def forget(self) -> None:
-        """The agent's notes are lost; files that are there will be seen again."""
+        """Lose the agent's notes; files that exist will be noted again."""
         self._noted.clear()
 
     @property
     def notes(self) -> frozenset[int]:
-        """What the agent's disk has of files."""
+        """The agent's notes of files."""
         return frozenset(self._noted)
 
     def restart(self, notes: frozenset[int] | None = None) -> None:
@@ -380,7 +379,7 @@ class VirtualSource:
             self._noted = set(notes)
 
     def lines_between(self, from_us: int, to_us: int, written_until_us: int) -> tuple[Ints, Ints, Ints]:
-        """(event times, keys, bytes) of all lines of that event time written by then: what the oracle counts."""
+        """(event times, keys, bytes) of all parsed lines with these event times that were written by then."""
         parts = []
         for file in self.files:
             mine = (
@@ -394,8 +393,8 @@ class VirtualSource:
 
 
 class _Taken:
-    """Lines of a cut, and what they say of time. before: of the newest file that was read before, (lines rejected since its
-    highest time, that)."""
+    """Lines of a cut, and their times. before: (lines rejected since the highest time, that time) of the newest file that was
+    already read in part."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[Ints, Ints, Ints, Bools]] = []
@@ -417,8 +416,8 @@ class _Taken:
 
 
 class _Reading(msgspec.Struct):
-    """Of one job: where its last cut ended, what that promised, and times in which no line can be read. unread: lines rejected
-    since the time has risen to `highest_us`; -1: not known yet."""
+    """One job's reading: where its last cut ended, its promise, and stretches of time without parsed lines. unread: lines
+    rejected since event time rose to `highest_us`; -1: not known yet."""
 
     schedule: int
     since_us: int
@@ -429,7 +428,7 @@ class _Reading(msgspec.Struct):
     unread: int = -1
 
     def take(self, taken: _Taken, panes: Sequence[int]) -> None:
-        """Where whole panes are without a line, though so many were written that it matters."""
+        """Note stretches with whole panes without a parsed line, in which enough lines were written."""
         if not panes:
             return
         if self.unread < 0:
@@ -451,7 +450,7 @@ class _Reading(msgspec.Struct):
         self.highest_us, self.unread = at_us, 0
 
     def promise(self, watermark_us: int) -> tuple[int, bool]:
-        """As much as may be promised at once: what is before, in, or behind such times."""
+        """How much may be promised at once, up to, within or past such a stretch; and whether it is a gap."""
         self.lacks = [each for each in self.lacks if each[1] > self.watermark_us]
         if not self.lacks:
             return watermark_us, False
@@ -462,7 +461,7 @@ class _Reading(msgspec.Struct):
 
 
 def _rejected(written: Ints, rejects: Sequence[tuple[int, int, float]], seed: bytes) -> Bools:
-    """By a generator of its own, so that the lines stay what they are."""
+    """Which lines are rejected, drawn from a generator of its own, so that the other columns do not change."""
     rejected = np.zeros(len(written), dtype=bool)
     if rejects:
         rng = np.random.default_rng(int.from_bytes(blake2b(seed + b"rejects", digest_size=8).digest()))
@@ -484,7 +483,7 @@ def _lines(file: VirtualFile, first: int, stop: int) -> tuple[Ints, Ints, Ints, 
 def _parts(
     taken: Sequence[tuple[Ints, Ints, Ints, Bools]], schedule: Schedule, since_us: int, rows: RowMakers
 ) -> dict[str, Part]:
-    """Rows of each version of the schedule: a line belongs to the version in force at its event time, without one to none."""
+    """Rows of each version of the schedule: a line belongs to the version in force at its event time; without a time, to none."""
     if not taken:
         return {}
     event, key, sizes, rejected = (

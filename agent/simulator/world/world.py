@@ -1,7 +1,7 @@
 """The event loop of a simulated mesh: one calendar, one seed, virtual microseconds.
 
-Same seed, same trace: events of one moment run in the order in which they were made, all randomness comes from generators of
-the seed, and nothing looks at a real clock.
+The same seed gives the same trace: events of one moment run in the order in which they were added, all randomness comes from
+generators seeded with it, and nothing reads a real clock.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from elf.srt.overlay.routing import warm_tables
 
 LIFE = ("node", b"")
 CHECK_US = 1_000_000
-"""Who waits at the door looks so often whether the other one lives."""
+"""How often a process that waits to be admitted checks whether the other one lives."""
 DISK_US = 300
-"""A write to a solid-state disk with a sync. Crashes seldom come within it: a world's `disk_us` may be longer."""
+"""A write to a solid-state disk with a sync. Crashes seldom fall within it; a world's `disk_us` may be longer."""
 PATHS = Paths([f"/p/{number}" for number in range(1_000)])
 MEMORY_BYTES = 8 << 30
-"""Of the panes of all nodes together: a simulation does not spill."""
+"""Memory for the panes of all nodes together: a simulation does not spill."""
 
 
 class World(Places):
     """A mesh and what happens to it. `run_until` moves time; everything else happens at the present moment.
 
-    coded: messages travel as bytes, as on a real network, and disks hold journals; what a node gets from another, or reads back,
-    is then never the same object.
+    coded: messages are sent as bytes, as on a real network, and disks hold journals, so that nodes never share an object through
+    messages or records.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class World(Places):
         self._coded = LOG if coded else None
         self.disk_us = DISK_US
         self.rng = Random(seed)
-        self._lives: dict[NodeId, int] = {}  # the latest of both processes
+        self._lives: dict[NodeId, int] = {}  # the latest life of both processes
         self.admissions = Admissions(self, self.take, self._refused_for)
         self.sinks_away: set[NodeId] = set()
         self.taking: NodeId = b""
-        """The sink that takes a window, while observers are told of it."""
+        """The sink that takes a window, while observers are notified of it."""
         self.put_observers: list[Callable[[Put, int], None]] = []
-        """Told of every window that a sink takes, and when; of nothing else."""
+        """Called with every window that a sink takes, and when."""
         self.node_observers: list[Callable[[Actor, MeshNode], None]] = []
-        """Told of each node before it starts."""
+        """Called with each node before it starts."""
         self.inspect: Callable[[Actor], None] | None = None
         self.delivered = 0
         self._sink_names: dict[str, NodeId] = {}
@@ -88,7 +88,7 @@ class World(Places):
     def start_twin(
         self, actor: Actor, disk: Disk, source: VirtualSource, seeds: Sequence[Contact] = ()
     ) -> Actor:
-        """A process on another machine with this one's key. As lives are of the clock, its life is the higher one."""
+        """Start a process on another machine with this one's key. Its life is the higher one, as lives come from the clock."""
         twin = Actor(f"{actor.name}'", source, disk, actor)
         twin.clock_us = actor.clock_us
         self._lives[actor.id] = max(actor.life, self._lives.get(actor.id, 0))
@@ -99,7 +99,7 @@ class World(Places):
         return twin
 
     def end_twin(self, twin: Actor) -> None:
-        """It is gone at once, with its machine."""
+        """The twin ends at once, with its machine."""
         del self.twins[twin.id], self.elsewhere[twin.place]
         twin.rival = None
         self.crash(twin, wipe=True)
@@ -111,12 +111,12 @@ class World(Places):
         return identity
 
     def sink_away(self, sink: NodeId) -> None:
-        """What is sent to it is lost."""
+        """From now on messages to the sink are lost."""
         self.sinks_away.add(sink)
 
     def sink_back(self, sink: NodeId, keeps: str) -> None:
-        """keeps: "all"; of the "lake" the highest ballot is known, below which it serves nobody (as `SinkHost` does); or
-        "nothing"."""
+        """The sink is back. keeps: "all"; or the "lake", from which it takes the ballot below which it serves no master (as
+        `SinkHost` does); or "nothing"."""
         self.sinks_away.discard(sink)
         if keeps == "all":
             return
@@ -135,7 +135,7 @@ class World(Places):
         self._perform(actor, node.start(self.clock(actor), records, seeds))
 
     def start_warm(self, actors: Iterable[Actor]) -> None:
-        """Start agents that have known each other for long: a mesh of 10,000 need not be watched while it forms."""
+        """Start agents that already know each other, so that a mesh of 10,000 need not be simulated while it forms."""
         nodes = sorted(((self._make_node(actor), actor) for actor in actors), key=lambda pair: pair[0].id)
         contacts = [node.overlay.me for node, _ in nodes]
         known = Directory(self.parameters, lambda item: True, self.rng)
@@ -176,8 +176,8 @@ class World(Places):
         return actor.node
 
     def crash(self, actor: Actor, *, wipe: bool = False, process: bool = False) -> None:
-        """The agent is gone at once, with what was not durable; with `wipe` the disk too (not the web server's logs). process: it
-        alone; else its host, which then says nothing to anybody."""
+        """End the agent at once, and drop its pending writes; with `wipe` also its disk (not the web server's logs). process:
+        only the process ends, and its host closes its sockets; else the host is gone too, and nothing notifies neighbours."""
         gone, actor.node = actor.node, None
         actor.disk.crash(self.rng)
         if wipe:
@@ -190,7 +190,7 @@ class World(Places):
             self._close_sockets(actor, gone)
 
     def _close_sockets(self, actor: Actor, gone: MeshNode) -> None:
-        """Who speaks to that node now and then has a connection to it. O(actors), and crashes are few."""
+        """Notify the nodes that have a connection to it: its members and links. O(actors), and crashes are few."""
         for other in self.actors.values():
             node = other.node
             if node is not None and (actor.id in node.links or node.overlay.is_member(actor.id)):
@@ -199,7 +199,7 @@ class World(Places):
                     self._push(self.now_us + delay, self._end_seen, other, (actor, gone.life))
 
     def _end_seen(self, actor: Actor, about: tuple[Actor, int]) -> None:
-        """The connection to that life was closed. The plain connect that follows is refused, or a later life answers."""
+        """A connection to that life was closed. The connect that follows is refused, or a later life answers."""
         node, (ended, life) = actor.node, about
         if node is None:
             return
@@ -213,13 +213,13 @@ class World(Places):
             self._perform(actor, node.restarted(ended.node.overlay.me, self.now_us + actor.clock_us))
 
     def stop(self, actor: Actor) -> None:
-        """Ask the agent to leave the mesh; it ends when the mesh knows."""
+        """Ask the agent to leave the mesh; it ends once the mesh has all its lines."""
         self.notify("leave", actor, None)
         if actor.node is not None:
             self._perform(actor, actor.node.leave(self.clock(actor)))
 
     def pause(self, actor: Actor) -> None:
-        """The process is stopped (SIGSTOP): what arrives waits."""
+        """Stop the process (SIGSTOP): arriving messages wait."""
         actor.is_paused = True
         self.notify("pause", actor, None)
 
@@ -245,36 +245,36 @@ class World(Places):
         self._perform(actor, actor.node.submit(spec, self.clock(actor)))
 
     def carry(self, actor: Actor, effects: Sequence[Effect]) -> None:
-        """What somebody at this host wants sent or routed."""
+        """Perform effects of a reader at this host."""
         assert actor.node is not None
         self._perform(actor, actor.node.carry(effects, self.clock(actor)))
 
-    # What a process does about another one with its key: as `elf.agent.host.single_instance` does.
+    # Two processes with one key: as in `elf.agent.host.single_instance`.
 
     def _refused_for(self, actor: Actor, instance: int, rival: Contact) -> None:
-        """A neighbour refuses this process, for that one lives."""
+        """A neighbour refuses this process, since that one lives."""
         if actor.node is not None and actor.node.instance == instance and not actor.is_paused:
             self.gives_way(actor, Rival(rival, is_lost=False))
 
     def gives_way(self, actor: Actor, rival: Rival) -> bool:
-        """Whether this life is over for what was heard of another process."""
+        """Check a rival, as `SingleInstance` does. Returns whether this life has ended."""
         node, contact = actor.node, rival.contact
         assert node is not None
         if self.admissions.lives(contact, actor):
             if self.admissions.is_in(actor) and node.instance > contact.instance:
                 return False
-            self._begin_anew(actor, rival, contact)
+            self._restart(actor, rival, contact)
             return True
         if not rival.is_lost:
             since_s = (self.now_us - actor.begun_us) / 1e6
             if not is_above(rival, actor.life, 0) or since_s < HEARSAY_S:
                 return False
             actor.begun_us = self.now_us
-        self._begin_anew(actor, rival, None)
+        self._restart(actor, rival, None)
         return True
 
-    def _begin_anew(self, actor: Actor, rival: Rival, instead: Contact | None) -> None:
-        """A life above the rival's; when it is gone."""
+    def _restart(self, actor: Actor, rival: Rival, instead: Contact | None) -> None:
+        """Restart with a life above the rival's; if `instead` lives, once that has ended."""
         last = actor.node.rivals.last if actor.node is not None else 0
         self.crash(actor, wipe=rival.is_lost)
         actor.life = max(actor.life, rival.contact.incarnation)
@@ -285,21 +285,21 @@ class World(Places):
         else:
             self.notify("waits", actor, instead)
             actor.rival = instead
-            self.after(CHECK_US, partial(self._knock, actor, instead))
+            self.after(CHECK_US, partial(self._check_rival, actor, instead))
 
-    def _knock(self, actor: Actor, instead: Contact) -> None:
-        """Who waits goes in when the other one is gone."""
+    def _check_rival(self, actor: Actor, instead: Contact) -> None:
+        """Start the waiting process once its rival has ended."""
         if actor.node is not None or actor.rival is not instead:
             return
         if self.admissions.lives(instead, actor):
-            self.after(CHECK_US, partial(self._knock, actor, instead))
+            self.after(CHECK_US, partial(self._check_rival, actor, instead))
         else:
             self.start(actor, actor.seeds)
 
     # The loop.
 
     def take(self, to: NodeId, letter: Any) -> None:
-        """It has come through the doors."""
+        """Deliver a letter that was admitted."""
         self._arrive(to, letter)
 
     def _deliver(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
@@ -408,7 +408,7 @@ class World(Places):
     def _transmit(
         self, source: NodeId, to: NodeId, message: Message, where: bytes = b"", sender: Actor | None = None
     ) -> None:
-        """where: which process with that key, if there are two."""
+        """where: the address of the process, if two have that key."""
         sent = message if self._coded is None else encode(message, self._coded)
         arrive: Callable[[Any, Any], None] = self._arrive
         letter: Any = (source, sent)
@@ -419,7 +419,7 @@ class World(Places):
             self._push(self.now_us + delay, arrive, where or to, letter)
 
     def _where(self, actor: Actor, to: NodeId) -> bytes:
-        """Which process with that key the actor means: by the address that it knows."""
+        """The process with that key that the actor sends to: by the address that it knows."""
         if to not in self.twins or actor.node is None:
             return to
         return (actor.node.overlay.address_of(to) or "").encode() or to
@@ -428,7 +428,7 @@ class World(Places):
         self._deliver(to, self._read(sent))
 
     def _read(self, sent: tuple[NodeId, bytes]) -> tuple[NodeId, Message]:
-        """As the receiver's transport does."""
+        """Decode and check, as the receiver's transport does."""
         source, data = sent
         message = decode(data, self._coded)
         check_datagram(message, source)
@@ -450,7 +450,7 @@ class World(Places):
         assert actor.source is not None
         seat = actor.node.seats.get(read.job)
         worker = seat.worker if seat is not None else None
-        if worker is None:  # the seat has failed meanwhile
+        if worker is None:  # the seat has failed since
             return
         clock = self.now_us + actor.clock_us
         cut = actor.source.read(read, self.now_us, clock, worker.schedule, self._row_maker)

@@ -362,7 +362,7 @@ def test_messages_in_a_few_words() -> None:
         job, (a, 1, 3), 1, {(a, 0x1ABC, 0): (0, 500, m.FIRST), (b, 2, 7): (5, 5, m.CLOSED)}, EPOCH_US + 1_500_000, {}, {},
     )  # fmt: skip
     told = [
-        event_text.words(message)
+        event_text.text(message)
         for message in (
             bundle,
             m.Commit(job, (2, b), ((a, 1, 3), (a, 1, 5))),
