@@ -1,9 +1,9 @@
-"""A fleet as an operator plans it: N agents that have known each other for long, J jobs from second 0, and agents that die.
+"""A fleet as an operator plans it: N agents that already know each other, J jobs from second 0, and agents that die.
 
-The mesh, its traffic and its misfortunes are a function of `Plan` alone, so the same seed gives the same figures on any machine.
+The mesh, its traffic and its faults are a function of `Plan` alone, so the same seed gives the same figures on any machine.
 
     second -2      0                                    seconds                                   the end
-      | warm mesh  | jobs start, traffic, loss, kills     | no more faults; those that died return | every window is final
+      | warm mesh  | jobs start, traffic, loss, kills     | no more faults; dead agents restart    | every window is final
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from elf.srt.messages.parameters import SECOND, Parameters
 from elf.srt.messages.results import Put
 
 CALM_US = 2 * SECOND
-"""Before second 0: probes and gossip have found their rhythm, and event time begins at a window's start."""
+"""Time before second 0, in which probes and gossip become regular; event time then begins at a window's start."""
 WINDOW_US = 2 * SECOND
 LATENESS_US = 3 * SECOND
 RESTART_US = 5 * SECOND
-"""What systemd is told: `RestartSec=5`."""
+"""As in the unit file: `RestartSec=5`."""
 MASTERS = 10
-"""Every so many kills, the first included, the victim is a job's master."""
+"""In every so many kills, beginning with the first, the victim is a job's master."""
 SLICE_US = SECOND // 20
-"""Between two looks at the outside: whether to stop, and how far it is."""
+"""Virtual time between two calls of `progress`."""
 REST_US_MAX = 180 * SECOND
-"""After the last fault, for windows to become final: three times the longest that one waits for agents that are missing."""
+"""Time after the last fault for windows to become final: three times the longest wait for a missing agent."""
 LARGE_NODES = 2_000
-"""From so many agents on their memory is put onto large pages: a tenth to a sixth less time."""
+"""From so many agents on, memory is moved to large pages, which saves a tenth to a sixth of the time."""
 LARGE_PAGES_US = (SECOND, CALM_US + SECOND, CALM_US + 4 * SECOND)
-"""When the mesh is warm; when agents have their seats; when all that they keep has been there once."""
+"""When the mesh is warm; when agents have their seats; when their memory is fully used."""
 JOINING = 5
-"""Agents that a restarted one knows by its configuration."""
+"""Seeds of a restarted agent."""
 SINK = "lake"
 
 
 Progress = Callable[[int, int, int], bool]
-"""(microseconds since second 0, microseconds in all or 0 while that is not known, messages so far) -> whether to go on."""
+"""(microseconds since second 0, microseconds in all or 0 if unknown, messages so far) -> whether to continue."""
 
 
 class Fleet:
@@ -74,7 +74,7 @@ class Fleet:
         self.world.observers.append(self.measure.observe)
         self.world.put_observers.append(self._judge)
         self.wrong = ""
-        """The first thing that must never be, or what was not right in the end."""
+        """The first violation, or what was wrong at the end."""
         self.is_over = False
         self._rng = Random(plan.seed + 2)
         self._killed: set[bytes] = set()
@@ -102,7 +102,7 @@ class Fleet:
     # Running.
 
     def run(self, progress: Progress = lambda now_us, end_us, messages: True) -> bool:
-        """To the end, or until `progress` says no: then False."""
+        """Run to the end, or until `progress` returns False: then return False."""
         world = self.world
         world.start_warm(self.hosts)
         world.at(CALM_US, self._begin)
@@ -132,7 +132,7 @@ class Fleet:
         self.measure.end()
 
     def _look(self) -> None:
-        """Over when all is exact, or when it has taken too long."""
+        """Whether the run is over: all windows are exact, or it has taken too long."""
         wrong = next(filter(None, map(self._unfinished, self.specs)), "")
         everybody = all(host.node is not None for host in self.hosts)
         if (everybody and not wrong) or self.world.now_us > self.end_us + REST_US_MAX:
@@ -140,7 +140,7 @@ class Fleet:
             self.is_over = True
 
     def _unfinished(self, spec: JobSpec) -> str:
-        """Nobody leaves for good here, so it is of no account under which ballot a log began."""
+        """No agent leaves for good here, so the ballot under which a log began does not matter."""
         stretch = Stretch(spec.versions[0].digest, WINDOW_US, WINDOW_US, spec.line_us, AFTER_ALL)
         return self.oracle.unfinished(Log(spec.id, NO_BALLOT, [stretch]), self.world.now_us)
 
@@ -150,10 +150,10 @@ class Fleet:
         except Violation as violation:
             self.wrong = self.wrong or str(violation)
 
-    # Misfortunes.
+    # Faults.
 
     def _moments(self) -> list[int]:
-        """When agents die: at random, once the jobs have had a moment to begin."""
+        """The times of kills: random, after the jobs have started."""
         first = CALM_US + min(2 * SECOND, self.plan.seconds * SECOND // 4)
         return sorted(self._rng.randrange(first, self.end_us) for _ in range(self.plan.kill))
 
@@ -168,7 +168,7 @@ class Fleet:
         self.world.at(self.world.now_us + RESTART_US, partial(self._restart, victim))
 
     def _a_master(self) -> Actor | None:
-        """The master of some job that still has one."""
+        """The master of a random job that has one."""
         masters = self.measure.masters()
         for spec in self._rng.sample(self.specs, len(self.specs)):
             for host in masters.get(spec.id, ()):
@@ -181,11 +181,11 @@ class Fleet:
         known = self._rng.sample(others, min(JOINING, len(others)))
         self.world.start(host, [Contact(other.id, 0) for other in known])
 
-    # What came out.
+    # Results.
 
     def name_of(self, job: JobId) -> str:
         return next(spec.name for spec in self.specs if spec.id == job)
 
     def report(self) -> FleetReport:
-        """Figures of what was run; `exact` is None where the run was stopped before the end."""
+        """The figures of the run; `exact` is None if it was stopped before the end."""
         return self.measure.report(self.plan, self.parameters, self.wrong, self.is_over)

@@ -1,7 +1,7 @@
-"""What a simulated fleet does, counted while it runs: messages and bytes by node and second, trees, latency, recoveries.
+"""Measurements of a simulated fleet while it runs: messages and bytes by node and second, trees, latency, recoveries.
 
-Latency is of lines: when a sink takes a window with n lines, the n lines of that window which were written first are visible, as
-far as they were not before.
+Latency is measured for lines: when a sink takes a window with n lines, the first n lines written of that window become visible,
+unless they already were.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _ELSEWHERE = frozenset(
         r.PutReply,
     }
 )
-"""Between a master, its replicas and the sinks: the same in any collection."""
+"""Messages between a master, its replicas and the sinks: the same for any way of collection."""
 JOINED_US = 2 * SECOND
-"""A job's tree is looked at from then on: before, agents are still hearing of the job."""
+"""A job's tree is measured from then on: before that, the job is still spreading among agents."""
 
 
 class Killed(msgspec.Struct):
-    """An agent died. jobs: those that it was the master of, and when each was published next (0: not yet)."""
+    """An agent that died. jobs: those it was the master of, and when each was published next (0: not yet)."""
 
     at_us: int
     node: Actor
@@ -63,7 +63,7 @@ class Second(msgspec.Struct, frozen=True):
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """A job's tree at one moment: node -> its parent, the root's is None; nodes that stand outside just then are not in it."""
+    """A job's tree at one moment: node -> its parent, None for the root; nodes outside of the tree at that moment are missing."""
 
     job: JobId
     parents: dict[NodeId, NodeId | None]
@@ -87,7 +87,7 @@ class Measure:
         """Per second: messages and bytes of each node."""
         self._clear()
         self._alone = [0, 0]
-        """Bundles of lone workers that came by, and their bytes."""
+        """Bundles of single workers seen, and their bytes."""
         self._mastering: dict[NodeId, set[JobId]] = {}
         self._depth = self._fan_in = self._masters = 0
         self._children = self._inner = 0
@@ -103,7 +103,7 @@ class Measure:
         self._root_messages, self._root_bytes = [0] * len(self._jobs), [0] * len(self._jobs)
 
     def learn_lines(self, window_us: int) -> None:
-        """When the lines of each window are written: they are made before the run. O(lines × log lines)."""
+        """The times at which the lines of each window are written, known before the run. O(lines × log lines)."""
         files = [file for host in self._hosts if host.source for file in host.source.files]
         start = np.concatenate([file.event_us - file.event_us % window_us for file in files])
         written = np.concatenate([file.written_us for file in files])
@@ -124,7 +124,7 @@ class Measure:
         self._is_on = False
 
     def _roll(self) -> None:
-        """A second is over."""
+        """Close a second."""
         self.seconds.append(Second(sum(self._node_messages), self._root_messages, self._root_bytes))
         self._cells.append((np.array(self._node_messages), np.array(self._node_bytes)))
         self._clear()
@@ -133,7 +133,7 @@ class Measure:
             self._world.at(self._world.now_us + SECOND, self._roll)
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
-        """As an observer of the world."""
+        """Count an event of the world."""
         if what == "deliver":
             if self._is_on:
                 self._delivered(who, about)  # type: ignore[arg-type]
@@ -195,13 +195,13 @@ class Measure:
             self._visible[window] = put.lines[0]
 
     def killed(self, victim: Actor) -> None:
-        """This agent dies now."""
+        """Note that this agent dies now."""
         self._mastering.pop(victim.id, None)
         jobs = {job: 0 for job, hosts in self.masters().items() if victim in hosts}
         self.kills.append(Killed(self._world.now_us, victim, jobs))
 
     def masters(self) -> dict[JobId, list[Actor]]:
-        """Who serves each job. O(nodes × jobs)."""
+        """The agents that serve each job. O(nodes × jobs)."""
         found: dict[JobId, list[Actor]] = {}
         for host in self._hosts:
             if host.node is not None:
@@ -211,7 +211,7 @@ class Measure:
         return found
 
     def _look_at_trees(self) -> None:
-        """Depth, children, masters. O(nodes × jobs)."""
+        """Measure depth, children and masters. O(nodes × jobs)."""
         self._mastering = {}
         for job, hosts in self.masters().items():
             for host in hosts:
@@ -236,14 +236,14 @@ class Measure:
     # Afterwards.
 
     def tree(self) -> Tree:
-        """The tree to look at: of the first job that lost a master, else of the first one."""
+        """The tree to show: of the first job that lost a master, else of the first job."""
         job = next((job for killed in self.kills for job in killed.jobs), self._jobs[0])
         seats = {host.id: host.node.seats.get(job) for host in self._hosts if host.node is not None}
         trees = {node: seat.tree for node, seat in seats.items() if seat is not None}
         return Tree(job, {node: tree.parent for node, tree in trees.items() if tree.parent or tree.is_root})
 
     def latencies(self) -> tuple[Ints, Ints]:
-        """Of every line that became visible: when it was written, and the microseconds until then."""
+        """For every visible line: when it was written, and the microseconds until it was visible."""
         if not self._latencies:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         written, waited = zip(*self._latencies, strict=True)
@@ -315,10 +315,10 @@ class Measure:
 
 
 def _standing(seconds: Sequence[T]) -> Sequence[T]:
-    """Those in which the trees stand; all, where it never came to that."""
+    """The seconds after the trees have formed; all, if the run was shorter."""
     return seconds[JOINED_US // SECOND :] or seconds
 
 
 def detection_us(parameters: Parameters) -> int:
-    """Until a neighbour is declared dead: somebody probes it within a period, waits another for an answer, then suspects it."""
+    """Time until a neighbour is declared dead: it is probed within a period, has another one to answer, then is suspected."""
     return 2 * parameters.probe_us + parameters.suspect_us

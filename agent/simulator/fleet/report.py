@@ -1,4 +1,4 @@
-"""What a simulated fleet is told to be, and the figures that come out: plain values, as JSON and as a table."""
+"""The plan of a simulated fleet and the figures of its run: plain values, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be simulated. lines_per_s: of each agent. loss: of each datagram, as a probability. kill: agents that die."""
+    """The plan. lines_per_s: of each agent. loss: probability for each datagram. kill: how many agents die."""
 
     nodes: int = 100
     jobs: int = 1
@@ -23,7 +23,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Of many figures: median, 99th percentile and maximum; zeros where there were none."""
+    """Median, 99th percentile and maximum of many figures; zeros if there were none."""
 
     median: float
     p99: float
@@ -38,38 +38,38 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Trees(msgspec.Struct, frozen=True, kw_only=True):
-    """Shape of the jobs' trees, looked at each second. depth: links from the lowest node to its root; fan_in: children."""
+    """Shape of the jobs' trees, measured each second. depth: links from the lowest node to its root; fan_in: children."""
 
     depth_max: int
     depth_end: int
-    """When all was over: a tree that lost a node of its middle may stand too deep until it is put in order."""
+    """At the end: a tree that lost an inner node may be too deep until it is repaired."""
     depth_limit: int
-    """Of a tree that stands."""
+    """Of a tree that has formed."""
     fan_in_max: int
     fan_in_limit: int
     fan_in_mean: float
-    """Of nodes that have any."""
+    """Of nodes that have children."""
     masters_per_node_max: int
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):
-    """What the root of a job's tree receives, per second of each job, beside what it would if every worker sent to it straight.
+    """What the root of a job's tree receives, per second of each job, compared with flat collection: every worker sends to it.
 
-    Left out is what a master hears from its replicas and sinks, which would be the same.
+    Messages of replicas and sinks to the master are left out: they are the same for both.
     """
 
     messages: Spread
-    """Of that job, and link acknowledgements of its children."""
+    """Messages of that job, and link acknowledgements of its children."""
     bytes: Spread
     flat_messages: float
     flat_bytes: float
     messages_saved: float
-    """Flat collection's messages / this one's median; 0 where that is 0."""
+    """Messages of flat collection / median of these; 0 if that is 0."""
     bytes_saved: float
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """A master died. seconds: until its job published again; None if it did not."""
+    """The recovery from a master's death. seconds: until its job published again; None if it did not."""
 
     job: str
     node: str
@@ -78,7 +78,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything in virtual time. Of nodes and roots: what they receive in a second, once the trees stand; of lines: all."""
+    """All in virtual time. Of nodes and roots: what they receive in a second, after the trees have formed; of lines: all."""
 
     plan: Plan
     exact: bool | None
@@ -86,22 +86,22 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
     wrong: str
     windows: int
     covered: float
-    """Share of windows that were final with every agent's lines at once."""
+    """Fraction of windows whose first final revision had every agent's lines."""
     revisions: int
     final_after_s: float
-    """From the end of traffic and faults until every window was final and whole."""
+    """Seconds from the end of traffic and faults until every window was final and whole."""
     trees: Trees
     node_messages: Spread
     node_bytes: Spread
     root: Root
     latency_ms: Spread
-    """From the moment a line was written until a window that a sink holds had it; lines that waited for the trees too."""
+    """From writing a line until a sink had a window with it; includes lines written before the trees had formed."""
     recoveries: tuple[Recovery, ...]
     detection_s: float
-    """What failure detection may take, by the parameters: a part of each recovery."""
+    """The longest time for failure detection, by the parameters; part of each recovery."""
     lines: int
     messages: dict[str, int]
-    """Delivered, by kind."""
+    """Delivered messages, by kind."""
 
     @property
     def recovery_s(self) -> Spread:
@@ -109,12 +109,12 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_json(report: FleetReport) -> str:
-    """One line."""
+    """The report as one line."""
     return msgspec.json.encode(report).decode()
 
 
 def as_table(report: FleetReport) -> list[str]:
-    """Lines for a terminal: what was simulated, then a figure a line."""
+    """Lines for a terminal: the plan, then one figure a line."""
     plan = report.plan
     rows: list[tuple[str, ...]] = [("", "median", "p99", "max")]
     for name, spread in (
@@ -145,14 +145,14 @@ def as_table(report: FleetReport) -> list[str]:
 
 
 def depth(trees: Trees) -> str:
-    """The limit is of a tree that stands: one that forms, or loses a node of its middle, may be deeper until it is in order."""
+    """The limit holds for a tree that has formed: one that lost an inner node may be deeper until it is repaired."""
     before = f"; {trees.depth_max} for a while, as trees formed or agents died"
     limited = f"{trees.depth_end} in the end (limit {trees.depth_limit}, of trees that stand)"
     return limited + before * (trees.depth_max > trees.depth_end)
 
 
 def flat(root: Root) -> str:
-    """Beside a root that hears nothing (of a mesh of one, say) it is no times as much."""
+    """The factor saved; nothing for a root without messages (a mesh of one, say)."""
     messages, nbytes = f"{number(root.flat_messages)} messages/s", f"{number(root.flat_bytes)} bytes/s"
     if not root.messages_saved:
         return f"{messages}, {nbytes}"

@@ -18,7 +18,7 @@ SIZE = 960
 RIM = 24
 Parents = Mapping[NodeId, NodeId | None]
 LEAF_TITLES_MAX = 3_000
-"""Beyond so many nodes a leaf has no title of its own: nobody can point at it."""
+"""Beyond so many nodes leaves have no titles: they are too small to point at."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -30,14 +30,14 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def places(parents: Parents) -> dict[NodeId, Place]:
-    """Where each node of the tree stands that hangs below its root. O(n log n)."""
+    """The place of each node below the root. O(n log n)."""
     children: dict[NodeId, list[NodeId]] = {}
     roots = sorted(node for node, parent in parents.items() if parent is None)
     for node, parent in parents.items():
         if parent is not None:
             children.setdefault(parent, []).append(node)
     order = [(root, 0) for root in roots[:1]]
-    for node, depth in order:  # grows while it is walked: parents stand before their children
+    for node, depth in order:  # grows while it is walked: parents come before their children
         order += [(child, depth + 1) for child in sorted(children.get(node, ()))]
     leaves: dict[NodeId, int] = {}
     for node, _ in reversed(order):
@@ -56,7 +56,7 @@ def places(parents: Parents) -> dict[NodeId, Place]:
 def drawing(
     parents: Parents, names: Mapping[NodeId, str], masters: Collection[NodeId], killed: Collection[NodeId]
 ) -> str:
-    """The tree with its inner nodes, masters and those that were killed marked; a legend above. O(n log n)."""
+    """The tree with inner nodes, masters and killed nodes marked; a legend above. O(n log n)."""
     found = places(parents)
     levels = max((place.depth for place in found.values()), default=0) or 1
     step = (SIZE / 2 - RIM) / levels
@@ -70,8 +70,8 @@ def drawing(
             links.append(_link(found[parent], place, step))
         style = "serves" if node in masters else "inner" if node in inner else "leaf"
         radius = dot if style == "leaf" else max(1.6 * dot, min(11.0, 2 + 0.8 * sqrt(place.leaves)))
-        says = _says(names[node], place, node in masters, node in killed)
-        title = f"<title>{escape(says)}</title>" if style != "leaf" or len(found) <= LEAF_TITLES_MAX else ""
+        label = _label(names[node], place, node in masters, node in killed)
+        title = f"<title>{escape(label)}</title>" if style != "leaf" or len(found) <= LEAF_TITLES_MAX else ""
         x, y = points[node]
         dots[style].append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{title}</circle>')
         if node in killed:
@@ -109,7 +109,7 @@ def _link(parent: Place, child: Place, step: float) -> str:
     return f"M{x:.1f} {y:.1f}C" + " ".join(f"{a:.1f} {b:.1f}" for a, b in bends)
 
 
-def _says(name: str, place: Place, serves: bool, was_killed: bool) -> str:
+def _label(name: str, place: Place, serves: bool, was_killed: bool) -> str:
     below = f", {place.leaves:,} leaves below" if place.leaves > 1 else ""
     return (
         f"{name}: level {place.depth}{below}"
