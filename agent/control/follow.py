@@ -285,7 +285,7 @@ class Watcher:
         was_final = known is not None and known.was_final
         if was_final and put.status == "final":  # from a master that does not know that
             shown = replace(put, status="revised")
-            parts = parts.headed(squeeze(encode(shown))) if parts else parts
+            parts = parts.headed(compress(encode(shown))) if parts else parts
         content = content_of(put)
         is_new = (
             known is None or known.status not in FINAL or put.status not in FINAL or known.content != content

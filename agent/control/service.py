@@ -257,7 +257,7 @@ class ControlService:
                         yield w.Versions(plans)
                     if put.version in sent:
                         for at, part in enumerate(parts, 1):
-                            yield w.Published(unsqueeze(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
+                            yield w.Published(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
                             yield w.Published(encode(put))
         yield w.Done(f"job {name} was stopped")

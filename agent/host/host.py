@@ -233,7 +233,7 @@ class Host:
     async def _wait(self, records: Stored) -> None:
         """Wait while another process with this key lives, and serve only commands meanwhile."""
         await self.single_instance.wait()
-        self.transport.dial_afresh()
+        self.transport.reset_backoff()
         self._start(records)
 
     def _waited(self, done: asyncio.Task[None]) -> None:

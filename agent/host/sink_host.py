@@ -235,7 +235,7 @@ class SinkHost:
 
     def failing(self, now: int) -> tuple[Failing, ...]:
         """Jobs whose windows could not be stored lately."""
-        return tuple(vacancy.tell(now) for vacancy in self._vacancies.values())
+        return tuple(vacancy.report(now) for vacancy in self._vacancies.values())
 
     async def _in_thread(self, do: Callable[..., Any], *about: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *about)

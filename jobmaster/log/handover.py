@@ -27,8 +27,8 @@ and asking would take longer than an offer of a few bundles. It also saves the w
 ahead of the winner's log, are parked for `park_us`, and fit when the offers have arrived.
 
 Why no gap is delayed for it: a worker reads again only when its own bundle has been parked for `park_us`, and its source looks
-for a file that is gone for two more graces, reporting its position meanwhile (`agent/work/mesh_source.py`). When an offer passes that
-position, the worker learns it with the answer to its next report. Only the gap of a truncated file is reported at once.
+for a file that is gone for two more graces, reporting its position meanwhile (`agent/work/mesh_source.py`). When an offer passes
+that position, the worker learns it with the answer to its next report. Only the gap of a truncated file is reported at once.
 
 Why entries and not ranges: rows of a bundle are merged over all workers in it. At the root, bundles of children are not merged,
 so in a tree of one level each entry is of one worker. In a deeper tree, an entry that was in flight when the partition began may

@@ -135,8 +135,8 @@ class Promises:
             for key in [key for key in self._finals if key[0] == self._world.sink_at(about.sink)]:
                 del self._finals[key]
         elif who is not None and (what == "restore" or (what == "crash" and about)):
-            for key in [key for key in self._promised if key[0] == who.id]:
-                del self._promised[key]
+            for promised in [key for key in self._promised if key[0] == who.id]:
+                del self._promised[promised]
 
     def _seat(self, node: NodeId, job: JobId) -> JobSeat | None:
         actor = self._world.actors.get(node) if node not in self._world.twinned else None

@@ -158,16 +158,16 @@ class Admissions:
             if other.node is None or other.id == actor.id or network.separates(actor.place, other.place):
                 continue
             admission, known = self.admission(other.place), self._known(other, actor.id)
-            if admission.speaks(actor.id, NOBODY) is None:
+            if admission.other_process(actor.id, NOBODY) is None:
                 if known is not None and known.instance == proof.instance:
                     return True
-            elif admission.speaks(actor.id, proof) is None:
+            elif admission.other_process(actor.id, proof) is None:
                 return True
         return False
 
     def where(self, sink: NodeId, to: NodeId) -> bytes:
         """The process with that key that a sink answers."""
-        known = self.admission(sink).speaks(to, NOBODY)
+        known = self.admission(sink).other_process(to, NOBODY)
         twin = self._places.twins.get(to)
         return twin.place if known is not None and twin is not None and known.address == twin.address else to
 
