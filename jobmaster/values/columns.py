@@ -1,4 +1,4 @@
-"""Rows of a window held as columns: tuples for those who iterate, arrays for those who can write them as they are."""
+"""Rows of a window held as columns: readers iterate over tuples, or take the arrays and write them as columns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CHUNK_ROWS = 16_384
 
 Row = tuple[Any, ...]
 _WIDE = Context(prec=40)
-"""Holds all 38 digits of Spark's widest decimal; the usual context rounds to 28."""
+"""Holds all 38 digits of Spark's widest decimal; the default context rounds to 28."""
 
 
 class Texts:
-    """A dictionary's values, shared by all columns and windows with codes of it: value i is text[ends[i - 1]:ends[i]].
+    """A dictionary's values, shared by all columns and windows with its codes: value i is text[ends[i - 1]:ends[i]].
 
-    Bytes that are not UTF-8 are read as U+FFFD. forms: what writers made of all values, by a name of their own.
+    Bytes that are not UTF-8 are read as U+FFFD. forms: all values as encoded by writers, by a name that each writer chooses.
     """
 
     def __init__(self, text: NDArray[np.uint8], ends: NDArray[np.uint32]) -> None:
@@ -34,7 +34,7 @@ class Texts:
     def take(self, codes: NDArray[np.int32]) -> list[str | None]:
         """The values of `codes`, None for -1. Each value is decoded once, at the first call."""
         if self._table is None:
-            self._table = np.empty(len(self.ends) + 1, dtype=object)  # the last one, that of -1, is None
+            self._table = np.empty(len(self.ends) + 1, dtype=object)  # the last entry, for code -1, is None
             self._table[:-1] = _text.decode_all(self.text, self.ends)
         values: list[str | None] = self._table[codes].tolist()
         return values
@@ -62,7 +62,7 @@ class CellColumn(msgspec.Struct, frozen=True):
         return CellColumn(self.type, self.values[start:stop], valid, self.texts)
 
     def to_python(self) -> list[Any]:
-        """The values as `Window.rows` has them."""
+        """The values, typed as in `Window.rows`."""
         if self.texts is not None:
             return self.texts.take(self.values)
         if self.values.ndim == 2:
@@ -87,14 +87,14 @@ def with_nulls(values: list[Any], valid: NDArray[np.bool_] | None) -> list[Any]:
 
 
 class ColumnRows(Sequence[Row]):
-    """Rows [start, stop) of columns of equal length. Tuples are made when asked for; slices share the columns."""
+    """Rows [start, stop) of columns of equal length. Tuples are made on demand; slices share the columns."""
 
     def __init__(self, columns: Sequence[CellColumn], start: int, stop: int) -> None:
         self._columns, self._start, self._stop = columns, start, max(start, stop)
 
     @property
     def nbytes(self) -> int:
-        """Memory that these rows hold, shared or not: whole columns, and their texts."""
+        """Memory of the whole columns and their texts, shared or not."""
         texts = {
             id(column.texts): column.texts.text.nbytes + column.texts.ends.nbytes
             for column in self._columns
@@ -105,7 +105,7 @@ class ColumnRows(Sequence[Row]):
 
     @property
     def cells(self) -> list[CellColumn]:
-        """The columns of just these rows, as views."""
+        """The columns of these rows, as views."""
         return [column.slice(self._start, self._stop) for column in self._columns]
 
     def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[ColumnRows]:
@@ -121,7 +121,7 @@ class ColumnRows(Sequence[Row]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Row]: ...
     def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
-        """A row; or rows, as a view where the slice has no step. Raises IndexError."""
+        """A row; or rows, as a view if the slice has no step. Raises IndexError."""
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self))
             if step != 1:

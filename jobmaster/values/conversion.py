@@ -1,6 +1,6 @@
-"""Text to values and back, one at a time, as Spark's casts do it with ANSI off: text that is not a value is None.
+"""Converts text to values and back, one at a time, like Spark's casts with ANSI off: invalid text becomes None.
 
-Not followed: a time of day without a date (Spark fills in today's: a clock is no part of a query's answer) is None; and
+Different from Spark: a time of day without a date is None (Spark adds today's date, but results must not depend on a clock); and
 doubles print with the fewest digits that read back the same, which Java does only from version 19 on.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from elf.jobmaster.values.sql_types import Kind, SqlType
 
 BLANKS = "".join(map(chr, range(0x21)))
-"""What Java's String.trim takes away."""
+"""The characters that Java's String.trim removes."""
 BLANKS_AND_CONTROLS = BLANKS + "\x7f"
 DAY_US = 86_400_000_000
 
@@ -40,12 +40,12 @@ BOOLEANS = {
 
 
 def to_integer(text: str, type: SqlType) -> int | None:
-    """Digits after a point are cut off; "." is 0, as in Spark."""
+    """Digits after a point are dropped; "." is 0, as in Spark."""
     return _integer(INTEGER.fullmatch(text.strip(BLANKS_AND_CONTROLS)), type)
 
 
 def try_integer(text: str, type: SqlType) -> int | None:
-    """try_cast takes whole numbers only."""
+    """try_cast accepts whole numbers only."""
     return _integer(WHOLE.fullmatch(text.strip(BLANKS_AND_CONTROLS)), type)
 
 
@@ -214,7 +214,7 @@ def double_text(value: float) -> str:
     shortest = Decimal(repr(value))
     two_digits = Decimal(f"{value:.1e}")
     if len(shortest.as_tuple().digits) == 1 and float(two_digits) == value:
-        shortest = two_digits  # Java prints two digits at least, so it takes the nearest of those
+        shortest = two_digits  # Java prints at least two digits, and chooses the nearest such number
     sign, digits, _ = shortest.as_tuple()
     text = "".join(map(str, digits))
     return f"{'-' if sign else ''}{text[0]}.{text[1:].rstrip('0') or '0'}E{shortest.adjusted()}"

@@ -1,6 +1,6 @@
 """approx_percentile from merged buckets as Spark SQL: the same nearest rank and the same value for a bucket as `cbt.aggregates`.
 
-Merged buckets are an array of (key, value): bucket and count, a bucket as often as panes had it.
+Merged buckets are an array of (key, value): bucket and count, with one item for each pane that had the bucket.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from elf.jobmaster.values.vector import Kind, SqlType
 _MANTISSA = 52 - BUCKET_SHIFT  # bits of it in a bucket
 _STEPS = 1 << _MANTISSA
 _POINT = 1023 + _MANTISSA
-"""The exponent at which a bucket's edge is just its mantissa's whole number."""
+"""The exponent at which a bucket's edge equals its mantissa as a whole number."""
 _PAST = 1023 + 63
 """The exponent from which on edges are beyond int64."""
 
@@ -36,7 +36,8 @@ def quantile_sql(buckets: str, count: str, low: str, high: str, fraction: Fracti
 
 
 def _value(bucket: str) -> str:
-    """The middle of a bucket's whole numbers, rounded up, with its sign. `transform` of one item is how SQL says let."""
+    """The middle of a bucket's whole numbers, rounded up, with its sign. SQL has no `let`: `transform` of one item serves as
+    one."""
     middle = (
         f"element_at(transform(array(named_struct('a', {_edge('s')}, 'b', {_edge('s + 1')})), "
         "x -> x.a + (greatest(x.b, x.a + 1L) - x.a) div 2L), 1)"

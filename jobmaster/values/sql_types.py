@@ -1,5 +1,5 @@
-"""The types of columns and expressions: Spark SQL's. Apart from the columns themselves (`vector`), since what compiles or
-checks a plan holds no columns, and need not load numpy.
+"""The types of columns and expressions: Spark SQL's. Separate from the columns (`vector`), so that compiling or checking a plan
+does not load numpy.
 """
 
 from __future__ import annotations

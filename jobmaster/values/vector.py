@@ -1,4 +1,4 @@
-"""Typed columns: what the tokenizer fills, the functions compute on, and the windows are made of.
+"""Typed columns: the tokenizer fills them, functions compute on them, and windows consist of them.
 
 A type is one of Spark SQL's. Representation of a `Vector` of n rows:
 
@@ -14,8 +14,8 @@ A type is one of Spark SQL's. Representation of a `Vector` of n rows:
 | WINDOW         | int64 (n, 2): start, end                           | never               |
 | ARRAY          | object (lists)                                     | valid[i] is False   |
 
-`valid` is None where nothing is NULL. What stands in `values` under a NULL is 0 / False / 0.0: never garbage.
-A vector of length 1 is also a constant that broadcasts against any length.
+`valid` is None if no value is NULL. In `values` a NULL is 0 / False / 0.0: never garbage. A vector of length 1 is also a constant
+that broadcasts against any length.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Vector:
         return np.ones(len(self.values), dtype=np.bool_) if self.valid is None else self.valid
 
     def take(self, rows: NDArray[np.intp]) -> Vector:
-        """The rows at the given indices, in that order; a constant stays one."""
+        """The rows at the given indices, in that order; a constant stays a constant."""
         if len(self.values) == 1:
             return self
         return Vector(
@@ -108,9 +108,9 @@ class Vector:
     def _texts(self) -> list[Any]:
         assert self.strings is not None
         size = len(self.strings)
-        if size > len(self.values):  # most of the dictionary is not needed
+        if size > len(self.values):  # decode only the values needed
             return list(decode(self.strings, np.ascontiguousarray(self.values, dtype=np.int32)))
-        table = np.empty(size + 1, dtype=object)  # the last one, that of -1, is None
+        table = np.empty(size + 1, dtype=object)  # the last entry, for code -1, is None
         table[:-1] = self.strings.values()
         texts: list[Any] = table[self.values].tolist()
         return texts
