@@ -13,9 +13,8 @@ from elf.agent.config import units
 from elf.agent.run.engine import MEMORY_MAX, RunOptions, Summary
 from elf.agent.run.engine import run as run_engine
 from elf.errors import SourceError, UsageError
-from elf.jobmaster.values.columns import CellColumn, ColumnRows, Texts
+from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, ColumnRows, Texts
 from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
-from elf.sinks.console.cells import WINDOW_TYPE
 
 TEXTS_MAX = 32 << 20
 """Bytes of dictionaries kept for a result's columns of text; rows beyond that are kept as tuples, with just their own texts."""

@@ -1,9 +1,10 @@
-"""Rows of a window held as columns: readers iterate over tuples, or take the arrays and write them as columns."""
+"""Rows of a window held as columns: readers iterate over tuples, or take the arrays and write them as columns; and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Context, Decimal
+from itertools import islice
 from typing import Any, overload
 
 import msgspec
@@ -11,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.jobmaster.values import _text
+from elf.jobmaster.values.sql_types import WINDOW
 
 CHUNK_ROWS = 16_384
-"""Rows turned into tuples at a time."""
+"""Rows turned into tuples, or back, at a time: large enough to amortise calls, small enough (about 10 MB) for the memory cap."""
+WINDOW_TYPE = str(WINDOW)
 
 Row = tuple[Any, ...]
 _WIDE = Context(prec=40)
@@ -44,7 +47,8 @@ class CellColumn(msgspec.Struct, frozen=True):
     """n values of one result column. `type` as in `ColumnInfo`.
 
     values: int64 for bigint, int, timestamp (microseconds) and decimals of up to 18 digits (unscaled); float64; bool; int32 codes
-    into `texts` for string (-1 is NULL); objects for wider decimals (unscaled ints) and arrays (lists); int64 (n, 2) for windows.
+    into `texts` for string (-1 is NULL); objects for wider decimals (unscaled ints) and arrays (lists); int64 (n, 2) for windows,
+    which are NULL in reports only.
     valid: False where a value (of no string) is NULL; None where none is.
     """
 
@@ -65,12 +69,16 @@ class CellColumn(msgspec.Struct, frozen=True):
         """The values, typed as in `Window.rows`."""
         if self.texts is not None:
             return self.texts.take(self.values)
-        if self.values.ndim == 2:
-            return list(zip(self.values[:, 0].tolist(), self.values[:, 1].tolist(), strict=True))
         values = self.values.tolist()
+        if self.values.ndim == 2:
+            values = list(map(tuple, values))
         if self.type.startswith("decimal"):
-            values = decimals(values, int(self.type[:-1].rpartition(",")[2]))
+            values = decimals(values, scale_of(self.type))
         return with_nulls(values, self.valid)
+
+
+def scale_of(decimal: str) -> int:
+    return int(decimal[:-1].rpartition(",")[2])
 
 
 def decimals(unscaled: Sequence[int], scale: int) -> list[Decimal]:
@@ -143,3 +151,50 @@ class ColumnRows(Sequence[Row]):
 
     def __repr__(self) -> str:
         return f"ColumnRows({len(self)} rows of {len(self._columns)} columns)"
+
+
+def in_columns(rows: Iterable[Row], types: Sequence[str]) -> Iterator[list[CellColumn]]:
+    """`rows` as columns of these types, `CHUNK_ROWS` at a time."""
+    if isinstance(rows, ColumnRows):
+        yield from (part.cells for part in rows.chunks())
+        return
+    for chunk in chunks(rows):
+        yield [column_of(type, values) for type, values in zip(types, zip(*chunk, strict=True), strict=True)]
+
+
+def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """`rows` in lists of at most `CHUNK_ROWS`, without ever holding more than one."""
+    left = iter(rows)
+    while chunk := list(islice(left, CHUNK_ROWS)):
+        yield chunk
+
+
+def column_of(type: str, values: Sequence[Any]) -> CellColumn:
+    """A column of `values` as `Window.rows` has them."""
+    present = [value is not None for value in values]
+    if type == "string":
+        return _column_of_texts(values, np.array(present))
+    if not all(present):
+        null: Any = (0, 0) if type == WINDOW_TYPE else Decimal() if type.startswith("decimal") else 0
+        values = [null if value is None else value for value in values]
+    if type.startswith("decimal"):
+        values = [int(value.scaleb(scale_of(type), _WIDE)) for value in values]
+    held = np.fromiter(values, object, len(values)) if _is_object(type) else np.array(values, _dtype(type))
+    return CellColumn(type, held, None if all(present) else np.array(present))
+
+
+def _is_object(type: str) -> bool:
+    return type.startswith("array") or (type.startswith("decimal") and int(type[8:].partition(",")[0]) > 18)
+
+
+def _dtype(type: str) -> Any:
+    return {"double": np.float64, "float": np.float64, "boolean": np.bool_}.get(type, np.int64)
+
+
+def _column_of_texts(values: Sequence[str | None], present: NDArray[np.bool_]) -> CellColumn:
+    encoded = [(value or "").encode("utf-8", "replace") for value in values]
+    texts = Texts(
+        np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(list(map(len, encoded)), dtype=np.uint32)
+    )
+    codes = np.arange(len(values), dtype=np.int32)
+    return CellColumn("string", np.where(present, codes, np.int32(-1)), None, texts)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from itertools import islice
 from math import isfinite, isnan
 from typing import Any
 
 import msgspec
 
+from elf.jobmaster.values.columns import WINDOW_TYPE, scale_of
 from elf.jobmaster.windows.result import ColumnInfo, Window
 
-CHUNK_ROWS = 16_384
-"""Rows turned into text at a time: large enough to amortise calls, small enough (about 10 MB) for the memory cap."""
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-WINDOW_TYPE = "struct<start:timestamp,end:timestamp>"
 
 Convert = Callable[[Any], Any]
-
-
-def chunks(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """`rows` in lists of at most `CHUNK_ROWS`, without ever holding more than one."""
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, CHUNK_ROWS)):
-        yield chunk
 
 
 def moment(us: int) -> datetime | None:
@@ -89,7 +78,7 @@ def json_cell(kind: str) -> Convert | None:
     if kind == "double":
         return lambda v: None if v is None else number(v)
     if _needs_plain(kind):
-        return lambda v: None if v is None else msgspec.Raw(_plain(v))
+        return lambda v: None if v is None else msgspec.Raw(plain(v))
     if kind == WINDOW_TYPE:
         return lambda v: None if v is None else msgspec.Raw(window_json(v))
     return None
@@ -102,46 +91,19 @@ def window_json(value: tuple[int, int]) -> str:
 
 def _needs_plain(kind: str) -> bool:
     """Whether str() of such a Decimal may show an exponent: below 10^-6 it does."""
-    return kind.startswith("decimal") and int(kind[:-1].rpartition(",")[2]) > 6
+    return kind.startswith("decimal") and scale_of(kind) > 6
 
 
-def _plain(value: Decimal) -> str:
+def plain(value: Decimal) -> str:
     """All digits, no exponent."""
     return format(value, "f")
 
 
-def text_cell(kind: str) -> Convert | None:
-    """What turns a value of SQL type `kind` into CSV text; None where the csv module does it right by itself."""
-    if kind == "timestamp":
-        return lambda v: None if v is None else iso(v)
-    if kind == "boolean":
-        return {True: "true", False: "false", None: None}.__getitem__
-    if kind == "double":
-        return lambda v: None if v is None else number(v)
-    if _needs_plain(kind):
-        return lambda v: None if v is None else _plain(v)
-    if kind.startswith("array<"):
-        return json_text(kind)
-    return None
-
-
-def json_text(kind: str) -> Convert:
+def json_text(kind: str) -> Callable[[Any], str]:
     """An array as JSON text."""
     ready = json_cell(kind) or (lambda v: v)
     encode = msgspec.json.Encoder(decimal_format="number").encode
-    return lambda v: None if v is None else encode(ready(v)).decode()
-
-
-def convert_columns(
-    rows: Sequence[tuple[Any, ...]], converts: Sequence[Convert | None]
-) -> Iterable[tuple[Any, ...]]:
-    """`rows` with each column's conversion applied; the rows themselves where there is none."""
-    if not any(converts) or not rows:
-        return rows
-    columns = zip(zip(*rows, strict=True), converts, strict=True)
-    return zip(
-        *(values if convert is None else map(convert, values) for values, convert in columns), strict=True
-    )
+    return lambda v: encode(ready(v)).decode()
 
 
 def unique_names(columns: Sequence[ColumnInfo]) -> list[str]:

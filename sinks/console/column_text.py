@@ -1,7 +1,7 @@
-"""Columns as blocks of CSV and JSON lines: the same bytes that the sinks' row by row writers give, made by a kernel.
+"""Columns as blocks of CSV and JSON lines, made by a kernel.
 
 What the kernel cannot print (arrays, wide decimals, doubles in JSON, times outside the years 1 to 9999) becomes a text
-column first, converted as those writers convert it.
+column first.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from elf.jobmaster.values.columns import CellColumn
+from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, scale_of
 from elf.sinks.console import _text
-from elf.sinks.console.cells import WINDOW_TYPE, json_cell, number, text_cell
+from elf.sinks.console.cells import iso, json_cell, json_text, number, plain
 
 Texts = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
 YEAR_1_US, YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
-_PLAIN = {"int": _text.INTEGER, "bigint": _text.INTEGER, "boolean": _text.BOOLEAN}
 
 
 def csv_block(columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
@@ -37,7 +36,7 @@ def json_block(names: Sequence[str], columns: Sequence[CellColumn], tail: bytes 
     cells, prefixes, close = [], [], b"{"
     for name, column in zip(names, columns, strict=True):
         key = close + msgspec.json.encode(name) + b":"
-        parts = _bounds(column)
+        parts = _bounds(column) if column.valid is None else [column]
         cells += [_cell(part, _json_texts) for part in parts]
         prefixes += [key] if len(parts) == 1 else [key + b'{"start":', b',"end":']
         close = b"," if len(parts) == 1 else b"},"
@@ -45,18 +44,20 @@ def json_block(names: Sequence[str], columns: Sequence[CellColumn], tail: bytes 
 
 
 def _bounds(column: CellColumn) -> list[CellColumn]:
-    """A window as its two times; any other column as it is. Windows of results are never NULL."""
+    """A window as its two times; any other column as it is."""
     if column.type != WINDOW_TYPE:
         return [column]
-    return [CellColumn("timestamp", column.values[:, side]) for side in (0, 1)]
+    return [CellColumn("timestamp", column.values[:, side], column.valid) for side in (0, 1)]
 
 
 def _cell(column: CellColumn, to_texts: Any) -> _text.Cell:
     values, valid, kind = column.values, column.valid, column.type
-    if kind in _PLAIN:
-        return _PLAIN[kind], values, valid, None, None, 0
-    if kind.startswith("decimal") and values.dtype == np.int64:
-        return _text.DECIMAL, values, valid, None, None, int(kind[:-1].rpartition(",")[2])
+    if values.dtype == np.bool_:
+        return _text.BOOLEAN, values, valid, None, None, 0
+    if values.dtype == np.int64 and kind.startswith("decimal"):
+        return _text.DECIMAL, values, valid, None, None, scale_of(kind)
+    if values.dtype == np.int64 and kind not in ("timestamp", WINDOW_TYPE):
+        return _text.INTEGER, values, valid, None, None, 0
     if kind == "timestamp" and _has_plain_years(values):
         return _text.TIME, values, valid, None, None, 0
     text, ends = to_texts(column)
@@ -82,10 +83,11 @@ def _csv_texts(column: CellColumn) -> Texts:
         if ((size == 0) | ((size >= 1e-4) & (size < 1e16))).all():
             return _json_texts(
                 column
-            )  # without an exponent both look alike, and msgspec is five times as fast
+            )  # both look alike without an exponent, and msgspec is five times as fast
         return _text.double_texts(np.ascontiguousarray(column.values))
-    convert = text_cell(column.type) or str
-    cells = [b"" if value is None else str(convert(value)).encode() for value in column.to_python()]
+    kind = column.type
+    show = iso if kind == "timestamp" else plain if kind.startswith("decimal") else json_text(kind)
+    cells = [b"" if value is None else show(value).encode() for value in column.to_python()]
     ends = np.cumsum([len(cell) for cell in cells], dtype=np.uint32)
     return _text.csv_texts(np.frombuffer(b"".join(cells), dtype=np.uint8), ends)
 

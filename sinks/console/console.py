@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
+from elf.jobmaster.values.columns import WINDOW_TYPE, chunks
 from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
-from elf.sinks.console.cells import WINDOW_TYPE, chunks
 from elf.sinks.console.grid import Grid, Style, span
 from elf.sinks.console.row_stream import flush, write
 

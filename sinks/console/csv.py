@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from types import SimpleNamespace
-from typing import Any, BinaryIO
+from collections.abc import Sequence
+from typing import BinaryIO
 
-from elf.jobmaster.values.columns import CellColumn
+from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, column_of
 from elf.jobmaster.windows.result import ColumnInfo, Window
-from elf.sinks.console.cells import WINDOW_TYPE, Convert, convert_columns, iso, text_cell, unique_names
+from elf.sinks.console.cells import unique_names
 from elf.sinks.console.column_text import csv_block
-from elf.sinks.console.row_stream import Rows, RowStream
+from elf.sinks.console.row_stream import RowStream
 
 META = (
     "elf_status",
@@ -36,66 +33,29 @@ class Csv(RowStream):
     def __init__(self, stream: BinaryIO | None = None, *, meta: bool = False) -> None:
         super().__init__(stream, meta=meta)
         self._columns: tuple[ColumnInfo, ...] = ()
-        self._converts: list[Convert | None] = []
-        self._windows: list[int] = []  # where windows stand among the columns, last first
-        self._tail: tuple[Any, ...] = ()
+        self._tail = b""
 
     def begin(self, columns: tuple[ColumnInfo, ...]) -> None:
         """Write the header, unless it stands there: also a result without any window has its columns."""
-        if columns != self._columns:
-            self._start(columns)
+        if columns == self._columns:
+            return
+        self._columns = columns
+        names: list[str] = []
+        for name, column in zip(unique_names(columns), columns, strict=True):
+            names += [f"{name}_start", f"{name}_end"] if column.type == WINDOW_TYPE else [name]
+        header = [*names, *(META if self._meta else ())]
+        self.write(csv_block([column_of("string", [name]) for name in header]))
 
     def lay_out(self, window: Window) -> None:
         self.begin(window.columns)
-        self._tail = meta_cells(window) if self._meta else ()
+        self._tail = b"," + meta_text(window).encode() if self._meta else b""
 
-    def column_block(self, columns: Sequence[CellColumn]) -> bytes:
-        return csv_block(columns, b"," + csv_lines([self._tail])[:-1] if self._tail else b"")
-
-    def row_block(self, rows: Rows) -> bytes:
-        return csv_lines(self._ready(rows))
-
-    def _start(self, columns: tuple[ColumnInfo, ...]) -> None:
-        """Lay out `columns` and write their header."""
-        self._columns = columns
-        self._converts = [text_cell(column.type) for column in columns]
-        self._windows = [i for i, column in enumerate(columns) if column.type == WINDOW_TYPE][::-1]
-        names = unique_names(columns)
-        for at in self._windows:
-            self._converts[at : at + 1] = [iso_or_none, iso_or_none]
-            names[at : at + 1] = [f"{names[at]}_start", f"{names[at]}_end"]
-        self.write(csv_lines([(*names, *(META if self._meta else ()))]))
-
-    def _ready(self, rows: Rows) -> Iterable[tuple[Any, ...]]:
-        """`rows` as cells of text: the window split in two, conversions applied, `_tail` added."""
-        for at in self._windows:
-            rows = [(*row[:at], *(row[at] or (None, None)), *row[at + 1 :]) for row in rows]
-        ready, tail = convert_columns(rows, self._converts), self._tail
-        return (row + tail for row in ready) if tail else ready
+    def block(self, columns: Sequence[CellColumn]) -> bytes:
+        return csv_block(columns, self._tail)
 
 
-def csv_lines(rows: Iterable[tuple[Any, ...]]) -> bytes:
-    """Rows of ready cells as lines."""
-    lines: list[str] = []
-    # The csv module quotes what its line end is made of: a lone carriage return too, then, which readers take for a line end.
-    csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n").writerows(rows)
-    return "".join([line[:-2] + "\n" for line in lines]).encode("utf-8", "replace")
-
-
-@lru_cache(maxsize=64)
-def iso_or_none(us: int | None) -> str | None:
-    return None if us is None else iso(us)
-
-
-def meta_cells(window: Window) -> tuple[Any, ...]:
-    lines = window.lines
-    return (
-        window.status,
-        ".".join(map(str, window.revision)),
-        window.agents_reporting,
-        window.agents_expected,
-        lines.read,
-        lines.parsed,
-        lines.rejected,
-        lines.late,
-    )
+def meta_text(window: Window) -> str:
+    """The cells of `META`."""
+    lines, revision = window.lines, ".".join(map(str, window.revision))
+    agents = f"{window.agents_reporting},{window.agents_expected}"
+    return f"{window.status},{revision},{agents},{lines.read},{lines.parsed},{lines.rejected},{lines.late}"

@@ -7,11 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from elf.jobmaster.values.columns import CellColumn, ColumnRows
+from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, in_columns
 from elf.jobmaster.windows.result import PaneState, StreamClosed, Window
-from elf.sinks.console.cells import WINDOW_TYPE, Changes, chunks, escape_lines
-
-Rows = Sequence[tuple[Any, ...]]
+from elf.sinks.console.cells import Changes, escape_lines
 
 
 class RowStream(ABC):
@@ -34,26 +32,16 @@ class RowStream(ABC):
         """Called before the blocks of each window: its columns and what stands beside them."""
 
     @abstractmethod
-    def column_block(self, columns: Sequence[CellColumn]) -> bytes:
-        """Rows that are held as columns, as bytes."""
-
-    @abstractmethod
-    def row_block(self, rows: Rows) -> bytes:
-        """Rows that are tuples, as the same bytes."""
+    def block(self, columns: Sequence[CellColumn]) -> bytes:
+        """Rows as bytes."""
 
     def put(self, window: Window) -> None:
         self.lay_out(window)
         rows = self._changes.rows(window)
         if window.status == "withdrawn" and self._meta and window.columns:
-            self.write(
-                self.row_block([_nothing(window)])
-            )  # its rows were told, and nothing else says that they went
-        if isinstance(rows, ColumnRows):
-            for part in rows.chunks():
-                self.write(self.column_block(part.cells))
-        else:
-            for chunk in chunks(rows):
-                self.write(self.row_block(chunk))
+            rows = [_nothing(window)]  # its rows were written, and nothing else says that they are withdrawn
+        for columns in in_columns(rows, [column.type for column in window.columns]):
+            self.write(self.block(columns))
 
     def write(self, block: bytes) -> None:
         if self._terminal:
@@ -77,21 +65,21 @@ def _nothing(window: Window) -> tuple[Any, ...]:
 
 
 def write(stream: BinaryIO, block: bytes) -> None:
-    """Write all of `block`. Raises `StreamClosed` when nobody reads any more, OSError that names standard output."""
+    """Write all of `block`. Raises `StreamClosed` when the reader has gone, OSError that names standard output."""
     try:
         stream.write(block)
     except OSError as error:
-        raise _told(error) from error
+        raise _named(error) from error
 
 
 def flush(stream: BinaryIO) -> None:
     try:
         stream.flush()
     except OSError as error:
-        raise _told(error) from error
+        raise _named(error) from error
 
 
-def _told(error: OSError) -> Exception:
+def _named(error: OSError) -> Exception:
     if isinstance(error, BrokenPipeError):
         return StreamClosed()
     return OSError(error.errno, error.strerror, "standard output")

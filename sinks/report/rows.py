@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from elf.jobmaster.values.columns import WINDOW_TYPE
 from elf.jobmaster.windows.result import ColumnInfo
-from elf.sinks.console.cells import WINDOW_TYPE
 from elf.sinks.lake.layout import HOUR_US
 
 if TYPE_CHECKING:

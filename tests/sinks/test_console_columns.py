@@ -1,13 +1,17 @@
-"""Columns as text: whatever they hold, the kernel writes the bytes that the row by row writers write."""
+"""Columns as text: whatever they hold, the kernel writes what a model writes value by value, from columns and from tuples."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from collections.abc import Iterable
 from decimal import Decimal
+from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -15,9 +19,10 @@ from hypothesis import strategies as st
 
 from elf.jobmaster.values.columns import CellColumn, ColumnRows, Texts, decimals
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
+from elf.sinks.console.cells import escape_lines, iso, number, unique_names
 from elf.sinks.console.column_text import YEAR_1_US, YEAR_10000_US
-from elf.sinks.console.csv import Csv
-from elf.sinks.console.jsonlines import JsonLines
+from elf.sinks.console.csv import META, Csv, meta_text
+from elf.sinks.console.jsonlines import JsonLines, meta_json
 
 WINDOW = "struct<start:timestamp,end:timestamp>"
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -105,21 +110,90 @@ def written(kind: type[Csv] | type[JsonLines], shown: Window, meta: bool, termin
     return stream.getvalue()
 
 
+def json_of(kind: str, value: Any) -> str:
+    """The model of a value in JSON."""
+    if value is None:
+        return "null"
+    if kind == WINDOW:
+        return f'{{"start":"{iso(value[0])}","end":"{iso(value[1])}"}}'
+    if kind == "timestamp":
+        return f'"{iso(value)}"'
+    if kind.startswith("decimal"):
+        return format(value, "f")
+    ready = (
+        list(map(number, value)) if kind == "array<double>" else number(value) if kind == "double" else value
+    )
+    return msgspec.json.encode(ready).decode()
+
+
+def csv_of(kind: str, value: Any) -> list[str]:
+    """The model of a value's cells in CSV."""
+    if kind == WINDOW:
+        return [iso(value[0]), iso(value[1])]
+    if value is None:
+        return [""]
+    if kind == "timestamp":
+        return [iso(value)]
+    if kind == "double":
+        return [str(number(value))]
+    return [value if kind == "string" else json_of(kind, value)]
+
+
+def csv_lines(rows: Iterable[list[str]]) -> str:
+    """By the csv module, which quotes what its line end is made of: a lone carriage return too, then."""
+    lines: list[str] = []
+    csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n").writerows(rows)
+    return "".join(line[:-2] + "\n" for line in lines)
+
+
+def model(kind: type[Csv] | type[JsonLines], shown: Window, meta: bool) -> str:
+    kinds, names = [column.type for column in shown.columns], unique_names(shown.columns)
+    if kind is JsonLines:
+        rows = [
+            [*map(json_of, kinds, row), *([meta_json(shown).decode()] if meta else [])] for row in shown.rows
+        ]
+        keys = [json.dumps(name, ensure_ascii=False) for name in [*names, "_elf"]]
+        return "".join("{" + ",".join(map(":".join, zip(keys, row, strict=False))) + "}\n" for row in rows)
+    tail = meta_text(shown).split(",") if meta else []
+    header = [
+        part
+        for name, each in zip(names, kinds, strict=True)
+        for part in ([f"{name}_start", f"{name}_end"] if each == WINDOW else [name])
+    ]
+    cells = [[*chain.from_iterable(map(csv_of, kinds, row)), *tail] for row in shown.rows]
+    return csv_lines([[*header, *(META if meta else ())], *cells])
+
+
 @pytest.mark.slow
 @settings(derandomize=True, max_examples=400, deadline=None)
 @given(tables(), st.booleans(), st.integers(0, 5), st.integers(0, 5))
 @example(((ColumnInfo("s", "string"),), [column("string", [b""], [True])]), False, 0, 1)
-def test_both_writers_write_the_same(
+def test_the_text_is_that_of_the_model(
     table: tuple[tuple[ColumnInfo, ...], list[CellColumn]], meta: bool, start: int, stop: int
 ) -> None:
     columns, cells = table
     stop = min(stop, len(cells[0]))
-    rows = ColumnRows(cells, min(start, stop), stop)
+    shown = window(columns, ColumnRows(cells, min(start, stop), stop))
+    tuples = window(columns, list(shown.rows))
     for kind in (Csv, JsonLines):
-        for terminal in (False, True):
-            block = written(kind, window(columns, rows), meta, terminal)
-            assert block == written(kind, window(columns, list(rows)), meta, terminal)
-            block.decode("utf-8")
+        expected = model(kind, tuples, meta)
+        for rows in (shown, tuples):
+            assert written(kind, rows, meta).decode() == expected
+            assert written(kind, rows, meta, terminal=True).decode() == escape_lines(expected)
+
+
+def test_a_window_of_a_report_may_be_null() -> None:
+    columns = (ColumnInfo("w", WINDOW), ColumnInfo("n", "smallint"))
+    shown = window(columns, [((0, 1_000_000), 1), (None, None)])
+    assert written(JsonLines, shown, False).decode().splitlines() == [
+        '{"w":{"start":"1970-01-01T00:00:00Z","end":"1970-01-01T00:00:01Z"},"n":1}',
+        '{"w":null,"n":null}',
+    ]
+    assert written(Csv, shown, False).decode().splitlines() == [
+        "w_start,w_end,n",
+        "1970-01-01T00:00:00Z,1970-01-01T00:00:01Z,1",
+        ",,",
+    ]
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)

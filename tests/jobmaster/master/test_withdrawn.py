@@ -23,10 +23,10 @@ from elf.jobmaster.delivery.states import PaneReader, as_parts
 from elf.jobmaster.log.schedule import speaks_for
 from elf.jobmaster.master.master import Master
 from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.values.columns import WINDOW_TYPE
 from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.jobmaster.windows.state import StateMaker
-from elf.sinks.console.cells import WINDOW_TYPE
 from elf.sinks.console.console import Table
 from elf.sinks.console.csv import Csv
 from elf.sinks.console.jsonlines import JsonLines
