@@ -35,7 +35,7 @@ class Aggregates:
         many: bool = False,
         fractions: Sequence[str] = (),
     ) -> Column:
-        """The aggregate with whatever it reads, in the order that `elf.jobmaster.plan.check.shape` lays down."""
+        """The aggregate with the accumulators and families that it reads, in the order of `elf.jobmaster.plan.check.shape`."""
         value = inputs[0] if inputs else None
         input_type = value.type if value else BIGINT
         wanted = check.shape(function, input_type)
@@ -47,12 +47,12 @@ class Aggregates:
         return Column(f"#a{_index(self.aggregates, aggregate)}", type)
 
     def ensure_rows(self) -> None:
-        """A group needs a row of its own, also where only families (or nothing) are asked for: count its lines."""
+        """Count lines where there is no accumulator (only families, or no aggregate): each group needs a row of its own."""
         if not self.accumulators:
             self.accumulators.append(Accumulator(Reduce.COUNT))
 
     def count(self, values: Sequence[Expression], where: Expression | None) -> Column:
-        """count(*) for no values; rows in which all values are there otherwise."""
+        """count(*) without values, else the rows in which no value is NULL."""
         present = [v for v in values if not (isinstance(v, Literal) and v.value is not None)]
         for extra in present[1:]:
             where = both(where, types.call("not", types.call("is_null", scalar(extra))))
@@ -76,7 +76,7 @@ class Aggregates:
         return self._added(function, [types.number(value)], where)
 
     def variance(self, function: str, value: Expression, where: Expression | None) -> Column:
-        """Any of the four. Squares of more than 18 digits overflow 128 bits: such decimals become DOUBLE first."""
+        """Variance or standard deviation. Squares of more than 18 digits overflow 128 bits: such decimals become DOUBLE."""
         value = types.number(value)
         return self._added(
             function, [value if check.fits_lane(value.type) else types.cast(value, DOUBLE)], where
@@ -104,7 +104,7 @@ def both(left: Expression | None, right: Expression) -> Expression:
 
 
 def scalar(value: Expression) -> Expression:
-    """`value`, if it can be an argument of an aggregate at all; an untyped NULL becomes an INT's."""
+    """`value`, if it can be an argument of an aggregate; an untyped NULL becomes INT."""
     if value.type.kind is Kind.NULL:
         return types.cast(value, INT)
     if value.type.kind not in signatures.SCALARS:

@@ -1,4 +1,4 @@
-"""A plan for people: what it reads, groups by, keeps for each group, and does with the results."""
+"""A plan as text for people: what it reads, groups by, keeps for each group, and does with the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from elf.jobmaster.plan.plan import (
 from elf.jobmaster.values.vector import Kind, SqlType
 
 ROW_BYTES = 36
-"""Of each row of partial aggregates besides key and lanes: pane, hash, sub, split and end (`elf.cbt.rows`)."""
+"""Bytes of each row of partial aggregates besides key and lanes: pane, hash, sub, split and end (`elf.cbt.rows`)."""
 STRING_BYTES, NUMBER_BYTES = 32, 5
 """A key's value, as estimated: a path or address, and a status or count, in the key's own encoding."""
 
@@ -113,7 +113,7 @@ def described(plan: Plan) -> dict[str, Any]:
 
 
 def text(expression: Expression, names: Mapping[str, str] | None = None) -> str:
-    """An expression, readably. `names`: what to write for a column instead of its name."""
+    """An expression as people write it. `names`: texts to write instead of a column's name."""
     if isinstance(expression, Column):
         return (names or {}).get(expression.name, expression.name)
     if isinstance(expression, Literal):
@@ -196,7 +196,7 @@ def _part(kind: str, part: Accumulator | Family) -> dict[str, Any]:
 
 
 def _memory(plan: Plan) -> dict[str, Any]:
-    """What a group takes in one pane, before compression."""
+    """Bytes of a group in one pane, before compression."""
     key = sum(map(_key_bytes, (part.expression.type for part in plan.keys)))
     group = ROW_BYTES + key + 8 * sum(_LANES.get(part.reduce, 1) for part in plan.accumulators)
     members = [

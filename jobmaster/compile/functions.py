@@ -226,7 +226,7 @@ BUILD: dict[str, Build] = {
     "dayofmonth": _of_time("day"),
     "unix_timestamp": _unix_timestamp,
 }
-"""SQL name -> from its arguments, as they were written, to the call."""
+"""SQL name -> the function that makes the call from the arguments."""
 
 check_registered(SQL_FUNCTIONS, BUILD, "jobmaster/compile")
 
@@ -267,4 +267,4 @@ INSTEAD: dict[str, str] = {
     "session_window": "use window(time, '5 minutes')",
     "window_time": "use window.end",
 }
-"""What to write in place of a function that Spark has and this language has not."""
+"""Hints for functions that Spark has and this language lacks."""

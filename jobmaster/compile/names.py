@@ -40,10 +40,10 @@ def fail(sql: str, node: Node | None, reason: str, hint: str = "") -> NoReturn:
 
 
 class Names:
-    """Of one query; they become more while its clauses are compiled, in their order.
+    """The names of one query. Compiling its clauses, in their order, adds names.
 
-    source: its name; columns: what it has, by lower-case name; qualifiers: what may stand before a column's name; given: the
-    aliases of SELECT, which are in `aliases` only once that is compiled.
+    source: its name; columns: its columns by lower-case name; qualifiers: the names that may precede a column's name; given: the
+    aliases of SELECT, which enter `aliases` when SELECT is compiled.
     """
 
     def __init__(

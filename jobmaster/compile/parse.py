@@ -1,8 +1,8 @@
-"""From a query's text to sqlglot's tree, with a place for every complaint.
+"""From a query's text to sqlglot's tree, with a place for every error.
 
 sqlglot normalises as it parses (functions become other functions, a cast loses its name), differently in each version. So its
 tokens are rewritten first: a call `name(` becomes `$name(`, which sqlglot keeps as it stands (`Node`), and so do the
-words that this language reads as plain names, `window` above all. What needs a grammar of its own (CAST, TRIM, EXTRACT) is left.
+words that this language reads as plain names, such as `window`. Functions with a grammar of their own (CAST, TRIM, EXTRACT) stay.
 Strings are unescaped here, by Spark's rules. Works with sqlglot from 27 on, its compiled build included.
 """
 
@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 from elf.errors import QueryError
 
 Node: TypeAlias = Any
-"""A node of sqlglot's tree: its base class goes by another name from version to version."""
+"""A node of sqlglot's tree, whose base class has another name in each version."""
 Token: TypeAlias = Any
 
 NESTING_MAX = 50
-"""Of parentheses and CASE, and of prefix operators in a row: sqlglot recurses, some 15 frames for each level."""
+"""Levels of parentheses and CASE, and prefix operators in a row: sqlglot recurses, some 15 frames for each level."""
 _PREFIXES = frozenset(("NOT", "!", "-", "+", "~"))
 _BEGINNINGS = frozenset(("SELECT", "FROM", "("))
 CALL_MARK = "$"
@@ -111,7 +111,7 @@ def position(sql: str, offset: int) -> tuple[int, int]:
 
 
 def place_of(node: Node) -> int:
-    """The offset of the first character of `node` that sqlglot recorded, else of what it stands in; -1 for none."""
+    """The offset of the first character of `node` that sqlglot recorded, else of its parent; -1 for none."""
     while node is not None:
         starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
         if starts:
@@ -152,7 +152,7 @@ def parse(sql: str) -> Node:
 
 
 def _check_statement(sql: str, tokens: list[Token]) -> None:
-    """One statement, and a query: sqlglot would write to stderr about others."""
+    """Check that there is one statement, a query: sqlglot would write to stderr about others."""
     texts = [token.text for token in tokens]
     while texts and texts[-1] == ";":
         texts.pop()
@@ -195,7 +195,7 @@ def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
             and tokens[at + 1 : at + 2]
             and tokens[at + 1].start == token.start
         ):
-            # 10L comes as 10 :: BIGINT, three tokens in one place.
+            # sqlglot reads 10L as 10 :: BIGINT, three tokens in one place.
             out.append(remade(token, TokenType.NUMBER, sql[token.start : token.end + 1], token.end))
             skip = at + 3
         elif (
@@ -275,7 +275,7 @@ def _unreadable(sql: str, error: Exception) -> QueryError:
 
 
 def _syntax(sql: str, error: Any) -> QueryError:
-    """sqlglot's first complaint, on one line."""
+    """sqlglot's first error, on one line."""
     first = error.errors[0] if error.errors else {}
     text = str(first.get("description") or error).partition("\n")[0]
     text = re.sub(r" ?(for )?<class '[\w.]*?(\w+)'>\.?", r" \1\2", text)

@@ -1,10 +1,10 @@
 """The compiler: Spark SQL in, a `Plan` out, on the submitting side. Agents never see SQL.
 
-    text -> query_parse (sqlglot's tree, with places) -> query_select (clause by clause) -> Plan
-                query_scopes (names over lines, over groups) -> query_scalar, query_functions (typed expressions)
-                query_types (implicit casts), query_aggregates (accumulators, families), query_window
+    text -> parse (sqlglot's tree, with places) -> select (clause by clause) -> Plan
+                scopes (names over lines, over groups) -> scalar, functions (typed expressions)
+                types (implicit casts), aggregates (accumulators, families), window
 
-`compile` needs sqlglot, some 25 MB for as long as the process lives. `compile_in_child` gives the same from a child that ends.
+`compile` loads sqlglot, some 25 MB until the process ends. `compile_in_child` does the same in a child process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHILD_SECONDS_MAX = 30
 def compile(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
     """Compile one SELECT. `sources`: FROM name -> column -> type, in the order in which to name them.
 
-    Raises QueryError with line, column, reason and a way out for whatever does not run.
+    Raises QueryError with line, column, reason and a hint for a query that cannot run.
     """
     from elf.jobmaster.compile.parse import parse
     from elf.jobmaster.compile.select import Select
@@ -68,7 +68,7 @@ class _Failure(msgspec.Struct):
 
 
 def compile_in_child(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
-    """`compile` in a child process that ends with it (about 0.25 s on an idle machine).
+    """`compile` in a child process (about 0.25 s on an idle machine).
 
     The same plan, the same QueryError; the caller grows by less than 1 MB. Raises InternalError if the child dies.
     """

@@ -1,4 +1,4 @@
-"""The usual questions, ready to ask: `elf run --report NAME`. Each is a plain query over the source `access`."""
+"""The queries of `elf run --report NAME`. Each is a plain query over the source `access`."""
 
 from __future__ import annotations
 

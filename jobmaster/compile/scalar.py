@@ -1,7 +1,7 @@
 """Scalar expressions: from sqlglot's tree to typed plan expressions, with the casts that Spark puts in.
 
-`Translator` knows operators, literals and functions. What a column and an aggregate are depends on the clause: subclasses say.
-Beside each expression goes its name, as Spark would name the column.
+`Translator` translates operators, literals and functions. Columns and aggregates depend on the clause: subclasses translate them.
+Each expression comes with the name that Spark would give the column.
 """
 
 from __future__ import annotations
@@ -100,13 +100,14 @@ _ARGUMENTS = {
     "DPipe": frozenset(("this", "expression", "safe")),
     "Div": frozenset(("this", "expression", "typed", "safe")),
 }
-"""What a node may hold, lest a detail that a version of sqlglot keeps in one is lost without a word."""
+"""The arguments that are translated of each kind of node. Any other argument is an error, so that no detail that a version of
+sqlglot records is silently ignored."""
 
 
 class Translator(ABC):
     """Translates the expressions of one clause. Raises QueryError with the place of what is wrong.
 
-    What names, aggregates and windows are differs by clause (`query_scopes`).
+    The meaning of names, aggregates and windows differs by clause (`scopes`).
     """
 
     def __init__(self, sql: str) -> None:
@@ -114,7 +115,7 @@ class Translator(ABC):
 
     @abstractmethod
     def column(self, node: Node) -> Term:
-        """A name, with or without that of its source."""
+        """A column, with or without the name of its source before it."""
 
     @abstractmethod
     def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
@@ -158,7 +159,7 @@ class Translator(ABC):
         return self._negated(self._binary(node, "<=>"))
 
     def _connected(self, node: Node) -> Term:
-        """AND, OR: a chain of a thousand is one call, not a thousand levels."""
+        """AND, OR: a chain of a thousand conditions is one call, not a thousand levels."""
         function, kind, parts = type(node).__name__.lower(), type(node), []
         while type(node) is kind:
             parts.append(node.expression)
@@ -352,7 +353,7 @@ class Translator(ABC):
 
 
 def named(function: str, reason: str) -> str:
-    """`reason`, saying once which function it is about."""
+    """`reason` with the function's name, unless it holds the name already."""
     return reason if function in reason else f"{function}: {reason}"
 
 

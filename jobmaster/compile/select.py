@@ -1,4 +1,4 @@
-"""One SELECT: its clauses, in the order in which they depend on each other, into a `Plan`.
+"""Compiles one SELECT into a `Plan`: its clauses, in the order of their dependencies.
 
 WHERE, then GROUP BY (the window and the keys), then SELECT (the aggregates and the aliases), HAVING, ORDER BY, LIMIT.
 """
@@ -220,7 +220,7 @@ class Select:
             self.fail(self.items[0].node, "SELECT without an aggregate would give single lines", hint)
 
     def _name_keys(self, outputs: list[Output]) -> None:
-        """Keys go by the names that the result gives them; no two alike."""
+        """Name the keys as the result names them, each with a name of its own."""
         taken: set[str] = set()
         for at, key in enumerate(self.keys):
             column = Column(f"#k{at}", key.expression.type)
@@ -281,7 +281,8 @@ class Select:
 
 
 class _Item:
-    """An item of SELECT: its expression and its alias, "" without one. `name`: a column that is cast keeps its name, in Spark."""
+    """An item of SELECT: its expression and its alias, "" without one. `name`: of a column that is cast, which keeps its name in
+    Spark."""
 
     def __init__(self, node: Node) -> None:
         aliased = type(node).__name__ == "Alias"

@@ -1,7 +1,7 @@
-"""Implicit conversions, as Spark does them with ANSI mode off. Each function returns operands with the casts put in.
+"""Implicit conversions, as Spark does them with ANSI mode off. Each function returns the operands with casts inserted.
 
-Sources: `TypeCoercion.scala`, `DecimalPrecisionTypeCoercion.scala` of Spark 4. A `Mismatch` says that there is none; the
-caller knows the place.
+Sources: `TypeCoercion.scala`, `DecimalPrecisionTypeCoercion.scala` of Spark 4. `Mismatch` means that there is
+none; the caller adds the place in the text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _READERS: dict[Kind, Callable[[str, SqlType], bool | int | float | None]] = {
 
 
 class Mismatch(Exception):  # noqa: N818 - it is a finding, which becomes an error with a place
-    """Operands for which Spark has no implicit conversion either. `hint` is what would work."""
+    """Operands for which Spark too has no implicit conversion. `hint`: what to write instead."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         self.reason, self.hint = reason, hint
@@ -44,7 +44,7 @@ class Mismatch(Exception):  # noqa: N818 - it is a finding, which becomes an err
 
 
 def call(function: str, *operands: Expression, target: SqlType | None = None) -> Call:
-    """`Call` with the type that the signature table gives; its operands must be right already."""
+    """`Call` with the type of the result from the table of functions; the operands are converted already."""
     type = signatures.result_type(function, operands, target or BOOLEAN)
     if type is None:
         raise Mismatch(f"{function} does not take {', '.join(str(o.type) for o in operands)}")
@@ -86,7 +86,7 @@ def _cast_hint(source: SqlType, target: SqlType) -> str:
 
 
 def _folded(literal: Literal, target: SqlType) -> Literal | None:
-    """A constant converted where nothing is lost: upwards, or a text that reads as the type; else None."""
+    """The constant converted without loss (to a wider type, or a text that the type can read), else None."""
     value, source = literal.value, literal.type
     if value is None:
         return Literal(None, target) if target.kind in signatures.SCALARS else None
@@ -107,7 +107,7 @@ def _folded(literal: Literal, target: SqlType) -> Literal | None:
 
 
 def as_decimal(expression: Expression) -> Expression:
-    """An INT or BIGINT as the DECIMAL that holds it; a constant as the tightest one (`DecimalType.fromLiteral`)."""
+    """An INT or BIGINT as the DECIMAL that holds it; a constant as the narrowest one (`DecimalType.fromLiteral`)."""
     type = expression.type
     if type.kind is Kind.DECIMAL:
         return expression
@@ -172,7 +172,7 @@ def _compared(function: str, left: Expression, right: Expression) -> SqlType:
 
 
 def _check_text(text: Expression, other: SqlType) -> None:
-    """Refuse a constant that can never be equal: Spark would answer with silence."""
+    """Refuse a constant that no value can equal: Spark would return no rows, without an error."""
     if not isinstance(text, Literal) or not isinstance(text.value, str):
         return
     reads = _READERS[DOUBLE.kind if other.is_numeric else other.kind]
@@ -203,7 +203,7 @@ def _wider(left: SqlType, right: SqlType) -> SqlType:
 
 
 def unified(operands: Sequence[Expression]) -> list[Expression]:
-    """All operands as their common type (all NULL: BOOLEAN's)."""
+    """All operands as their common type (BOOLEAN where all are NULL)."""
     for operand in operands:
         if operand.type.kind in (Kind.WINDOW, Kind.ARRAY):
             raise Mismatch(f"a {operand.type} cannot be used here", "use window.start or window.end")
@@ -250,7 +250,7 @@ def timestamp(operand: Expression) -> Expression:
 
 
 def is_constant(expression: Expression) -> bool:
-    """Whether no column is read: the same value for every row."""
+    """Whether the expression reads no column, so has the same value for every row."""
     if isinstance(expression, Column):
         return False
     return isinstance(expression, Literal) or all(is_constant(o) for o in expression.arguments)

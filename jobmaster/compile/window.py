@@ -47,7 +47,7 @@ def parse_interval(text: str) -> int:
 
 
 def window_of(translator: Translator, node: Node) -> WindowSpec:
-    """The windows that a call of `window(…)` asks for. Raises QueryError."""
+    """The windows of a call of `window(…)`. Raises QueryError."""
     arguments = node.expressions
     if not 2 <= len(arguments) <= 3:
         hint = "window(time, size[, slide]); windows start at the multiples of the slide"

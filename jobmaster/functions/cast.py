@@ -25,7 +25,7 @@ from elf.jobmaster.values.vector import Kind, SqlType, Vector
 
 SECOND_US = 1_000_000
 Cast = Callable[[Array, SqlType, SqlType], tuple[Array, "Mask | None", "Mask | None"]]
-"""Values, the old type and the new, to: values, rows without an answer, rows that do not fit."""
+"""(values, old type, new type) -> (values, rows without a result, rows that do not fit)."""
 
 
 def _same(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mask | None, Mask | None]:
@@ -97,7 +97,7 @@ def _decimal(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mas
 
 
 def _decimal_of_double(values: Array, after: SqlType) -> tuple[Array, Mask | None, Mask | None]:
-    """By the shortest decimal text of the double, as Spark; no answer for NaN and infinities."""
+    """By the shortest decimal text of the double, as Spark; no result for NaN and infinities."""
     from decimal import Decimal
 
     finite = np.isfinite(values)
@@ -150,7 +150,7 @@ def cast(call: Call, compile: Compile) -> Program:
     def run(frame: Frame) -> Vector:
         a = inner(frame)
         values, void, lost = convert(a.values, before, after)
-        if attempt:  # NULL is what was asked for, so it is not counted
+        if attempt:  # try_cast promises NULL, so it is not counted
             void, lost = _either(void, lost), None
             if before.kind is Kind.DOUBLE and after.is_integer:
                 void = _either(void, np.isnan(a.values))

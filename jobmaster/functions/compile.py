@@ -1,4 +1,4 @@
-"""Compiling calls: how an expression is computed, decided once per expression. See `functions` for what is done how often."""
+"""Compiles calls to programs, once per expression. See `expressions` for how often each program runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VECTOR_BUILD: dict[str, Build] = {
 check_registered(SIGNATURES, {*VECTOR_BUILD, *text.TEXT, *text.MEASURE}, "jobmaster/functions")
 
 LAZY = frozenset({"and", "or", "<=>", "is_null", "in", "case", "coalesce"})
-"""Functions that may answer although an operand is NULL."""
+"""Functions whose result may be other than NULL although an operand is NULL."""
 
 
 def columns_of(expression: Expression) -> dict[str, Column]:
@@ -54,7 +54,7 @@ def _reads_text(call: Call) -> bool:
 
 
 def compile_block(expression: Call, results: Results, compile: Compile) -> Program:
-    """Compile a call for blocks of rows: the outer form, in which strings are codes. compile: for its operands."""
+    """Compile a call for blocks of rows: the outer form, in which strings are codes. compile: compiles its operands."""
     _check_known(expression)
     columns = columns_of(expression)
     if not columns:
@@ -130,7 +130,7 @@ def _by_dictionary(call: Call, name: str, results: Results) -> Program:
 
 
 def _by_combination(call: Call, results: Results, compile: Compile) -> Program:
-    """Arguments as vectors; then the one function once per distinct combination of them."""
+    """Compute the arguments as vectors, then run the function once per distinct combination of them."""
     names = [f"#{at}" for at in range(len(call.arguments))]
     parts = [
         part if isinstance(part, Literal) else Column(name, part.type)
@@ -169,7 +169,7 @@ def _with_lost(frame: Frame, columns: Mapping[str, Vector], program: Program) ->
 
 
 def _chosen_text(call: Call, results: Results, compile: Compile) -> Program:
-    """CASE and coalesce with a text result: branches are brought to one dictionary, then chosen by code."""
+    """CASE and coalesce with a text result: convert the branches to one dictionary, then choose by code."""
     target = results.derive()
     is_case = call.function == "case"
     parts = [*call.arguments[1:-1:2], call.arguments[-1]] if is_case else list(call.arguments)
@@ -191,7 +191,7 @@ def _chosen_text(call: Call, results: Results, compile: Compile) -> Program:
 
 
 def _moved(expression: Expression, target: Strings, results: Results, compile: Compile) -> Program:
-    """A text expression with its codes those of `target`."""
+    """A text expression whose codes are those of the dictionary `target`."""
     if isinstance(expression, Literal):
         value = expression.value if isinstance(expression.value, str) else None
         return lambda frame: Vector(STRING, intern(target, [value]), None, target)

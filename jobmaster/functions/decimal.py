@@ -1,4 +1,4 @@
-"""DECIMAL arithmetic, exactly Spark's: the result's (p, s) is the call's type, rounding HALF_UP, overflow lost.
+"""DECIMAL arithmetic, exactly Spark's: the result's (p, s) is the call's type, rounding HALF_UP, overflow NULL and counted.
 
 Up to 18 digits a decimal is an int64, above it an object array of Python ints. Most results above 18 digits still come from
 int64 operands whose bounds prove that int64 holds the result: those are computed there and only then widened.
@@ -177,7 +177,7 @@ def _long_quotient(call: Call, a: Array, b: Array) -> Array | None:
         return None
     (low_a, high_a), (low_b, high_b) = bounds(a), bounds(b)
     size_a, size_b = max(-low_a, high_a), max(-low_b, high_b)
-    # A quotient that is no half is at least 1 / 2b away from one: further than the first rounding can move it.
+    # A quotient that is not a half is at least 1 / 2b away from one: more than the first rounding changes it.
     if 2 * max(size_a, 1) * 10**shift + size_b >= 2**63 or 2 * size_b >= 10 ** (
         WORK_DIGITS - call.type.scale
     ):

@@ -1,8 +1,8 @@
-"""Scalar functions: an `Expression` over the columns of a block, to a `Vector`.
+"""Evaluates an `Expression` over the columns of a block to a `Vector`.
 
-What costs the most, text, is done the least: a subtree that reads one string column (and literals) runs once per distinct
-value of that column's dictionary, whatever it computes, and a block then only takes its rows' results by code. A
-function of several columns, one of them text, runs once per distinct combination in the block. All else is numpy.
+Text is the most expensive, so it is evaluated least: a subtree that reads one string column (and literals) runs once per distinct
+value of that column's dictionary, and each block then looks up its rows' results by code. A function of several columns, one of
+them text, runs once per distinct combination in the block. Everything else runs in numpy.
 
 Semantics are Spark's with ANSI off and session time zone UTC, except that an overflow is NULL and counted.
 """
@@ -46,7 +46,7 @@ class Cache(Results):
             return lambda frame: value
         if isinstance(expression, Column):
             return column(expression.name)
-        # Late: many queries only group columns, and the functions take as long to import as all else of elf.
+        # Imported late: many queries only group columns, and the functions take as long to import as the rest of elf.
         from elf.jobmaster.functions.compile import compile_block
 
         return compile_block(expression, self, self.compile)

@@ -1,7 +1,7 @@
-"""What every scalar function is made of: the block it runs over, and how a result with NULLs and overflows is settled.
+"""The parts of every scalar function: the block that it runs over, and how NULLs and overflows enter its result.
 
 An expression is compiled once to a `Program`, a closure from a `Frame` (a block of rows) to a `Vector`; text inside a string
-function travels as a Python list (`Texts`), so nothing is interned that no one will look at.
+function is a Python list (`Texts`), so that intermediate values are not interned.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def nulls(type: SqlType) -> Vector:
 
 
 def both(a: Mask | None, b: Mask | None) -> Mask | None:
-    """Valid where both are."""
+    """Valid where both operands are."""
     if a is None:
         return b
     return a if b is None else a & b
@@ -119,9 +119,9 @@ def settle(
     void: Mask | None = None,
     lost: Mask | None = None,
 ) -> Vector:
-    """The result of a NULL-strict function: NULL where an operand was, where `void` (no answer) and where `lost` (overflow).
+    """The result of a NULL-strict function: NULL where an operand is NULL, where `void` (no result) and where `lost` (overflow).
 
-    Overflows are counted, and what stands under a NULL becomes 0. Two to four passes, none when nothing can be NULL.
+    Overflows are counted, and the value under a NULL becomes 0. Two to four passes, none when nothing can be NULL.
     """
     if lost is not None:
         lost = lost if valid is None else lost & valid

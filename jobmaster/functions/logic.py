@@ -77,7 +77,7 @@ def _full(values: Array, length: int) -> Array:
 
 
 def every(call: Call, compile: Compile) -> Program:
-    """`and`: NULL stands as False in `values`, so the conjunction is True only where all are."""
+    """`and`: `values` holds False for NULL, so the conjunction is True only where all operands are."""
     parts = [compile(argument) for argument in call.arguments]
 
     def run(frame: Frame) -> Vector:
@@ -167,7 +167,7 @@ def choose(type: SqlType, whens: Sequence[Mask], thens: Sequence[Vector]) -> Vec
 def branches(
     frame: Frame, conditions: Sequence[Program], results: Sequence[Program]
 ) -> tuple[list[Mask], list[Vector]]:
-    """Evaluate a CASE: every branch over all rows, but overflows only count where the branch is taken."""
+    """Evaluate a CASE: every branch over all rows, but overflows count only in rows that take the branch."""
     outer, open_rows = frame.live, np.ones(1, dtype=np.bool_) if frame.live is None else frame.live
     whens: list[Mask] = []
     thens: list[Vector] = []

@@ -1,7 +1,7 @@
 """Arithmetic and rounding of numbers, exactly as Spark's with ANSI off, but an overflow is lost (NULL and counted), not wrapped.
 
 INT and BIGINT are computed in int64. Bounds of the operands, one pass each, prove almost every block free of overflow;
-only a block that may overflow is looked at row by row.
+only a block that may overflow is checked row by row.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def arithmetic(call: Call, compile: Compile) -> Program:
 
 
 def truncated(a: Array, b: Array) -> Array:
-    """The quotient towards zero; b has no zeros. The one overflow, least / -1, is the caller's."""
+    """The quotient towards zero; b has no zeros. The caller handles the one overflow, least / -1."""
     return np.asarray((a - np.fmod(a, b)) // b)
 
 
@@ -116,7 +116,7 @@ def division(call: Call, compile: Compile) -> Program:
 
 
 def sign(call: Call, compile: Compile) -> Program:
-    """`negate` and `abs`: only the least integer has no counterpart."""
+    """`negate` and `abs`: only the least integer overflows."""
     inner = compile(call.arguments[0])
     operator: Callable[[Any], Any] = np.negative if call.function == "negate" else np.abs
     least = LIMITS.get(call.type.kind, (None, None))[0]

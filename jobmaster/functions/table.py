@@ -13,7 +13,7 @@ from elf.jobmaster.values.vector import STRING, Kind, SqlType, Vector
 
 Counts = NDArray[np.int64]
 Evaluate = Callable[[Vector], tuple[Vector, Counts | None]]
-"""From a text column to the results of its rows, as many, and the overflows of each (None: none)."""
+"""From a text column to a result for each row, and the number of overflows of each (None: none)."""
 
 NO_VALUES = Strings()
 NULL_CODE = np.full(1, -1, dtype=np.int32)
@@ -21,10 +21,10 @@ LEAST_ROOM = 64
 
 
 class Table:
-    """Results by code of one dictionary, grown as it grows. The last slot is NULL's, so that code -1 finds it.
+    """Results by code of one dictionary, which grow with it. The last slot is for NULL, whose code is -1.
 
-    A dictionary that was cleared (another generation), or another dictionary, starts anew. `derived` holds the values of
-    text results; it only grows until its owner clears it.
+    The results are dropped when the dictionary was cleared (its generation changed) or is another one. `derived` holds the values
+    of text results; it grows until its owner clears it.
     """
 
     __slots__ = ("_evaluate", "_generation", "_source", "count", "derived", "lost", "type", "valid", "values")
@@ -47,7 +47,7 @@ class Table:
         return self.values.nbytes + sum(part.nbytes for part in (self.valid, self.lost) if part is not None)
 
     def follow(self, strings: Strings) -> None:
-        """Bring the results up to the dictionary's present end. O(new values)."""
+        """Compute the results of values that are new in the dictionary. O(new values)."""
         if strings is not self._source or strings.generation != self._generation:
             self.clear()
             self.values = np.zeros(LEAST_ROOM, dtype=self.values.dtype)
@@ -91,7 +91,7 @@ class Table:
 
 
 def _moved(old: Array, count: int, size: int) -> Array:
-    """In a bigger array; the last slot stays the last."""
+    """The results in a larger array, the last slot at its end."""
     out = np.zeros(size, dtype=old.dtype)
     out[:count] = old[:count]
     out[-1] = old[-1]
@@ -133,8 +133,8 @@ class Results:
     """Results by dictionary code, and derived dictionaries, as one job keeps them between blocks.
 
     overflows: results made NULL by overflow so far. nbytes: memory held by results and derived dictionaries. Codes of a derived
-    dictionary stay what they are until `clear`; the caller clears when it clears the source dictionaries, or when
-    `nbytes` passes its bound, after everything that holds codes has been settled (`generation` counts the times).
+    dictionary are valid until `clear`, which `generation` counts. The caller clears when it clears the source dictionaries, or
+    when `nbytes` exceeds its bound, after everything that holds codes has been settled.
     """
 
     def __init__(self) -> None:

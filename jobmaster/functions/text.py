@@ -30,7 +30,7 @@ INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 
 
 def substring(text: str, position: int, length: int = INT_MAX) -> str:
-    """From `position` (1 is the first, 0 too, -1 the last); a start before the text eats into `length`."""
+    """From `position` (1 and 0 are the first, -1 the last); `length` counts from a start before the text too."""
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     end = min(max(start + length, INT_MIN), INT_MAX)
     return text[max(start, 0) : end] if end > max(start, 0) else ""
@@ -62,7 +62,7 @@ def rtrim(characters: str = " ") -> Callable[[str], str]:
 
 
 def _parse_url(part: str, key: str | None = None) -> Callable[[str], str | None]:
-    # Late: its grammar takes as long to compile as numpy to import, and few queries need it.
+    # Imported late: its grammar takes as long to compile as numpy to import, and few queries need it.
     from elf.jobmaster.functions.url import parse_url
 
     return parse_url(part, key)
@@ -84,7 +84,7 @@ WITH_LITERALS: dict[str, Callable[..., Callable[[str], Any]]] = {
     "regexp_replace": patterns.regexp_replace,
     "parse_url": _parse_url,
 }
-"""Functions of one text whose other arguments are literals: from those to the function of the text."""
+"""Functions of one text whose other arguments are literals: literals -> function of the text."""
 
 
 # ---- lists of values ------------------------------------------------------------------------------------------------
@@ -118,11 +118,11 @@ def _measured(call: Call, compile: Compile, texts: CompileTexts) -> Program:
 # ---- bytes against bytes --------------------------------------------------------------------------------------------
 
 KERNEL_ITEMS_MAX = 16
-"""Beyond so many items of an IN, a set of Python strings is faster than one pass for each."""
+"""With more items in an IN, a set of Python strings is faster than one pass for each item."""
 
 
 def _wanted(call: Call) -> list[tuple[patterns.Shape, str]] | None:
-    """The texts of which one must be found in the call's column, where the kernel can answer; else None."""
+    """The texts of which a row must match one, if the kernel can compute the call; else None."""
     column, *rest = call.arguments
     if not isinstance(column, Column) or not 0 < len(rest) <= KERNEL_ITEMS_MAX:
         return None
@@ -276,7 +276,7 @@ def _compare(call: Call, compile: Compile, texts: CompileTexts) -> Program:
 
 
 def _objects(frame: Frame, texts: TextList) -> Vector:
-    """Text as an object array, NULL as "" and not valid: for numpy's comparisons."""
+    """Text as an object array for numpy's comparisons; NULL is "" and not valid."""
     out = np.empty(len(texts), dtype=object)
     out[:] = ["" if text is None else text for text in texts]
     valid = np.fromiter((text is not None for text in texts), dtype=np.bool_, count=len(texts))

@@ -41,7 +41,7 @@ PARTS: dict[str, Callable[[Micros], Array]] = {
     "day": day_of_month,
     "month": lambda time: months(time) % 12 + 1,
     "year": lambda time: months(time) // 12 + 1970,
-    # Towards zero, unlike the cast to BIGINT: so does Spark.
+    # Towards zero as in Spark, unlike the cast to BIGINT.
     "unix_timestamp": lambda time: (time - np.fmod(time, SECOND_US)) // SECOND_US,
 }
 

@@ -1,10 +1,10 @@
-"""Patterns whose matching could take time that doubles with every character of a text: found before anything is matched.
+"""Finds patterns whose matching time could double with every character of a text, before anything is matched.
 
 Python's `re` tries all ways in which a pattern can match a text. Their number grows exponentially where, within a repeat
 without bound, the same text leads back to the same place in two ways: `(a+)+`, `(\\w+\\s*)*`, `(a|aa)+`, but not `(\\w+\\.)+` or
-`(a|b)+`. That is decided exactly, but for look-around, word boundaries and back references, which may only add refusals: the
-pattern is taken as its position automaton (Glushkov 1961), and a repeat is refused where two different paths read one text
-and meet again, or where one step comes about in two ways (Weber and Seidl 1991, criterion EDA).
+`(a|b)+`. The decision is exact, except that look-around, word boundaries and back references may cause refusals that are not
+necessary. The pattern becomes its position automaton (Glushkov 1961), and a repeat is refused where two different paths read one
+text and meet again, or where one step can be taken in two ways (Weber and Seidl 1991, criterion EDA).
 
 What remains is polynomial: `.*a.*b.*c` takes, on a text without a match, as many steps as its length to the power of its repeats.
 """
@@ -23,9 +23,9 @@ POSITIONS_MAX = 4_000
 STEPS_MAX = 200_000
 """Steps of the search for two paths: some 0.1 s."""
 COPIES_MAX = 64
-"""Counts up to this are written out; a longer one is taken for a repeat without bound."""
+"""Counts up to this are written out; a higher one counts as a repeat without bound."""
 LOOPS_MAX = 4
-"""Counts above this are too, where what they repeat has a repeat without bound itself."""
+"""The same limit for a count over a part that itself holds a repeat without bound."""
 
 EXPONENTIAL = (
     "a repeat within a repeat, like (a+)+, that can take the same text in many ways, so that matching could take for ever; "
@@ -59,11 +59,11 @@ class _Part(NamedTuple):
 
 NOTHING = _Part(True, [], [])
 THE_END = _Part(False, [], [])
-"""Of the text: nothing can follow, so `(?:[^;]*(?:;|$))*` is harmless."""
+"""Anchors of the text's end: nothing can follow, so `(?:[^;]*(?:;|$))*` is harmless."""
 
 
 def refusal(pattern: str | bytes, flags: int = 0) -> str | None:
-    """What a pattern of Python's has for which it should not be matched, or None. O(positions²), bounded. Raises re.error."""
+    """Why a pattern in Python's syntax should not be matched, or None. O(positions²), bounded. Raises re.error."""
     parsed = import_module("re._parser").parse(pattern, flags)
     automaton = _Automaton(parsed)
     try:
@@ -77,7 +77,7 @@ def refusal(pattern: str | bytes, flags: int = 0) -> str | None:
 
 class _Automaton:
     """Positions in the order of the pattern, so a repeat's are a range of them. `masks`: the characters each reads, as bits
-    over an alphabet that tells apart whatever the pattern tells apart; `follow`: the positions that can come next."""
+    over an alphabet that distinguishes what the pattern distinguishes; `follow`: the positions that can come next."""
 
     def __init__(self, parsed: Any) -> None:
         ends = {code + step for code in _codes(parsed) for step in (-1, 0, 1)}
@@ -86,7 +86,7 @@ class _Automaton:
         self.masks: list[int] = []
         self.follow: list[set[int]] = []
         self.loops = 0  # how many repeats without bound are being built
-        self.doubled = False  # within the outermost of them a step comes about in two ways
+        self.doubled = False  # within the outermost of them a step can be taken in two ways
 
     # Building.
 
@@ -152,7 +152,7 @@ class _Automaton:
         )
 
     def apart(self, items: Any, flags: int) -> tuple[_Part, int]:
-        """A part that is matched on its own, whatever is around it; and all the characters in it."""
+        """A part that is matched independently of its surroundings (look-around), and all characters in it."""
         loops, doubled, start = self.loops, self.doubled, len(self.masks)
         self.loops, self.doubled = 0, False
         part = self.sequence(items, flags)
@@ -163,7 +163,7 @@ class _Automaton:
         return part, mask
 
     def atomic(self, items: Any, flags: int, *, nullable: bool = False) -> _Part:
-        """What never gives back what it took: as one character of it."""
+        """An atomic or possessive part, which never backtracks: as one character of it."""
         part, mask = self.apart(items, flags)
         one = self.position(mask)
         return one._replace(nullable=nullable or part.nullable)
@@ -182,7 +182,7 @@ class _Automaton:
         return _Part(body.nullable and before.nullable, before.first, body.last)
 
     def copies(self, least: int, most: int, items: Any, flags: int) -> _Part:
-        """One after the other, not one beside the other: `a{1,2}` is a(a)?, which takes a text in one way only."""
+        """A count written out as nested options: `a{1,2}` is a(a)?, which matches a text in one way only."""
         first: list[int] = []
         last: list[int] = []
         exits: list[int] = []

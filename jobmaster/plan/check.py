@@ -1,4 +1,4 @@
-"""What a plan may be. Every byte from a peer is hostile until it has passed here.
+"""Validation of plans. Every byte from a peer is hostile until it has passed here.
 
 Types, operands and names are checked against `signatures`, indices against their lists, and all sizes against the bounds
 below, so that evaluating a plan takes bounded stack and memory per line. Each check returns what is wrong as text, "" for

@@ -1,6 +1,6 @@
 """Plans as bytes: canonical MessagePack, so equal plans are equal bytes and a digest of them names a version of a job.
 
-What comes from elsewhere is validated before anybody sees it (`elf.jobmaster.plan.check`).
+Bytes from elsewhere are validated before any code uses them (`elf.jobmaster.plan.check`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from elf.jobmaster.plan.plan import Plan
 MAGIC = b"ELFP\x01"
 """Begins every encoded plan; the last byte is the version of the encoding."""
 PLAN_BYTES_MAX = 4 << 20
-"""20,000 operations of about 100 bytes each, twice over."""
+"""Twice what 20,000 operations of about 100 bytes each take."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Plan)
@@ -27,9 +27,9 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(data: bytes) -> Plan:
-    """The plan in `data`, validated as a whole: whoever sent it, it is safe to evaluate.
+    """The plan in `data`, validated as a whole: it is safe to evaluate, whichever peer sent it.
 
-    Raises PeerError for whatever `encode` of a plan of the compiler could not have given: other bytes, unknown types and
+    Raises PeerError for bytes that are not the encoding of a plan that the compiler can make: other bytes, unknown types and
     functions, operands of a wrong type, indices out of range, sizes beyond the bounds of `check`. O(size of the data).
     """
     if len(data) > PLAN_BYTES_MAX:

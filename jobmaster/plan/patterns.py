@@ -1,12 +1,12 @@
 """LIKE and Java regular expressions, on Python's `re`.
 
-Spark's patterns are Java's. `translate` rewrites one so that `re` finds the same, or refuses it with a reason, before
-anything runs: `check` for the compiler. What is rewritten: `.` `^` `$` `\\Z` (Java has five line terminators), `\\z` `\\h` `\\v`
+Spark's patterns are Java's. `translate` rewrites one so that `re` finds the same, or refuses it with a reason; the compiler calls
+`check` before anything runs. Rewritten: `.` `^` `$` `\\Z` (Java has five line terminators), `\\z` `\\h` `\\v`
 `\\R` `\\Q…\\E` `\\x{…}` `\\0…` `\\cX` `\\e`, `\\p{…}`, named groups, flags in mid-pattern, nested character classes.
 `\\w` `\\d` `\\s` and ignoring case are ASCII, as in Java without flags.
 
-Refused: `&&` in a class, `\\G`, `\\X`, `\\N{…}`, `\\b{g}`, flags other than i, m, s, look-behind of varying length, and what
-could take for ever to match (`backtracking`).
+Refused: `&&` in a class, `\\G`, `\\X`, `\\N{…}`, `\\b{g}`, flags other than i, m, s, look-behind of varying length, and patterns
+whose matching could take exponential time (`backtracking`).
 Different: `\\b` looks at ASCII word characters only (Java 17: at all letters and digits); `\\p{L}` and its like follow Python's
 version of Unicode; an empty match never falls inside a character beyond U+FFFF (Java cuts it in two).
 """
@@ -74,7 +74,7 @@ class Refused(Exception):  # noqa: N818  (a reason, not an error of ours)
 
 
 def _ranges(belongs: Callable[[str], object], last: int = sys.maxunicode) -> Ranges:
-    """All characters up to `last` of which `belongs` is true. All of Unicode takes 0.2 s."""
+    """All characters up to `last` for which `belongs` is true. All of Unicode takes 0.2 s."""
     runs: list[tuple[int, int]] = []
     for inside, run in groupby(range(last + 1), lambda code: bool(belongs(chr(code)))):
         if inside:
@@ -93,7 +93,7 @@ def _others(ranges: Ranges) -> Ranges:
 
 
 def _body(ranges: Ranges) -> str:
-    """The set as the inside of a character class of Python's."""
+    """The set as the inside of a character class in Python's syntax."""
     return "".join(
         f"\\U{first:08x}-\\U{last:08x}" if last > first else f"\\U{first:08x}" for first, last in ranges
     )
@@ -101,7 +101,7 @@ def _body(ranges: Ranges) -> str:
 
 @lru_cache(maxsize=64)
 def _members(character_class: str) -> Ranges:
-    """The characters that a class of Python's, brackets and all, matches."""
+    """The characters that a class in Python's syntax, brackets included, matches."""
     return _ranges(re.compile(character_class, re.ASCII).match)
 
 
@@ -228,7 +228,7 @@ class _Translation:
         self.flags, self.wrappers = self.scopes.pop()
 
     def _escape(self) -> str:
-        """An escape outside a class; the backslash is taken."""
+        """An escape outside a class, behind its backslash."""
         character = self._take()
         if character == "Q":
             return "".join(map(_literal, self._quoted()))
@@ -246,7 +246,7 @@ class _Translation:
             self.at = name.end()
             return f"(?P={name[1]})"
         if character in "123456789":
-            # Parentheses keep a digit that follows from joining the number.
+            # Parentheses keep a following digit from becoming part of the number.
             return f"(?:\\{character})"
         body = self._set(character)
         return body if body.startswith("\\") and len(body) == 2 else f"[{body}]"
@@ -267,7 +267,7 @@ class _Translation:
         return _literal(character)
 
     def _named(self, kind: str) -> Ranges:
-        """The set of \\h, \\v or \\p{…}, whose letter is taken."""
+        """The set of \\h, \\v or \\p{…}, behind its letter."""
         if kind in "hH":
             return HORIZONTAL
         if kind in "vV":
@@ -308,7 +308,7 @@ class _Translation:
         return text
 
     def _class(self) -> str:
-        """A character class; its '[' is taken. A class within a class is united with it."""
+        """A character class, behind its '['. A class within a class is united with it."""
         negated = self._ahead("^")
         if negated:
             self._take()
@@ -357,7 +357,7 @@ def check(pattern: str) -> str | None:
 
 
 def groups(pattern: str) -> int:
-    """How many groups a usable pattern has: the greatest group that regexp_extract may ask for."""
+    """How many groups a usable pattern has: the highest group number for regexp_extract."""
     return compiled(pattern).groups
 
 
@@ -535,7 +535,8 @@ def like(pattern: str, escape: str = "\\") -> Callable[[str], bool]:
 
 
 def _like_regex(parts: Sequence[str | None]) -> str:
-    """Each piece between two % stands at its first place, for good: at most length of text times length of pattern steps."""
+    """Matches each piece between two % at its first place, without backtracking: at most length of text times length of pattern
+    steps."""
     pieces = [""]
     for part in parts:
         if part is None:

@@ -1,4 +1,4 @@
-"""The plan: a query as a typed, bounded, loop-free program. It is what agents receive, and all they ever see of SQL.
+"""The plan: a query as a typed, bounded, loop-free program. Agents receive it instead of SQL.
 
 Three stages, each a list of expressions over the names of the stage before:
 
@@ -7,7 +7,7 @@ Three stages, each a list of expressions over the names of the stage before:
 3. **result**: `having`, `order`, `select`, over the names `#k0…` (keys), `#a0…` (aggregates), `#window_start`,
    `#window_end` (TIMESTAMP) as `Column` expressions. A select item that is the window itself is `Column("#window")`.
 
-Plans travel between nodes as `elf.jobmaster.plan.codec` encodes them.
+Nodes send plans as `elf.jobmaster.plan.codec` encodes them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class WindowSpec(msgspec.Struct, frozen=True):
 
 
 class Reduce(Enum):
-    """How an accumulator takes its input; what it occupies in a row is `elf.cbt.rows.Op`."""
+    """How an accumulator reduces its input; its lanes in a row are `elf.cbt.rows.Op`."""
 
     COUNT = "count"  # rows where the filter holds and the input is not NULL (input None: all rows); 1 lane
     SUM = "sum"  # of INT, BIGINT, DECIMAL (unscaled); 128 bits
@@ -95,7 +95,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
     `function`: count, sum, min, max, avg, var_pop, var_samp, stddev_pop, stddev_samp, count_distinct,
     approx_count_distinct, approx_percentile. `accumulators` and `families` are indices into the plan's lists, in the
-    order the function wants:
+    order that the function expects:
     count (COUNT); sum, avg (COUNT, SUM); min (COUNT, MIN); max (COUNT, MAX); variance (COUNT, SUM, SUM_SQUARES);
     over DOUBLE: sum, avg (COUNT; EXACT_SUM), variance (COUNT; EXACT_SUM, EXACT_SUM_SQUARES);
     count_distinct (; DISTINCT); approx_count_distinct (; REGISTERS); approx_percentile (COUNT, MIN, MAX; BUCKETS) with the

@@ -1,11 +1,10 @@
 """The recipe of a plan: what a reader of the lake does, in plain Spark SQL, to get the query's results from stored state.
 
-It travels in the metadata of every file of the lake, as JSON, so that a reader needs neither the plan's code nor this
-package:
+It is in the metadata of every file of the lake, as JSON, so that a reader needs neither the plan's code nor this package:
 
     source    the FROM name                     filtered   whether the query has a WHERE
     window    {size_us, slide_us} or null       pane_us    length of the stored panes
-    keys      [{name, type, source}]            source: the column of the log that the key is, where it is just one
+    keys      [{name, type, source}]            source: the column of the log, where the key is a plain column
     aggregates [{function, input, filtered, columns, sql, refused}]   input: the log's column, "*" for count(*), or null
     outputs   [{name, type, function, columns, sql, refused}]
     having      SQL text or null                limit      a number or null
@@ -123,7 +122,7 @@ def _function(plan: Plan, expression: Expression) -> str:
 
 
 def _expression(expression: Expression, aggregates: list[Merged], names: dict[str, str]) -> Merged:
-    """The expression with its aggregates written out; refused for the first of them that is."""
+    """The expression with its aggregates written out; refused with the reason of the first aggregate that is refused."""
     used = [aggregates[int(name[2:])] for name in _references(expression) if name.startswith("#a")]
     for merged in used:
         if merged.sql is None:
@@ -144,7 +143,7 @@ def _references(expression: Expression) -> list[str]:
 
 
 def aggregate_sql(plan: Plan, aggregate: Aggregate) -> Merged:
-    """The value of one aggregate from merged state. NULL and rounding as in `finish`."""
+    """The value of one aggregate from merged state, with NULL and rounding as in `finish`."""
     function = aggregate.function
     columns = tuple(f"_acc{i}" for i in aggregate.accumulators)
     if aggregate.families:
@@ -194,7 +193,7 @@ def _percentile(aggregate: Aggregate) -> Merged:
 def _average(count: str, total: str, aggregate: Aggregate) -> str:
     """Integers: one division of doubles. Decimals: half up, once, in whole numbers, where Spark's division rounds twice.
 
-    (2 t + n - (2 t + n) mod 2 n) / 2 n divides without a rest; past 38 digits it is NULL, and Spark's division has to do.
+    (2 t + n - (2 t + n) mod 2 n) / 2 n divides without a remainder; past 38 digits it is NULL, and Spark's division is used.
     """
     type = aggregate.type
     if type.kind is Kind.DOUBLE:

@@ -38,7 +38,7 @@ UNITS = (
 URL_PARTS = ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO")
 
 Rule = Callable[[Sequence[Expression], SqlType], SqlType | None]
-"""(operands, the type a cast asks for) -> the type of the result, or None where the operands are wrong."""
+"""(operands, target type of a cast) -> the type of the result, or None where the operands are wrong."""
 
 SCALARS = frozenset(
     {Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING, Kind.TIMESTAMP}
@@ -51,7 +51,7 @@ def bounded(precision: int, scale: int) -> SqlType:
 
 
 def adjusted(precision: int, scale: int) -> SqlType:
-    """DECIMAL(precision, scale); past 38 digits the scale gives way, down to 6 (`adjustPrecisionScale`)."""
+    """DECIMAL(precision, scale); past 38 digits the scale is reduced, down to 6 (`adjustPrecisionScale`)."""
     if precision <= PRECISION_MAX:
         return decimal(precision, scale)
     digits = precision - scale
@@ -59,7 +59,7 @@ def adjusted(precision: int, scale: int) -> SqlType:
 
 
 def wider_decimal(left: SqlType, right: SqlType) -> SqlType:
-    """The DECIMAL that holds both; past 38 digits the integral ones are kept (`boundedPreferIntegralDigits`)."""
+    """The DECIMAL that holds both; past 38 digits integral digits are kept first (`boundedPreferIntegralDigits`)."""
     scale = max(left.scale, right.scale)
     digits = max(left.precision - left.scale, right.precision - right.scale)
     if digits + scale <= PRECISION_MAX:
@@ -139,7 +139,7 @@ def _coalesce(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
-    """Whether `cast` and `try_cast` convert so: STRING and itself <-> all, numbers and BOOLEAN among themselves,
+    """Whether `cast` and `try_cast` support this conversion: STRING and itself <-> all, numbers and BOOLEAN among themselves,
     TIMESTAMP -> BIGINT (whole seconds)."""
     numbers = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
     if source.kind not in SCALARS or target.kind not in SCALARS:
@@ -171,7 +171,7 @@ def _is_whole(operand: Expression, low: int, high: int) -> bool:
 
 
 def _texts(result: SqlType) -> Rule:
-    """A STRING, then literals."""
+    """A function of a STRING and string literals."""
 
     def rule(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
         literals = all(_is_text(operand) for operand in operands[1:])
@@ -338,7 +338,7 @@ SQL_FUNCTIONS: dict[str, SqlFunction] = {
     **dict.fromkeys(("day", "dayofmonth", "month", "year"), SqlFunction(1, 1)),
     "unix_timestamp": SqlFunction(1, 1, "{name}({arguments}, yyyy-MM-dd HH:mm:ss)"),
 }
-"""SQL name -> what the language says of it. Several names may call one function of plans."""
+"""By SQL name. Several names may become one function of plans."""
 
 
 def check_registered(table: Collection[str], names: Collection[str], room: str) -> None:

@@ -66,7 +66,7 @@ def literal(constant: Literal) -> str:
 
 
 def _arithmetic(call: Call, parts: list[str]) -> str:
-    """Decimals and doubles by the operator, whose overflow is NULL or infinity; integers checked."""
+    """Decimals and doubles by the operator, whose overflow is NULL or infinity; integers by the `try_` function."""
     if call.type.is_integer:
         return f"{_CHECKED[call.function]}({', '.join(parts)})"
     return f"({f' {call.function} '.join(parts)})"
@@ -79,7 +79,7 @@ def _negate(call: Call, parts: list[str]) -> str:
 
 
 def _cast(call: Call, parts: list[str]) -> str:
-    """TRY_CAST reads numbers in text more strictly than the language does; otherwise it is what the language means."""
+    """TRY_CAST, except for casts from text: there TRY_CAST is stricter with numbers than the language."""
     from_text = call.arguments[0].type.kind is Kind.STRING and call.function == "cast"
     return f"{'CAST' if from_text else 'TRY_CAST'}({parts[0]} AS {call.type})"
 

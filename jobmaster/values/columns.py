@@ -15,7 +15,7 @@ from elf.jobmaster.values import _text
 from elf.jobmaster.values.sql_types import WINDOW
 
 CHUNK_ROWS = 16_384
-"""Rows turned into tuples, or back, at a time: large enough to amortise calls, small enough (about 10 MB) for the memory cap."""
+"""Rows converted to tuples, or from tuples, at a time: enough to amortise calls, and about 10 MB."""
 WINDOW_TYPE = str(WINDOW)
 
 Row = tuple[Any, ...]
