@@ -1,4 +1,4 @@
 """Where results go: console, JSON lines, CSV, the Parquet lake. Enters: windows and pane states. Leaves: text and files.
 
-Imports `elf.jobmaster.windows.result` and the errors, `ledger` also messages of `elf.srt`; knows nothing of agents or jobs.
+May import: jobmaster.windows, jobmaster.values, errors.
 """

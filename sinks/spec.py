@@ -1,4 +1,4 @@
-"""What a sink is called on the command line and in the configuration: `console`, `console:json`, or `parquet:DIR`."""
+"""The text that names a sink on the command line and in the configuration: `console`, `console:json`, or `parquet:DIR`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SinkSpec(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, base: Path = Path()) -> SinkSpec:
-    """A sink by its text; a relative folder is meant from `base`. Raises ValueError that says what was expected."""
+    """The sink that `text` names; a relative folder is relative to `base`. Raises ValueError with the text that is expected."""
     kind, colon, rest = text.partition(":")
     if kind == "console" and not colon:
         return SinkSpec("console")

@@ -1,4 +1,4 @@
-"""How one value looks as text: times in ISO 8601 UTC, decimals exactly, and nothing that could drive a terminal."""
+"""One value as text: times in ISO 8601 UTC, decimals exactly, and no characters that control a terminal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def iso(us: int) -> str:
 
 
 def number(value: float) -> float | str:
-    """A float as JSON can hold it: what is not finite becomes Spark's word for it."""
+    """A float as JSON can hold it: NaN and infinities become Spark's names for them."""
     if isfinite(value):
         return value
     return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -50,7 +50,7 @@ def element_type(kind: str) -> str:
 
 
 def escape(text: str) -> str:
-    """`text` with everything that a terminal might obey (controls, bidirectional marks, …) spelled out. O(n)."""
+    """`text` with all characters that could control a terminal (controls, bidirectional marks, …) as escapes. O(n)."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _spell(ord(c)) for c in text)
@@ -69,7 +69,7 @@ def _spell(code: int) -> str:
 
 
 def json_cell(kind: str) -> Convert | None:
-    """What makes a value of SQL type `kind` ready for the JSON encoder; None where it is ready as it is."""
+    """The function that prepares a value of SQL type `kind` for the JSON encoder; None where it needs none."""
     if kind.startswith("array<"):
         inner = json_cell(element_type(kind))
         return None if inner is None else lambda v: None if v is None else [inner(item) for item in v]
@@ -120,7 +120,7 @@ def unique_names(columns: Sequence[ColumnInfo]) -> list[str]:
 
 
 class Changes:
-    """Which rows of a window are news to a stream: those not printed before while it was open; all once it is final.
+    """Which rows of a window a stream has not printed yet: of an open window those that changed, of a final one all.
 
     Remembers the hashes of the printed rows of open windows, `LIMIT` of them (8 MB or so); a larger result is printed
     when it is final only. O(rows) for each offer.

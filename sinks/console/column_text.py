@@ -27,7 +27,7 @@ def csv_block(columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
     parts = [part for column in columns for part in _bounds(column)]
     cells = [_cell(part, _csv_texts) for part in parts]
     prefixes = [b"", *[b","] * (len(cells) - 1)]
-    # A row of one cell without a byte would be an empty line, which readers skip.
+    # A row of one empty cell would be an empty line, which readers skip.
     return _text.join_rows(cells, prefixes, tail + b"\n", b"", False, b"" if tail else b'""')
 
 

@@ -17,7 +17,7 @@ from elf.sinks.console.grid import Grid, Style, span
 from elf.sinks.console.row_stream import flush, write
 
 HELD_WINDOWS = 1_000
-"""Windows of one row that are laid out together; beyond it they are printed as they are."""
+"""Windows of one row that are laid out together; more are printed in several parts."""
 
 Key = tuple[str, str, int]
 
@@ -77,7 +77,7 @@ class Table:
         flush(self._stream)
 
     def close(self) -> None:
-        """Print what is still held; open windows stay on the screen as they were last, or are printed if they were not."""
+        """Print the windows that are held. Open windows stay on the screen as drawn last, or are printed if not drawn."""
         self._settle()
         if self._open:
             self._erase()
@@ -88,7 +88,7 @@ class Table:
         flush(self._stream)
 
     def make_way(self) -> None:
-        """Take the open windows off the screen, for a message of somebody else; the next `flush` draws them again."""
+        """Take the open windows off the screen, for another message; the next `flush` draws them again."""
         self._erase()
         flush(self._stream)
 

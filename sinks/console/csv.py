@@ -36,7 +36,7 @@ class Csv(RowStream):
         self._tail = b""
 
     def begin(self, columns: tuple[ColumnInfo, ...]) -> None:
-        """Write the header, unless it stands there: also a result without any window has its columns."""
+        """Write the header, unless it is written: a result without any window has a header too."""
         if columns == self._columns:
             return
         self._columns = columns

@@ -54,7 +54,7 @@ def cut(text: str, width: int) -> str:
 
 
 def is_right(kind: str) -> bool:
-    """Whether values of SQL type `kind` stand on the right of their column."""
+    """Whether values of SQL type `kind` are aligned to the right."""
     return kind in ("int", "bigint", "double") or kind.startswith("decimal")
 
 
@@ -121,7 +121,7 @@ class Grid:
         return list(zip(*shown, strict=True))
 
     def fitted(self, width: int | None) -> list[int]:
-        """Widths that fit `width` places in all where possible: the widest columns of text give way first."""
+        """Widths that fit `width` places in all where possible: the widest columns of text are cut first."""
         widths = list(self.widths)
         if width is None:
             return widths

@@ -17,7 +17,7 @@ class JsonLines(RowStream):
     """Writes windows to a binary stream. Open windows give the rows that changed, final ones all.
 
     With `meta`, each row also holds `_elf`: the window's job, version, bounds, status, revision, coverage and line
-    counters. On a terminal, characters that it might obey are written as \\u escapes, which JSON reads back as they were.
+    counters. On a terminal, characters that could control it are written as \\u escapes, which JSON reads back as they were.
     """
 
     def lay_out(self, window: Window) -> None:
@@ -29,7 +29,7 @@ class JsonLines(RowStream):
 
 
 def meta_json(window: Window) -> bytes:
-    """The `_elf` object of a window's rows. A node in a revision is 48 hexadecimal digits, which compare in order and which no
+    """The `_elf` object of a window's rows. A node in a revision is 48 hexadecimal digits, which sort in order and which no
     reader of JSON rounds."""
     epoch, node, n = window.revision
     bounds = "null" if window.start is None or window.end is None else window_json((window.start, window.end))

@@ -1,4 +1,4 @@
-"""What the sinks that print rows on a stream have in common: which rows are news, blocks of them, and a safe terminal."""
+"""The base of sinks that print rows on a stream: it selects the rows to print, and escapes them for a terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from elf.sinks.console.cells import Changes, escape_lines
 
 
 class RowStream(ABC):
-    """A sink of bytes. Open windows give the rows that changed, final ones all. A form of output says what a block of rows is.
+    """A sink of bytes. Open windows give the rows that changed, final ones all. Subclasses encode blocks of rows.
 
-    On a terminal, characters that it might obey are written as escapes.
+    On a terminal, characters that could control it are written as escapes.
     """
 
     wants_open = True
@@ -29,7 +29,7 @@ class RowStream(ABC):
 
     @abstractmethod
     def lay_out(self, window: Window) -> None:
-        """Called before the blocks of each window: its columns and what stands beside them."""
+        """Prepare for the blocks of a window."""
 
     @abstractmethod
     def block(self, columns: Sequence[CellColumn]) -> bytes:
@@ -59,7 +59,7 @@ class RowStream(ABC):
 
 
 def _nothing(window: Window) -> tuple[Any, ...]:
-    """A row that says no more than of which window it is."""
+    """A row with the bounds of the window and NULLs."""
     bounds = (window.start, window.end)
     return tuple(bounds if column.type == WINDOW_TYPE else None for column in window.columns)
 

@@ -1,4 +1,4 @@
-"""The console: whichever sink suits stdout. A table on a terminal, JSON lines in a pipe, or as asked."""
+"""The console: the sink that suits stdout. A table on a terminal, JSON lines in a pipe, or as asked."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def make_way() -> None:
 
 
 def is_coloured(when: str) -> bool:
-    """Whether stdout takes colours: as told, else on a terminal that is not dumb, unless NO_COLOR is set."""
+    """Whether to use colours on stdout: with "auto" on a terminal that is not dumb, unless NO_COLOR is set."""
     if when not in COLOURS:
         raise UsageError(f"--color: expected {', '.join(COLOURS)}, found {when!r}")
     if when != "auto":

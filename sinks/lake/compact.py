@@ -20,7 +20,7 @@ SMALL_BYTES = 128 << 20
 
 
 def compact_folder(job: str, version: str, folder: Path) -> int:
-    """Compact one folder; the number of files removed. A folder that another process is compacting is left to it."""
+    """Compact one folder; the number of files removed. Does nothing while another process compacts the folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

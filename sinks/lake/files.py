@@ -133,7 +133,7 @@ def _tables(schema: Schema, panes: Panes) -> Iterator[Any]:
 
 
 def _decoded(panes: Panes, width: int) -> Iterator[tuple[PaneFrame, int, list[list[Any]]]]:
-    """Each pane's parts: it, how many groups, and their values; without a group one part that is empty."""
+    """The parts of each pane: the pane, the number of groups, and their values; a pane without groups has one empty part."""
     for pane, parts in panes.items():
         none = True
         for values in whole_parts((part.values, part.more) for part in parts):

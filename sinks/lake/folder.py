@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def try_folder(folder: Path) -> None:
-    """Write a nameless file in `folder`, or where it is still to be made, in the nearest folder above that exists.
+    """Write a file without a name in `folder`, or, if that does not exist yet, in its nearest parent that does.
 
     Raises OSError, with `filename` set to the place that refuses.
     """

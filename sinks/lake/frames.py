@@ -1,4 +1,4 @@
-"""What passes between a Parquet sink and its writer process: length-prefixed MessagePack frames over a pipe.
+"""The protocol of a Parquet sink and its writer process: length-prefixed MessagePack frames over a pipe.
 
 Request: `Schema` once per (job, version), then `PaneFrame`s, each with its `PartFrame`s; or one `CompactFrame`. The end of input
 starts the work.
@@ -68,7 +68,7 @@ class CompactFrame(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """Durable: the panes of these numbers (when writing), or so many files removed (when compacting)."""
+    """These panes are durable (when writing), or so many files are removed (when compacting)."""
 
     panes: tuple[int, ...] = ()
     removed: int = 0

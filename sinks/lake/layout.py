@@ -10,7 +10,7 @@ hex); DIGEST is that of the content. So a file is never overwritten with other c
 the highest revision of every pane is known from a listing.
 
 Readers take, per pane, the highest (revision, digest): overlapping files are harmless. Names that begin with a dot are files
-being written; readers skip them, and the next writer in the folder removes those whose writer died.
+being written; readers skip them, and the next writer in the folder removes those of writers that died.
 """
 
 from __future__ import annotations

@@ -40,15 +40,15 @@ def cause(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
-class WriterDied(ChildProcessError):  # noqa: N818 (an event, told as what it is)
-    """The writer's process ended in the midst of what it was to write: killed, or by a failure of its own."""
+class WriterDied(ChildProcessError):  # noqa: N818 (an event, named as what it is)
+    """The writer's process ended before it had written everything: killed, or by a failure of its own."""
 
 
 class WriterProcess:
     """One run of `elf.sinks.lake.writer`. Use as a context: on leaving, the process has ended.
 
     Raises OSError where something could not be made durable: with the errno and the path that the writer met, or without a path
-    where the process itself could not be started, which the text then says; `WriterDied` where it told nothing.
+    where the process itself could not be started, as the text then says; `WriterDied` where it ended without an answer.
     """
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ class ParquetSink:
         return self._schemas[key][0]
 
     def pending_jobs(self) -> list[str]:
-        """Whose panes are pending."""
+        """The jobs with pending panes."""
         used = {schema for schema, _ in self._pending}
         return sorted({job for (job, _), (number, _) in self._schemas.items() if number in used})
 
@@ -235,12 +235,14 @@ class _Pane:
         agents = (state.agents_reporting, state.agents_expected)
         self._values: StateValues | bytes
         if isinstance(state.values, StateValues):
-            self._values, self.size, told = state.values, state.values.raw_bytes, state.values.digest
+            self._values, self.size, hashed = state.values, state.values.raw_bytes, state.values.digest
         else:
             columns = zip(state.columns, state.values, strict=True)
-            told = self._values = encode_part([encode_column(info.type, column) for info, column in columns])
-            self.size = len(told)
-        content = msgspec.msgpack.encode((head, agents, state.lines)) + told
+            hashed = self._values = encode_part(
+                [encode_column(info.type, column) for info, column in columns]
+            )
+            self.size = len(hashed)
+        content = msgspec.msgpack.encode((head, agents, state.lines)) + hashed
         digest = hashlib.blake2b(content, digest_size=8).hexdigest()
         frame = PaneFrame(number, schema, *head, *agents, lines=state.lines, digest=digest)
         self._head = msgspec.msgpack.encode(frame)

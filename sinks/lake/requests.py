@@ -1,4 +1,4 @@
-"""What the writer process is asked for, done: panes written, folders compacted."""
+"""Serves the requests to the writer process: writes panes, compacts folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elf.sinks.lake.frames import Answer, CompactFrame, Done, Failed, PaneFrame,
 
 
 def serve(requests: Iterable[Request]) -> Iterator[Answer]:
-    """Do what was asked, answering after each durable file; ends at the first failure."""
+    """Serve the requests, with an answer after each durable file; ends at the first failure."""
     schemas = {request.number: request for request in requests if isinstance(request, Schema)}
     panes = _panes(requests)
     try:

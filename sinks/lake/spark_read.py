@@ -124,7 +124,7 @@ def _names(spark: SparkSession, parent: str) -> list[str]:
 
 
 def _stored(spark: SparkSession, job: str, version: str) -> Stored | None:
-    """What the newest file of a version says of itself; None for a version without a file (yet)."""
+    """A version as its newest file describes it; None for a version without a file (yet)."""
     for date in reversed(_folders(spark, version, "date=")):
         for hour in reversed(_folders(spark, date, "hour=")):
             files = [name for name in _names(spark, hour) if layout.parse(Path(name))]
@@ -171,7 +171,7 @@ def _hadoop(spark: SparkSession) -> Any:
 
 
 def panes(spark: SparkSession, stored: Stored) -> DataFrame:
-    """Every row of the panes that count, the empty ones' too: pane columns, `_date`, `_hour`, keys as `#k0`…, state by name.
+    """Every row of the panes that count, including empty panes: pane columns, `_date`, `_hour`, keys as `#k0`…, state by name.
 
     Of a pane that is in several files the highest (revision, digest) counts, whole; the file's name breaks the last tie, between
     equal copies; one that says `withdrawn` is no result, and left out. Filters on `_date` and `_hour` prune folders.
@@ -197,7 +197,7 @@ def _unmerged(column: dict[str, str]) -> str:
 
 
 def _overlap(files: Iterable[str]) -> bool:
-    """Whether some pane is in more than one file: the names tell."""
+    """Whether any pane is in more than one file, by the files' names."""
     named = (layout.parse(Path(unquote(file.rpartition("/")[2]))) for file in files)
     starts = Counter(start for file in named if file for start in file.panes)
     return any(count > 1 for count in starts.values())
@@ -225,7 +225,7 @@ _MERGED = {
 }
 _SUM = "sum({0})"
 _WIDE_SUM = "CASE WHEN count({0}) = count(1) THEN sum({0}) END"
-"""A NULL among 128-bit sums is one that did not fit: then no sum is known."""
+"""A NULL among 128-bit sums is one that did not fit: then the sum is unknown."""
 
 
 def merge_sql(column: dict[str, str]) -> str | None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 def main() -> None:
     """Serve one request stream and exit; failures are answers, never tracebacks."""
     with suppress(OSError):
-        os.nice(5)  # the web server beside us goes first
+        os.nice(5)  # the web server on this host has priority
     # pyarrow works without numpy, which nothing here needs; without it the process starts in half the time.
     sys.modules["numpy"] = None  # type: ignore[assignment]
     from elf.sinks.lake.frames import Request, read_frames, write_frame

@@ -1,8 +1,8 @@
-"""The built-in reports: what any operator asks first, answered from whichever stored job can.
+"""The built-in reports: the usual questions of operators, each answered from a stored job that can.
 
-A report needs state of all lines (a job with a WHERE cannot tell the traffic), and a key that is a plain column of the log. One
-that no job can answer is left out, with a line that says which job would provide it. Of a lake too short for hours and days the
-reports are in shorter steps (`in_steps`).
+A report needs state of all lines (a job with a WHERE does not hold the whole traffic), and a key that is a plain column of the
+log. A report that no job can answer is left out, with a line that says which job would provide it. For a lake too short for hours
+and days the reports use shorter steps (`in_steps`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DAY_US = 24 * layout.HOUR_US
 TOP_PATHS = 20
 SHORT_US = 3 * layout.HOUR_US
-"""Lakes that span less than this are not told by hour and day: that is a bar or two."""
+"""Lakes that span less than this are not reported by hour and day, which would give one bar or two."""
 POINTS_MIN = 5
 STEPS = (
     (layout.HOUR_US, "hour"),
@@ -129,7 +129,7 @@ def can_answer(report: Report, stored: Stored) -> bool:
 
 
 def chosen(report: Report, versions: Sequence[Stored]) -> list[Stored]:
-    """All versions that can answer of the one job with the fewest keys (the least to read), first by name."""
+    """The versions that can answer, of the one job with the fewest keys (the least to read), the first by name."""
     able = [stored for stored in versions if can_answer(report, stored)]
     if not able:
         return []

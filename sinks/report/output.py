@@ -100,7 +100,7 @@ def _held(section: Section) -> Section:
 
 
 def _cards(sections: Sequence[Section]) -> list[tuple[str, str]]:
-    """The figures on top: of the job that has seen the most lines, since jobs of one source count the same lines."""
+    """The figures on top: those of the job that has read the most lines, since jobs of one source count the same lines."""
     held = next((list(section.rows) for section in sections if section.name == "lake"), [])
     if not held:
         return []

@@ -68,7 +68,7 @@ def document(
     notes: Sequence[str],
     style: str = "",
 ) -> str:
-    """A page in the house's style around sections that are HTML already; `style` is more CSS. All else is escaped."""
+    """A page in the house's style around sections that are HTML already; `style` is more CSS. All other text is escaped."""
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -84,7 +84,7 @@ def document(
 
 
 def _section(section: Section) -> str:
-    """One with a chart keeps its table folded."""
+    """A section with a chart has its table folded."""
     drawing = _CHARTS[section.chart](section) if section.chart and section.rows else ""
     table = _table(section)
     if drawing:

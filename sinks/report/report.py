@@ -58,7 +58,7 @@ def report(
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What Spark raises, as an ElfError of one line."""
+    """Raise an error of Spark as an ElfError of one line."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -71,7 +71,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 class Run:
-    """One report: the session, what is stored, and what there is to say about it. `say` takes one line."""
+    """One report: the session, the stored jobs, and the notices. `say` takes one line."""
 
     def __init__(
         self, spark: SparkSession, lake: str, every_us: int | None, say: Callable[[str], None]
@@ -123,7 +123,7 @@ class Run:
             )
 
     def of_lake(self) -> Iterator[Section]:
-        """The built-in reports, each job in longer windows where they are asked for, and what is stored."""
+        """The built-in reports, each job in longer windows where requested, and the list of stored jobs."""
         for source in sorted({stored.recipe["source"] for stored in self.stored}):
             for each in builtin.REPORTS:
                 yield from self._builtin(each, source)
@@ -189,7 +189,7 @@ class Run:
             each.every_us or builtin.DAY_US,
         )
 
-    # What can be merged.
+    # Which versions can be merged.
 
     def _can_merge(self, stored: Stored) -> bool:
         recipe, every_us = stored.recipe, self.every_us or 0
@@ -237,7 +237,7 @@ class Run:
         return spark_read.view(groups, stored)
 
     def _asked(self, query: Callable[[], Section]) -> Section:
-        """Run the user's SQL; what Spark says of a mistake becomes one line."""
+        """Run the user's SQL; an error of Spark becomes one line."""
         from pyspark.errors import AnalysisException, ParseException
 
         try:
@@ -263,5 +263,5 @@ class Run:
 
 
 def _first_line(error: Any) -> str:
-    """Of Java's message where there is one, since py4j's own begins with which of its calls failed."""
+    """Java's message where there is one, since py4j's own begins with the name of its call that failed."""
     return str(getattr(error, "java_exception", error)).strip().split("\n", maxsplit=1)[0][:400]

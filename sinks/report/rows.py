@@ -50,7 +50,7 @@ def _rows(frame: DataFrame, columns: Sequence[ColumnInfo]) -> Iterator[tuple[Any
 
 
 def _is_plain(kind: str) -> bool:
-    """Whether Python gets the same value everywhere."""
+    """Whether Python gets the same value on every machine."""
     inner = kind[6:-1] if kind.startswith("array<") else kind
     return inner in _ATOMS or inner.startswith("decimal(")
 
@@ -60,7 +60,7 @@ def _shown_type(kind: str) -> str:
 
 
 def _portable(name: str, kind: str) -> str:
-    """SQL that gives a column as such a value; what the sinks have no form for, as text."""
+    """SQL that gives a column as such a value, or as text where the sinks cannot print its type."""
     if kind == "timestamp":
         return f"unix_micros({name}) AS {name}"
     if kind == WINDOW_TYPE:

@@ -70,7 +70,7 @@ def session(master: str | None = None, app_name: str = "elf") -> SparkSession:
 
 
 def _silence_queries() -> None:
-    """pyspark prints an analysis error with both its stack traces before it raises it; what is raised is told in one line."""
+    """Silence pyspark, which prints an analysis error with both its stack traces before it raises it."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -81,7 +81,7 @@ def _settings(master: str | None, home: Path) -> dict[str, str]:
     options = f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}"
     if master is None:
         # A report takes seconds, most of them the JVM's optimiser: without its last stage a report of three days of minutes
-        # takes 13 s of CPU in place of 29. Whoever names a master, `local[*]` too, gets all stages.
+        # takes 13 s of CPU in place of 29. A session with a named master, `local[*]` too, has all stages.
         options += " -XX:TieredStopAtLevel=1"
         # Without it the room for compiled code is 48 MB, which a process with hundreds of queries fills; and then it runs slow.
         options += " -XX:ReservedCodeCacheSize=256m"
@@ -125,7 +125,7 @@ def _installed_java() -> Path | None:
 
 
 def _is_recent(java: Path) -> bool:
-    """By the `release` file of the Java's folder; one without such a file gets the benefit of the doubt."""
+    """By the `release` file of the Java's folder; a Java without such a file counts as new enough."""
     try:
         release = (java.parent.parent / "release").read_text(errors="replace")
     except OSError:
