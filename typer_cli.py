@@ -1,7 +1,7 @@
-"""The `elf` command: arguments in, one function of `elf.agent.commands` called, an exit code out.
+"""The `elf` command: parses arguments, calls one function of `elf.agent.commands`, and returns its exit code.
 
 Exit codes: 0; 1 runtime, or lines were read and none parsed; 2 arguments, query or a named file; 78 configuration; 130
-on Ctrl-C. Everything beyond typer is imported by the command that needs it, so that help answers at once.
+on Ctrl-C. Everything but typer is imported by the command that needs it, so that help is quick.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-agent_app = typer.Typer(help="One agent: follow sources, run jobs, until told to stop.", no_args_is_help=True)
+agent_app = typer.Typer(
+    help="One agent: follow sources, run jobs, until a signal stops it.", no_args_is_help=True
+)
 app.add_typer(agent_app, name="agent")
 mesh_app = typer.Typer(help="The mesh, as the agent on this host sees it.", no_args_is_help=True)
 app.add_typer(mesh_app, name="mesh")
@@ -70,7 +72,7 @@ def _info(field: Field) -> Any:
 
 RUN = {field.name: _info(field) for field in FIELDS}
 
-# What other commands take too.
+# Arguments of other commands too.
 LogFormat = Annotated[str, RUN["format"]]
 Timezone = Annotated[str, RUN["timezone"]]
 ColorWhen = Annotated[Color, RUN["color"]]
@@ -257,7 +259,7 @@ def simulate(
     kill: Annotated[
         int, typer.Option(min=0, metavar="N", help="Agents that crash, and restart 5 s later.")
     ] = 0,
-    loss: Annotated[float, typer.Option(metavar="P", help="Share of datagrams that are lost.")] = 0.0,
+    loss: Annotated[float, typer.Option(metavar="P", help="Fraction of datagrams that are lost.")] = 0.0,
     rate: Annotated[float, typer.Option(metavar="X", help="Lines per second at each agent.")] = 2.0,
     output: Annotated[
         TableOrJson | None,
@@ -291,7 +293,7 @@ def _given(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
-# What commands to the mesh take.
+# Arguments of commands to the mesh.
 Agent = Annotated[
     Path | None,
     typer.Option(
@@ -317,7 +319,7 @@ ListOutput = Annotated[
 
 @mesh_app.command("status")
 def mesh_status(output: ListOutput = None, agent: Agent = None) -> None:
-    """Members, how they are, and what is wrong with them."""
+    """Members, their state and their problems."""
     from elf.agent.commands.mesh import status_command
 
     typer.echo(status_command(output.value if output else None, agent))
@@ -354,14 +356,16 @@ def job_start(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Whose lines: agents with a source of that name take part.",
+            help="The source: agents that have one of that name take part.",
             show_default="what FROM says",
         ),
     ] = None,
     lateness: Annotated[
         str, typer.Option(metavar="SPAN", help="How long a window waits for late lines.")
     ] = "60s",
-    emit: Annotated[str, typer.Option(metavar="SPAN", help="How often open windows are told.")] = "250ms",
+    emit: Annotated[
+        str, typer.Option(metavar="SPAN", help="How often open windows are published.")
+    ] = "250ms",
     keep: Annotated[
         str, typer.Option(metavar="SPAN", help="How long a final window takes corrections.")
     ] = "1h",
@@ -482,9 +486,9 @@ def keys_revoke(
     agent: Agent = None,
     config: ConfigFile = Path(CONFIG),
 ) -> None:
-    """Take keys back for good, and tell the mesh.
+    """Revoke keys for good, and announce it to the mesh.
 
-    The agent on this host spreads it; without one, take the file that is written to a host of the mesh.
+    The agent on this host announces it; without one, copy the file that is written to a host of the mesh.
     """
     from elf.agent.commands.keys import local_agent, revoke_command
 

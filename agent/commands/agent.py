@@ -1,4 +1,4 @@
-"""`elf agent run`: one agent until told to stop."""
+"""`elf agent run`: one agent until a signal stops it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elf.agent.config import config
 
 
 def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
-    """Serve until SIGTERM (exit code 0: that is how an agent ends) or Ctrl-C (130). Raises `ElfError`."""
+    """Serve until SIGTERM (exit code 0, the regular end of an agent) or Ctrl-C (130). Raises `ElfError`."""
     settings = config.load(path, environ=os.environ, flags=flags)
     config.check_logs(settings)
     check_formats(settings)  # queries are compiled by `serve`, in a child process, to stay small

@@ -1,4 +1,4 @@
-"""Arguments as text, checked and made values. Each raises `UsageError` that names the flag, what it expects and what it got."""
+"""Converts arguments from text, with checks. Each raises `UsageError` that names the flag, what it expects and what was given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
 
 MEMORY_MIN = 1 << 20
-"""Less is surely a forgotten unit: the run would spill every few lines."""
+"""A smaller number is probably a forgotten unit: the run would spill every few lines."""
 
 
 def checked_timezone(name: str) -> str:
@@ -27,7 +27,7 @@ def checked_timezone(name: str) -> str:
 
 
 def report_query(name: str) -> str:
-    """The SQL of a usual question. Raises `UsageError`."""
+    """The SQL of `--report`. Raises `UsageError`."""
     from elf.jobmaster.compile.reports import REPORTS
 
     if name not in REPORTS:

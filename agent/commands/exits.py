@@ -1,4 +1,4 @@
-"""How a command ends: what went wrong becomes one line on stderr and an exit code."""
+"""The end of a command: an error becomes one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def ended(command: Callable[[list[str]], object], argv: Sequence[str]) -> int:
-    """The exit code of `command(argv)`, of which --debug was taken out: what it returns, else 0, or of what it raises."""
+    """Run `command(argv)` without --debug. Its exit code: the one that it returns, else 0, or that of the error it raises."""
     arguments = list(argv)
     _open_missing_streams()
     debug = _take_debug(arguments)
@@ -28,7 +28,7 @@ def ended(command: Callable[[list[str]], object], argv: Sequence[str]) -> int:
 
 
 def _open_missing_streams() -> None:
-    """Standard streams that the caller closed become /dev/null, so that no file that is opened later takes their place."""
+    """Open /dev/null for standard streams that the caller closed, so that no file opened later gets their descriptors."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -37,7 +37,7 @@ def _open_missing_streams() -> None:
 
 
 def _take_debug(argv: list[str]) -> bool:
-    """Whether --debug stands anywhere before `--`; it is taken out."""
+    """Remove --debug, anywhere before `--`, and return whether it was there."""
     end = argv.index("--") if "--" in argv else len(argv)
     found = "--debug" in argv[:end]
     if found:
@@ -46,12 +46,12 @@ def _take_debug(argv: list[str]) -> bool:
 
 
 def _drop_output() -> None:
-    """What is still buffered for standard output can go nowhere: without this, Python complains when it flushes at exit."""
+    """Discard what is buffered for standard output: its reader has gone, and Python would report that when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _exit_code(error: BaseException) -> int:
-    """Say what went wrong in one line, and give the code to exit with. Bugs of ours say how to see more."""
+    """Print the error in one line and return the exit code. For an internal error the line says how to see more."""
     from elf.errors import ElfError
     from elf.jobmaster.windows.result import StreamClosed
 

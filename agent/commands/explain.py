@@ -1,4 +1,4 @@
-"""`elf explain`: what a query was understood to be."""
+"""`elf explain`: the plan of a query."""
 
 from __future__ import annotations
 

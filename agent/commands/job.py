@@ -40,7 +40,7 @@ class NewJob(msgspec.Struct, frozen=True):
 
 
 def connect(agent: Path | None) -> Control:
-    """To the agent on this host. Raises ElfError."""
+    """Connect to the agent on this host. Raises ElfError."""
     config = Path(os.environ.get("ELF_CONFIG") or CONFIG)
     return Control(socket_path(agent, config, os.environ))
 
@@ -103,7 +103,7 @@ def _put(agent: Path | None, item: Item) -> None:
 
 
 def _plan(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
-    """Compiled here, so that no agent ever reads SQL; and what is to be said of columns that not all agents have.
+    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have.
 
     Raises QueryError, UsageError.
     """
@@ -112,8 +112,8 @@ def _plan(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
 
     _check_names(new, held)
     sources = held.sources if new.source is None else (new.source,)
-    told = {name: held.schemas.get(name, w.HeldSource(0)) for name in sources}
-    schemas = {name: Schema(each.columns, each.followers) for name, each in told.items()}
+    reported = {name: held.schemas.get(name, w.HeldSource(0)) for name in sources}
+    schemas = {name: Schema(each.columns, each.followers) for name, each in reported.items()}
     try:
         plan = compile_query(new.sql, {name: schema.types for name, schema in schemas.items()})
     except QueryError:
@@ -144,7 +144,7 @@ def _spec(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) -> J
             "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute') "
             "to the query, or leave --sink out"
         )
-    # Not before what was said of the job last, if that agent's clock was ahead.
+    # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
     return JobSpec(
         new.name,
@@ -168,15 +168,15 @@ def _span(flag: str, text: str) -> int:
 
 
 def _asks_the_same(former: JobSpec, spec: JobSpec) -> bool:
-    def told(one: JobSpec) -> tuple[object, ...]:
+    def asked(one: JobSpec) -> tuple[object, ...]:
         last = one.versions[-1]
         return last.digest, one.source, one.lateness_us, one.keep_us, one.emit_us, set(one.sinks)
 
-    return told(former) == told(spec)
+    return asked(former) == asked(spec)
 
 
 def _check_names(new: NewJob, held: w.JobHeld) -> None:
-    """A source or a sink that no agent offers is a slip of the hand. Raises UsageError."""
+    """Raises UsageError for a source or a sink that no agent has."""
     if not held.sources:
         raise UsageError("no agent of the mesh follows any log; add a [[source]] to one")
     if new.source is not None and new.source not in held.sources:

@@ -15,11 +15,11 @@ from elf.srt.security.files import REVOCATIONS_FORMAT, keys_lines, load_keys, lo
 
 
 def init_command(folder: Path) -> list[str]:
-    """Make an authority; what to say. Raises ElfError, OSError."""
+    """Make an authority. Returns the lines to print. Raises ElfError, OSError."""
     made = AuthorityFolder.make(folder)
     return [
         f"authority: {key_text(made.authority.public)}",
-        f"{folder / SECRET}: whoever reads it can let anybody into the mesh; keep a copy, and keep it off the mesh's hosts",
+        f"{folder / SECRET}: any reader of it can issue keys for the mesh; keep a copy, and keep it off the mesh's hosts",
         f"next: elf keys issue NAME --role agent --address HOST:PORT --dir {folder}",
     ]
 
@@ -27,7 +27,7 @@ def init_command(folder: Path) -> list[str]:
 def issue_command(
     folder: Path, name: str, role: Role, address: str, days: int, out: Path | None, force: bool
 ) -> list[str]:
-    """Make keys, and write the bundle; what to say. Raises ElfError, OSError."""
+    """Make keys, and write the bundle. Returns the lines to print. Raises ElfError, OSError."""
     path = out or Path(f"{name}.keys")
     _check_address(address, role)
     if path.exists() and not force:
@@ -46,16 +46,16 @@ def issue_command(
 
 
 def renew_command(folder: Path, bundle: Path, days: int) -> list[str]:
-    """Give a bundle a new certificate of the same keys; what to say. Raises ElfError, OSError."""
+    """Give a bundle a new certificate of the same keys. Returns the lines to print. Raises ElfError, OSError."""
     keys = _open(folder).renew(_keys(bundle), int(time()), days)
     save_keys(keys, bundle, replace=True)
     return [*keys_lines(keys), f"written to {bundle}; an agent reads it when it starts"]
 
 
 def revoke_command(folder: Path, who: str, agent: Path | None) -> list[str]:
-    """Take keys back, or hand on a file of revocations, and tell the agent on this host; what to say. Raises ElfError, OSError.
+    """Revoke keys, or take a file of revocations, and send the revocations to the agent on this host. Returns the lines to print.
 
-    agent: its control socket, None where nothing was named and there is none.
+    agent: its control socket, None where none was named and there is none. Raises ElfError, OSError.
     """
     lines: list[str] = []
     path = Path(who)
@@ -67,14 +67,14 @@ def revoke_command(folder: Path, who: str, agent: Path | None) -> list[str]:
         lines.append(f"{who} is revoked; written to {path}")
     if agent is None:
         lines.append(
-            f"the mesh does not know yet: on any host of it, elf keys revoke {path.name} --agent PATH"
+            f"the mesh does not know of it yet; run on any of its hosts: elf keys revoke {path.name} --agent PATH"
         )
         return lines
-    return [*lines, _tell(items, agent)]
+    return [*lines, _send(items, agent)]
 
 
 def show_command(path: Path) -> list[str]:
-    """What anybody may know of a bundle, of a file of revocations or of an authority's folder. Raises ElfError, OSError."""
+    """The public content of a bundle, of a file of revocations or of an authority's folder. Raises ElfError, OSError."""
     if path.is_dir():
         return list(listing(_open(path), int(time())))
     if _is_revocations(path):
@@ -124,23 +124,27 @@ def _check_address(address: str, role: Role) -> None:
     if not address:
         return
     if role != "agent":
-        raise UsageError(f"--address: nobody connects to a {role}; leave it out")
+        raise UsageError(
+            f"--address: no node connects to {'an' if role == 'operator' else 'a'} {role}; leave it out"
+        )
     try:
         if parse_address(address).key is None and parse_address(address).port:
             return
     except PeerError:
         pass
-    raise UsageError(f"--address: {address!r} is not where others reach an agent; give HOST:PORT")
+    raise UsageError(f"--address: {address!r} is not an address of an agent; give HOST:PORT")
 
 
-def _tell(items: list[Item], agent: Path) -> str:
-    """Hand revocations to the agent on this host. Raises ElfError."""
+def _send(items: list[Item], agent: Path) -> str:
+    """Send revocations to the agent on this host. Raises ElfError."""
     from elf.agent.control.protocol import Revoke
     from elf.agent.control.socket import Control
 
     with Control(agent) as control:
         control.one(Revoke(tuple(items)))
-    return f"the agent at {agent} has taken {len(items)} revocation{'s'[: len(items) != 1]}, and spreads them"
+    return (
+        f"the agent at {agent} has taken {len(items)} revocation{'s'[: len(items) != 1]}, and announces them"
+    )
 
 
 def local_agent(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path | None:

@@ -10,7 +10,7 @@ from elf.agent.config.names import check_asked
 from elf.agent.control import protocol as w
 
 LEAVE_S = 90.0
-"""An agent waits a minute for the mesh to have all its lines."""
+"""Seconds: an agent waits a minute for the mesh to have all its lines."""
 
 
 def status_command(output: str | None, agent: Path | None) -> str:

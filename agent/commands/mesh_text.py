@@ -1,4 +1,4 @@
-"""What `elf mesh …` and `elf job list` print: tables for people, JSON for programs."""
+"""The output of `elf mesh …` and `elf job list`: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from elf.sinks.console.grid import table
 SQL_SHOWN = 60
 ID_SHOWN = 12
 SHOWN_BYTES = 100 << 10
-"""Who holds less is not named."""
+"""Owners of less memory are not listed."""
 
 
 def is_table(output: str | None) -> bool:
-    """A table as asked, or else on a terminal."""
+    """Whether to print a table: with `--output table`, or without the option on a terminal."""
     return output == "table" or (output is None and sys.stdout.isatty())
 
 
@@ -69,7 +69,7 @@ def _clipped(sql: str) -> str:
 
 
 def status_table(status: Status) -> str:
-    """Members, then what is wrong."""
+    """Members, then their problems."""
     columns = ["agent", "id", "state", "address", "roles", "version", "lag", "clock", "memory", "bare", "up"]
     rows = [_member_row(member, member.id == status.me) for member in status.members]
     lines = [_table(columns, rows)]
@@ -100,7 +100,7 @@ def _member_row(member: Member, is_me: bool) -> tuple[Any, ...]:
 
 
 def _memory_line(member: Member) -> str:
-    """Who holds an agent's memory, the most first."""
+    """The owners of an agent's memory, the largest first."""
     owners = sorted((member.memory or {}).items(), key=lambda owner: (-owner[1], owner[0]))
     held = ", ".join(
         f"{escape(name)} {units.size_text(size)}" for name, size in owners if size >= SHOWN_BYTES

@@ -1,4 +1,4 @@
-"""`elf parse`: how a log file is read. The format, the first records, and every reason for which lines were rejected."""
+"""`elf parse`: the format of a log file, its first records, and every reason for which lines were rejected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SAMPLES_PER_REASON = 3
 
 
 class Reading(msgspec.Struct):
-    """What reading one file gave. records: the first ones, as tuples of `columns`."""
+    """The result of reading one file. records: the first ones, as tuples of `columns`."""
 
     format: Format | None = None
     columns: tuple[ColumnInfo, ...] = ()

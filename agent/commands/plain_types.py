@@ -1,8 +1,8 @@
-"""Arguments made values without pydantic.
+"""Converts arguments without pydantic.
 
 Newer typers hand every argument to pydantic when a command runs: 0.1 s and 20 MB, too much for an agent of 64 MB and a run
-over an empty file. The types of our arguments are plain, so a few lines do the same. Where typer is another one, it goes its
-own way.
+over an empty file. The types of our arguments are plain, so a few lines do the same. Versions of typer without pydantic are left
+as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typer
 
 
 def use_plain_types(command: Any) -> None:
-    """Have `command`, and every other of this process, make its values by `PlainTypes`."""
+    """Make `command`, and every other command of this process, convert its values by `PlainTypes`."""
     for base in type(command.params[0]).__mro__:
         if "get_runtime_param" in vars(base):
             # On the class, since the --help of each command is made only when it is parsed.
@@ -28,7 +28,7 @@ def _plain_types(parameter: Any) -> PlainTypes:
 
 
 class PlainTypes:
-    """Text to bool, int, float, Path, a choice, or a list of text: what typer asks of a parameter's type."""
+    """Converts text to bool, int, float, Path, a choice, or a list of text: typer's interface of a parameter's type."""
 
     def __init__(self, parameter: Any) -> None:
         self._type = parameter.type_descriptor.annotation

@@ -1,4 +1,4 @@
-"""A rejected line as people see it: where it stopped to match, marked by a caret, and what was expected there."""
+"""A rejected line as text for people: a caret marks its first mismatch, and the expected text is named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elf.sinks.console.grid import places
 def reject_lines(reject: Reject, width: int) -> list[str]:
     """Three lines: the place and what was expected there, the text around it, and the caret under it.
 
-    The excerpt takes at most `width` places; what a terminal might obey is spelled out.
+    The excerpt takes at most `width` places; characters that could control a terminal are escaped.
     """
     before = escape(reject.line[: reject.offset].decode("utf-8", "replace"))
     after = escape(reject.line[reject.offset :].decode("utf-8", "replace"))

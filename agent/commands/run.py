@@ -1,4 +1,4 @@
-"""`elf run`: one question of files, or live of files that grow."""
+"""`elf run`: one query over files, or live over files that grow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run_command(arguments: Arguments) -> int:
 
 
 def _engine(is_live: bool) -> Callable[..., Summary]:
-    """What answers: files as they are, or followed until a signal comes."""
+    """The engine: over files as they are, or following them until a signal comes."""
     if not is_live:
         return run_engine
     from elf.agent.single.node import follow
@@ -92,7 +92,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
 
 
 def _sinks(arguments: Arguments) -> list[Sink]:
-    """The console unless other sinks are named; it too, then, where it is named or --output is given."""
+    """The console unless other sinks are named; with others, the console only if it is named or --output is given."""
     specs = sink_specs(arguments.sink)
     forms = [one.output for one in specs if one.kind == "console"]
     sinks: list[Sink] = []
@@ -132,17 +132,17 @@ def _shower(bar: ProgressBar) -> Callable[[Progress], None]:
 
 
 def _notices(quiet: bool, bar: ProgressBar) -> Callable[[str], None]:
-    tell = notices(quiet)
+    show = notices(quiet)
 
     def notice(message: str) -> None:
         bar.clear()
-        tell(message)
+        show(message)
 
     return notice
 
 
 def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
-    """The closing lines on stderr."""
+    """Print the closing lines on stderr."""
     rate = summary.lines / summary.seconds if summary.seconds else 0
     parts = [
         count(summary.files, "file"),

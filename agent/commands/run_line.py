@@ -24,7 +24,7 @@ class Output(StrEnum):
 
 
 class Option(NamedTuple):
-    """How a field stands on the command line: behind one of `flags`, or at its place where it has none."""
+    """An argument of the command line: the value behind one of `flags`, or without flags a positional one."""
 
     help: str
     flags: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Option(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """What the command line of `elf run` said."""
+    """The arguments of `elf run`."""
 
     query: Annotated[str | None, Option("Spark SQL (left out with --report).", metavar="QUERY")] = None
     files: Annotated[tuple[str, ...], Option("Names, globs, .gz, .zst, or - for stdin.", metavar="FILE")] = ()
@@ -92,7 +92,7 @@ class Field(NamedTuple):
 
     @property
     def kind(self) -> Any:
-        """The type of a value that is given, of one where there may be many."""
+        """The type of one value on the command line."""
         return (get_args(self.type) or (self.type,))[0]
 
     @property
@@ -126,7 +126,7 @@ def read(argv: Sequence[str]) -> Arguments | None:
 
 
 def _take(given: dict[str, Any], field: Field, value: str | None, words: Iterator[str]) -> bool:
-    """Note the value of a flag, from behind its `=` or from the next word; False where typer might refuse it."""
+    """Record the value of a flag, from behind its `=` or from the next word; False where typer might refuse it."""
     kind = field.kind
     if kind is bool:
         given[field.name] = True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from elf.agent.commands.process.signals import Stop, stop_on_signals
 from elf.agent.commands.process.streams import notices
-from elf.agent.run.progress import ProgressBar, share_text
+from elf.agent.run.progress import ProgressBar, percent_text
 from elf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from elf.agent.simulator.fleet.report import Plan
 
 LOSS_MAX = 0.3
-"""With more, failure detection declares half of the fleet dead, and rightly so: nothing would be learnt."""
+"""With more loss, failure detection declares half of the fleet dead, as it should: the run would show nothing."""
 RATE_MAX = 10_000
 LINES_MAX = 50_000_000
-"""Made before the run, at 40 bytes each: 2 GB."""
+"""Lines are made before the run, at 40 bytes each: 2 GB."""
 COLLECT = 1_000_000
 """New objects between two collections of garbage: millions live, hardly any is part of a cycle."""
 
@@ -30,7 +30,7 @@ COLLECT = 1_000_000
 def simulate_command(plan: Plan, output: str | None, html: Path | None, quiet: bool) -> int:
     """Run the fleet and print its figures; with `html` write the page too. Returns 0, 1 if a window was wrong, 130 when stopped.
 
-    Raises `UsageError` for a plan that makes no sense, or a file that cannot be written.
+    Raises `UsageError` for a plan that is not valid, or a file that cannot be written.
     """
     _check(plan, html)
     from elf.agent.simulator.fleet.fleet import Fleet
@@ -54,7 +54,7 @@ def simulate_command(plan: Plan, output: str | None, html: Path | None, quiet: b
 
 
 def replay_command(file: Path, others: Collection[str] = ()) -> int:
-    """Run a scenario that the tests or a soak kept, and print what happened. Returns 0, or 1 if something was wrong again.
+    """Run a scenario that the tests or a soak kept, and print its events. Returns 0, or 1 if it fails again.
 
     others: options of a fleet that were given too. Raises `UsageError` for any of them, and for a file that is no scenario.
     """
@@ -97,7 +97,7 @@ def _check(plan: Plan, html: Path | None) -> None:
 
 
 def _check_page(html: Path) -> None:
-    """Whether it can be written is known before the run, which may take an hour. What is there stays until then."""
+    """Check before the run, which may take an hour, that the file can be written. A present file stays until then."""
     is_new = not html.exists()
     try:
         html.open("ab").close()
@@ -125,8 +125,8 @@ def _run(fleet: Fleet, stop: Stop, quiet: bool) -> None:
 
 
 def _progress_text(now_us: int, end_us: int, messages: int, seconds: float) -> str:
-    """`██████····  42%  12.6 of 30 s  31,000 messages/s  0:40 left`, then what is waited for."""
+    """`██████····  42%  12.6 of 30 s  31,000 messages/s  0:40 left`, then the state that the run waits for."""
     rate = f"{messages / seconds if seconds else 0:,.0f} messages/s"
     if not end_us:
         return f"{now_us / 1e6:.1f} s, waiting for the last windows  {rate}"
-    return share_text(now_us / end_us, [f"{now_us / 1e6:.1f} of {end_us / 1e6:.0f} s", rate], seconds)
+    return percent_text(now_us / end_us, [f"{now_us / 1e6:.1f} of {end_us / 1e6:.0f} s", rate], seconds)

@@ -1,4 +1,4 @@
-"""`elf validate`: the configuration with its queries compiled and its formats opened, and what it all means."""
+"""`elf validate`: reads the configuration, compiles its queries, opens its formats, and prints its meaning."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _plan(job: JobSection, schemas: Schemas) -> Plan:
 
 
 def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
-    """The configuration in words, one fact a line."""
+    """The configuration as text, one fact a line."""
     agent = settings.agent
     lines = [
         f"agent {agent.name}: state in {agent.state_dir}, at most {units.size_text(agent.memory_max)} of memory",
@@ -98,7 +98,7 @@ def _of_mesh(mesh: MeshSection) -> list[str]:
     return [
         f"mesh: listens at {mesh.listen}, reached at {mesh.advertise}, {keys}",
         f"  seeds {seeds}",
-        f"  every log cut each {units.duration_text(flush)}, who is silent for {units.duration_text(suspect)} is held dead",
+        f"  a delta of each log every {units.duration_text(flush)}; an agent silent for {units.duration_text(suspect)} is dead",
         *(f"sink {sink.name}: {sink.parquet}" for sink in mesh.sinks),
     ]
 

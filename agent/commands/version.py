@@ -1,4 +1,4 @@
-"""`elf --version`: what was built, with what, for whom."""
+"""`elf --version`: the version and the facts of its build."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def facts() -> str:
 
 
 def built_facts() -> dict[str, str]:
-    """What setup.py wrote beside the package when the wheel was built; in a source tree just that."""
+    """The file that setup.py wrote beside the package when the wheel was built; in a source tree a line that says so."""
     path = Path(elf.__file__).parent / "build_facts.json"
     try:
         text = path.read_text(encoding="utf-8")

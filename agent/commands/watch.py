@@ -24,7 +24,7 @@ from elf.srt.codec import wire
 from elf.srt.messages.results import Put
 
 WAKE_S = 0.2
-"""Ctrl-C is heard so soon."""
+"""Seconds until Ctrl-C takes effect."""
 
 
 def watch_command(name: str, windows: int | None, output: str | None, agent: Path | None) -> int:
@@ -43,9 +43,9 @@ def watch_command(name: str, windows: int | None, output: str | None, agent: Pat
 
 
 def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | None) -> None:
-    """Windows are counted once, when they are final; those of a query without `window`, which never are, each time."""
+    """Count each window once, when it is final. The window of a query without `window` is never final: it counts each time."""
     finals: set[tuple[str, int | None]] = set()
-    told = 0
+    unbounded = 0
     for window in windows:
         if window is None:
             sink.flush()
@@ -55,19 +55,19 @@ def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | Non
         else:
             sink.put(window)
             if window.start is None:
-                told += 1
+                unbounded += 1
             elif window.status == "withdrawn":
                 finals.discard((window.version, window.start))
             elif window.status != "open":
                 finals.add((window.version, window.start))
-        if count is not None and told + len(finals) >= count:
+        if count is not None and unbounded + len(finals) >= count:
             return
 
 
 def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
-    """Windows; None when no more has come yet; at the end of the job, what is to be said."""
+    """Windows; None when no more has come yet; a text at the end of the job."""
     plans: dict[str, Plan] = {}
-    first: Put | None = None  # part of a window: it says what holds for all
+    first: Put | None = None  # the first part of a window: its fields hold for all parts
     rows: list[tuple[Any, ...]] = []
     answers = control.ask(w.JobWatch(name))
     for answer in answers:
@@ -92,10 +92,10 @@ def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str |
             return
 
 
-def _put(told: w.Published) -> Put:
-    put = wire.decode(told.put)
+def _put(answer: w.Published) -> Put:
+    put = wire.decode(answer.put)
     if not isinstance(put, Put):
-        raise PeerError("the agent told something else than a window")
+        raise PeerError("the agent sent a message that is not a window")
     return put
 
 

@@ -20,7 +20,7 @@ from elf.errors import FormatError
 
 _DIRECTIVE = re.compile(r"%(?P<modifiers>(?:[!<>,\d]|\{[^}\n]*\})*)(?P<letter>\^\w\w|[a-zA-Z%])")
 
-# directive -> (canonical column, conversion, rank among those that claim it, own name when a better one is there).
+# directive -> (canonical column, conversion, rank among the directives of that column, own name when a better one is there).
 DIRECTIVES: dict[str, tuple[str, Convert, int, str]] = {
     "a": ("client_ip", Convert.STRING, 1, "client_addr"),
     "h": ("client_ip", Convert.STRING, 2, "remote_host"),
@@ -85,7 +85,7 @@ _TEXT = (Convert.STRING, Convert.REQUEST, Convert.QUERY, Convert.URI, Convert.HO
 
 
 def directive(text: str) -> Variable:
-    """What one directive ("%>s", "%{Referer}i") fills; times apart. Raises FormatError for one that Apache does not have."""
+    """The column of one directive ("%>s", "%{Referer}i"), except times. Raises FormatError for one that Apache does not have."""
     found = _DIRECTIVE.fullmatch(text)
     assert found is not None, text
     letter = found["letter"]
@@ -126,7 +126,7 @@ def _variable(text: str, column: str, convert: Convert, rank: int, own: str) -> 
 def from_string(text: str, *, name: str = "apache") -> Format:
     r"""The field plan of a `LogFormat` string, with or without the escapes (`\"`) of the configuration file around it.
 
-    Raises FormatError for unknown directives, adjacent ones (%U%q apart: they are one URI), and where there is no time.
+    Raises FormatError for unknown directives, adjacent ones (except %U%q, which are one URI), and where there is no time.
     """
     text = re.sub(r"\\([\"\\tnr])", lambda m: {"t": "\t", "n": "\n", "r": "\r"}.get(m[1], m[1]), text)
     pieces = [
@@ -163,7 +163,7 @@ def _pieces(text: str) -> Iterator[str | re.Match[str]]:
 
 
 def _uri_joined(pieces: Iterator[str | re.Match[str]]) -> Iterator[str | re.Match[str] | Variable]:
-    """%U%q is one URI: the query brings its own '?', so the two cannot be cut apart before they are read."""
+    """%U%q is one URI: the query begins with its own '?', so the two are one field that is split when it is read."""
     path: re.Match[str] | None = None
     for piece in pieces:
         if piece == "":
@@ -218,7 +218,7 @@ def from_config(path: str, name: str) -> Format:
     _collect(Path(path), Path(path).parent, (), known)
     if name in known:
         return from_string(known[name], name=f"apache:{name}")
-    if name == "common":  # httpd knows it without being told
+    if name == "common":  # built into httpd
         return from_string('%h %l %u %t "%r" %>s %b', name="apache:common")
     listed = ", ".join([*known, "common"])
     raise FormatError(f"{path}: there is no LogFormat {name!r}; it has {listed}")

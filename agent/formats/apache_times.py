@@ -18,7 +18,7 @@ _EPOCHS = {
     "msec": (Convert.TIME_EPOCH_MS, 2),
     "usec": (Convert.TIME_EPOCH_US, 1),
 }
-# Parameters that are not strftime's, as strptime would have them ("%s" alone is told apart below).
+# Parameters that strftime does not have, as strptime would write them ("%s" alone is recognised below).
 _PARTS = {"sec": "%s", "msec_frac": "%f", "usec_frac": "%f"}
 
 
@@ -89,7 +89,7 @@ def _time_of(run: list[str | re.Match[str]]) -> Iterator[str | Variable]:
         else _PARTS.get(_time_parameter(part), _time_parameter(part))
         for part in run
     )
-    if pattern == "%f":  # a fraction away from its time adds nothing that could be used
+    if pattern == "%f":  # a fraction apart from its time is of no use
         skipped = Field(name, Convert.SKIP)
         yield Variable(skipped, 9, skipped)
     else:
@@ -135,5 +135,5 @@ def time_conversion(name: str, pattern: str) -> tuple[Convert, int, str]:
 
 
 def has_zone(time: Field) -> bool:
-    """A Unix time and %t itself say their zone; a strftime pattern only with %z."""
+    """Whether the text has its zone: a Unix time and %t do, a strftime pattern only with %z."""
     return time.convert.value.startswith("time_epoch") or "{" not in time.name or "%z" in time.name

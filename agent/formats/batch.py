@@ -1,4 +1,4 @@
-"""A batch: the columns parsed from one block of whole lines, and what was wrong with the rest."""
+"""A batch: the columns parsed from one block of whole lines, and the reasons for rejected lines."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Reject(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct):
-    """What one block gave.
+    """The result of one block.
 
-    rows: parsed lines. columns: asked-for columns, each a `Vector` of `rows` values (a column that the format cannot fill is
+    rows: parsed lines. columns: the requested columns, each a `Vector` of `rows` values (a column that the format cannot fill is
     not there). lines: read, comments and headers apart. rejects: count by reason. reject_rows: for each rejected line the index
     of the next parsed row (0..rows), ascending: int32. samples: the first few rejects. invalid_utf8: lines with bytes that
     became U+FFFD.

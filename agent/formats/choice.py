@@ -1,4 +1,4 @@
-"""Which format each file has: the one that was named, or what its first lines look like."""
+"""The format of each file: the one that was named, or the one detected from its first lines."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from elf.errors import FormatError
 from elf.jobmaster.values.vector import SqlType
 
 HEAD_BYTES = 64 << 10
-"""How much of a file its format is detected from."""
+"""Bytes of a file from which its format is detected."""
 
 NAMED_MAX = 3
-"""How many files are named of those that have one format."""
+"""Files that a notice names of those that have one format."""
 
 
 class FormatChoice:
     """The format of each file: one for all, or detected for each. `chosen` maps paths to the names of their formats.
 
-    lenient: a file that cannot be told takes the format of the file before it (a live agent must not stop), or is tried
-    again with its next block; and what was found waits for `take_found`. head: the beginning of a block's file.
+    lenient: a file whose format is not detected takes the format of the file before it (a live agent must not stop), or is tried
+    again with its next block; detected formats are kept for `take_found`. head: the beginning of a block's file.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class FormatChoice:
             object, int
         ] = {}  # bytes of a head that no format fits: only a longer one is tried
         self._last: Format | None = None
-        self._found: dict[str, list[str]] = {}  # paths by format, that are still to be told
+        self._found: dict[str, list[str]] = {}  # paths by format, not yet taken
 
     def of(self, block: Block) -> Format:
-        """The format of the block's file. Raises FormatError, which names the file, where it cannot be told (unless lenient)."""
+        """The format of the block's file. Raises FormatError, which names the file, if it is not detected (unless lenient)."""
         if self._fixed is not None:
             self.chosen.setdefault(block.path, self._fixed.name)
             return self._fixed
@@ -73,12 +73,12 @@ class FormatChoice:
         return found
 
     def remember(self, file: object, format: Format) -> None:
-        """What a saved state says of a file that is read on from its middle."""
+        """Set the format of a file that is read on from its middle, from a saved state."""
         self._by_file[file] = self._last = format
         self._unknown.pop(file, None)
 
     def forget(self, file: object) -> None:
-        """A file that was read to its end."""
+        """Drop a file that was read to its end."""
         self._by_file.pop(file, None)
         self._unknown.pop(file, None)
 
@@ -94,18 +94,18 @@ class FormatChoice:
 
     @property
     def has_found(self) -> bool:
-        """Whether `take_found` has something to say."""
+        """Whether `take_found` has lines."""
         return bool(self._found)
 
     def take_found(self) -> list[str]:
-        """The formats found since the last call, a line for each: files that agree are told together."""
-        lines = [_told(name, paths) for name, paths in self._found.items()]
+        """The formats detected since the last call, a line for each format with its files."""
+        lines = [_found_line(name, paths) for name, paths in self._found.items()]
         self._found = {}
         return lines
 
     def schema(self, heads: Mapping[str, bytes]) -> dict[str, SqlType]:
-        """The columns of a query over files that begin with `heads`: the union over their formats, or all columns there are
-        when nothing is known yet."""
+        """The columns of a query over files that begin with `heads`: the union over their formats, or all known columns while
+        no format is known."""
         if self._fixed is not None:
             return dict(column_types(self._fixed))
         columns: dict[str, SqlType] = {}
@@ -119,7 +119,7 @@ class FormatChoice:
         return columns or dict(COLUMN_TYPES)
 
 
-def _told(format: str, paths: Sequence[str]) -> str:
+def _found_line(format: str, paths: Sequence[str]) -> str:
     if len(paths) == 1:
         return f"{paths[0]}: format {format}"
     more = f" and {len(paths) - NAMED_MAX} more" if len(paths) > NAMED_MAX else ""

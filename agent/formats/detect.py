@@ -1,8 +1,8 @@
-"""Which format a log has, from its first lines: candidates are executed, and the most specific that accepts enough wins.
+"""Detects a log's format from its first lines: candidates parse them, and the most specific that accepts enough wins.
 
-Shapes alone are not enough in two places. A plain format can swallow a longer one's line (the `%h %l %u` of combined takes
-"shop.example:80 10.0.0.1 - -"), so the more specific goes first. And every JSON format accepts every object with a time, so
-there the keys decide.
+Parsing alone is ambiguous in two cases. A shorter format can accept a longer one's line (the `%h %l %u` of combined accepts
+"shop.example:80 10.0.0.1 - -"), so the more specific is tried first. Every JSON format accepts every object with a time, so the
+keys decide.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from elf.errors import FormatError
 
 LINES_MAX = 200
 BYTES_MAX = 256 << 10
-"""Of the sample; 100 lines of a talkative format (ALB, Caddy: 1 to 2 KiB) fit."""
-SHARE_MIN = 0.5
-"""Of the lines must be accepted; a log may well begin with a broken stretch."""
+"""Of the sample: 100 lines of a verbose format (ALB, Caddy: 1 to 2 KiB) fit."""
+ACCEPTED_MIN = 0.5
+"""Fraction of the lines that must be accepted: a log may begin with broken lines."""
 
-# The more specific first. Two that both accept half of the lines are one that swallows the other's, which stands later.
+# The more specific first: of two formats that both accept half of the lines, the later one accepts the other's lines too.
 _TEXT = (
     "alb",
     "haproxy",
@@ -40,7 +40,7 @@ _TEXT = (
     "ltsv",
     "logfmt",
 )
-# Keys that only this writer uses; two of them in most of the objects decide.
+# Keys that only this writer uses: two of them in most of the objects decide.
 _JSON_KEYS: dict[str, frozenset[str]] = {
     "caddy": frozenset({"request", "resp_headers", "bytes_read", "user_id", "logger"}),
     "traefik_json": frozenset(
@@ -75,13 +75,13 @@ _JSON_KEYS: dict[str, frozenset[str]] = {
 
 class _Tried(msgspec.Struct, frozen=True):
     plan: Format
-    share: float
+    accepted: float
     lines: int
     first: Reject | None
 
 
 def detect(sample: bytes) -> Format:
-    """The format of `sample`, the first lines of a log (a cut last line is ignored). Its `name` says what was chosen.
+    """The format of `sample`, the first lines of a log (a cut last line is ignored). Its `name` is the chosen one.
 
     Raises FormatError, naming what was tried and where the nearest candidate first differs, when none accepts half the lines.
     """
@@ -96,7 +96,7 @@ def detect(sample: bytes) -> Format:
     tried = []
     for name in names:
         tried.append(_try(PRESETS[name], lines))
-        if tried[-1].share >= SHARE_MIN:
+        if tried[-1].accepted >= ACCEPTED_MIN:
             return PRESETS[name]
     raise FormatError(_nothing_fits(tried))
 
@@ -110,7 +110,7 @@ def _lines(sample: bytes) -> list[bytes]:
 
 
 def _headed(header: bytes) -> Format:
-    """A W3C log says itself what it holds."""
+    """The format that the header of a W3C log names."""
     return msgspec.structs.replace(PRESETS[w3c.kind_of(header)], fields=w3c.fields_for(header))
 
 
@@ -140,14 +140,14 @@ def _try(plan: Format, lines: list[bytes]) -> _Tried:
 
 def _nearness(one: _Tried) -> tuple[float, bool, int]:
     if one.first is None:
-        return one.share, False, 0
-    return one.share, one.first.reason is Reason.TRAILING, one.first.offset
+        return one.accepted, False, 0
+    return one.accepted, one.first.reason is Reason.TRAILING, one.first.offset
 
 
 def _nothing_fits(tried: list[_Tried]) -> str:
-    """One line: what was tried, and the first mismatch of the candidate that accepts most, or else came farthest.
+    """One line: the formats tried, and the first mismatch of the nearest one, which accepts most lines, or else read farthest.
 
-    To have read all its fields, with more text behind them, is farther than to fail in a longer format.
+    A format that read all its fields, with more text behind them, counts as nearer than one that failed in a field.
     """
     near = max(tried, key=_nearness)
     names = ", ".join(one.plan.name for one in tried)
@@ -156,7 +156,7 @@ def _nothing_fits(tried: list[_Tried]) -> str:
     found = near.first.line[near.first.offset :][:40].decode("utf-8", "replace")
     field = f" in {near.first.field}" if near.first.field else ""
     return (
-        f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.share:.0%} of {near.lines} lines), which expected"
-        f" {near.first.expected}{field} at byte {near.first.offset} and found {found!r}; name the format"
+        f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.accepted:.0%} of {near.lines} lines), which"
+        f" expected {near.first.expected}{field} at byte {near.first.offset} and found {found!r}; name the format"
         " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, or regex:PATTERN)"
     )

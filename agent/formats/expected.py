@@ -1,4 +1,4 @@
-"""What a rejected line should have had where its first mismatch is, in words for `elf parse`."""
+"""The text that was expected at the first mismatch of a rejected line, described for `elf parse`."""
 
 from __future__ import annotations
 

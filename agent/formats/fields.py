@@ -1,11 +1,11 @@
-"""The field plan: what a log format compiles to, and what the tokenizer executes.
+"""The field plan: a log format in compiled form, which the tokenizer executes.
 
 A `Format` is a `Shape` (how a line is cut into raw fields) plus `Field`s (how each raw field becomes columns). Formats are
-made in `formats.py` and its neighbours, and executed in `batch.py` and `_tokenize.pyx`; this file is the contract
+made in `formats.py` and its neighbours, and executed in `parser.py` and `_tokenize.pyx`; this file is the contract
 between the two.
 
-**Acceptance** (the same whatever columns a query reads): the shape matches the whole line; every field's text converts by
-its rule or is one of its NULL texts; the line has a time. Then the line is *parsed*, else *rejected* with one `Reason`.
+**Acceptance** (whatever columns a query reads): the shape matches the whole line; every field's text converts by its rule or is
+one of its NULL texts; the line has a time. Then the line is *parsed*, else *rejected* with one `Reason`.
 """
 
 from __future__ import annotations

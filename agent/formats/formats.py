@@ -1,6 +1,6 @@
 """Log formats by name, by a server's own format string, from its configuration, or by detection.
 
-What enters is what an operator writes (`--format`, `format =`); what leaves is a field plan (`fields.Format`).
+It turns the text that an operator writes (`--format`, `format =`) into a field plan (`fields.Format`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _EXAMPLES = {
     "apache": "apache:/etc/apache2/apache2.conf#combined",
 }
 
-# A group's name says how its text is read; any other name is a STRING column.
+# The groups whose names decide how their text is read; any other group is a STRING column.
 _GROUPS: dict[str, tuple[Convert, str]] = {
     "time": (Convert.TIME_ANY, "time"),
     "request": (Convert.REQUEST, ""),

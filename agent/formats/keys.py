@@ -2,7 +2,7 @@
 
 A key is the dotted path of the names around the value ("request.headers.User-Agent.0"), however they are nested. Where
 several keys of a column are in one line, the first in the table's order that is not NULL wins. A key whose meaning depends
-on what wrote the line has one meaning here, given in docs/formats.md.
+on the writer of the line has one meaning here, given in docs/formats.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elf.agent.formats.fields import Convert, Escape, Field
 
 _EMPTY = (b"-", b"")
 _LEVELS = (b"ok", b"info", b"warn", b"error")
-"""What some loggers write under "status"; the HTTP status then stands under another key."""
+"""Values that some loggers write under "status"; the HTTP status is then under another key."""
 
 Row = tuple[str, Convert, str]
 """(column, conversion, keys divided by spaces)"""

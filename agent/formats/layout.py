@@ -1,6 +1,6 @@
 """From a server's format string to a field plan: literal text and fields in turn become a `Format` of shape LITERAL.
 
-nginx's and Apache's readers, and the presets that are such strings, all end here. A field between two double quotes is
+nginx's and Apache's readers, and the presets that are such strings, use it. A field between two double quotes is
 quoted (an escaped quote does not end it); the closing quote belongs to the text that follows it (`Field.after`).
 """
 
@@ -28,7 +28,7 @@ def literal(
 ) -> Format:
     """The format that these pieces describe, from the line's start to its end.
 
-    Raises FormatError, naming both, for two fields without any text between them: no line could be cut there.
+    Raises FormatError, naming both, for two fields without any text between them, which could not be separated.
     """
     parts = _joined(pieces)
     prefix = parts.pop(0) if parts and isinstance(parts[0], str) else ""

@@ -48,7 +48,7 @@ _PREFERRED = {
 }
 _ORDER = {name: order for order, name in enumerate(_PREFERRED)}
 
-# Only what nginx itself computes may be a number: a client chooses the text of $content_length or $http_….
+# Only variables that nginx itself computes are numbers: a client chooses the text of $content_length or $http_….
 OWN: dict[str, Convert] = {
     "connection": Convert.INT,
     "connection_requests": Convert.INT,
@@ -121,7 +121,7 @@ def _pieces(text: str) -> Iterator[str | re.Match[str]]:
 
 
 def _uri_joined(pieces: list[str | Variable]) -> list[str | Variable]:
-    """`$uri$is_args$args` is one URI: the '?' between them comes and goes, so it cannot be cut before it is read."""
+    """`$uri$is_args$args` is one URI: its '?' is not always there, so they are one field that is split when it is read."""
     out: list[str | Variable] = []
     for piece in pieces:
         if piece == "":
@@ -141,7 +141,7 @@ def _uri_joined(pieces: list[str | Variable]) -> list[str | Variable]:
 
 
 def from_pasted(text: str) -> Format:
-    """The plan of what was copied from a configuration: a whole `log_format name [escape=…] 'part' 'part';` statement, its
+    """The plan of a text copied from a configuration: a whole `log_format name [escape=…] 'part' 'part';` statement, its
     quoted parts, or the bare string. (A bare string may begin with a double quote, so only ' begins quoted parts.)
     """
     text = text.strip()
@@ -174,7 +174,7 @@ def from_config(path: str, name: str) -> Format:
     known = {arguments[0]: arguments[1:] for arguments in _log_formats(Path(path), Path(path).parent, ())}
     if name in known:
         return _named(name, known[name])
-    if name == "combined":  # nginx knows it without being told
+    if name == "combined":  # built into nginx
         return from_string(COMBINED, name="nginx:combined")
     listed = ", ".join([*known, "combined"])
     raise FormatError(f"{path}: there is no log_format {name!r}; it has {listed}")

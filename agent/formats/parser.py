@@ -1,4 +1,4 @@
-"""The parser of one source: a format, the columns that its jobs ask for, and the state that lasts from block to block.
+"""The parser of one source: a format, the columns that its jobs need, and the state that lasts from block to block.
 
     block of whole lines -> Tokenizer (compiled) -> Batch
 
@@ -96,7 +96,7 @@ class Parser:
         return self._batch(samples)
 
     def full(self) -> bool:
-        """Whether the dictionaries have passed `strings_max`: settle all that holds codes, then `clear`."""
+        """Whether the dictionaries exceed `strings_max`. Then settle everything that holds codes, and call `clear`."""
         return self._strings_nbytes() > self._strings_max
 
     def clear(self) -> None:

@@ -34,7 +34,7 @@ COLUMN_TYPES: dict[str, SqlType] = {
 
 
 def beyond(columns: Mapping[str, SqlType]) -> dict[str, SqlType]:
-    """Those that are not canonical."""
+    """The columns that are not canonical."""
     return {name: type for name, type in columns.items() if name not in COLUMN_TYPES}
 
 
@@ -119,7 +119,7 @@ def _alb_time(name: str) -> Field:
 
 
 def _appended(*pieces: Piece) -> tuple[Piece, ...]:
-    """The same, where a field may be missing with all that follow it (AWS appends fields over the years)."""
+    """Optional fields: the line may end before any of them (AWS appends fields over the years)."""
     return tuple(p if isinstance(p, str) else msgspec.structs.replace(p, optional=True) for p in pieces)
 
 

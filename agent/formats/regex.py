@@ -16,7 +16,7 @@ ABSENT = -1
 
 
 def compile_regex(pattern: str, name: str) -> re.Pattern[bytes]:
-    """The pattern over bytes. Raises FormatError with the place where it is broken, or because it could take for ever."""
+    """The pattern over bytes. Raises FormatError with the place where it is broken, or because it could take exponential time."""
     try:
         found = re.compile(pattern.encode())
         reason = backtracking.refusal(pattern.encode())

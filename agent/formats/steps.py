@@ -1,6 +1,6 @@
 """From a format's fields to the steps that the kernel executes: names become numbers, columns become slots.
 
-Pure. `Plan` is laid out as the kernel's C structs want it (plan.h); nothing in it is wider than what a line needs.
+Pure. `Plan` has the layout of the kernel's C structs (plan.h).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _targets(field: Field, slots: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _fast(field: Field, after: bytes) -> str:
-    """Which shortcut of the kernel gives the same as the general way for this field; "" for none."""
+    """The shortcut of the kernel that gives the same result for this field as the general code; "" for none."""
     if field.convert in _QUICK_TEXT:
         return "text" if after and not field.list and field.escape in _QUICK_ESCAPES else ""
     if field.convert is Convert.TIME_CLF:
@@ -188,16 +188,16 @@ def _chains(fields: Iterable[Field]) -> list[int]:
 def _tree(
     fields: tuple[Field, ...], shape: Shape
 ) -> tuple[tuple[tuple[int, int, int], ...], tuple[tuple[bytes, int], ...]]:
-    """The tree of keys. A JSON path may be cut at any of its dots; the places where it is cut are its nodes."""
+    """The tree of keys. A JSON path may be split at any of its dots, each of which is a node."""
     places: dict[str, int] = {"": 0}
     ends: dict[str, int] = {}
     below: dict[str, dict[str, str]] = {"": {}}
     for at, field in enumerate(fields):
         ends.setdefault(field.name, at)
-        cuts = [i for i, c in enumerate(field.name) if c == "."] if shape is Shape.JSON else []
-        starts = [("", 0), *((field.name[:i], i + 1) for i in cuts)]
+        dots = [i for i, c in enumerate(field.name) if c == "."] if shape is Shape.JSON else []
+        starts = [("", 0), *((field.name[:i], i + 1) for i in dots)]
         for start, begin in starts:
-            for end in (*(i for i in cuts if i >= begin), len(field.name)):
+            for end in (*(i for i in dots if i >= begin), len(field.name)):
                 place = field.name[:end]
                 places.setdefault(place, len(places))
                 below.setdefault(place, {})

@@ -1,4 +1,4 @@
-"""The table of formats: per preset and column what it is read from, derived from the field plans.
+"""The table of formats: for each preset and column the fields that it is read from, derived from the field plans.
 
 `elf formats NAME` prints it, and docs/formats.md holds it: `python -m elf.agent.formats.table docs/formats.md` writes it there.
 """
@@ -80,9 +80,9 @@ _INT_UNITS: dict[str, str] = {
 class ColumnRow(msgspec.Struct, frozen=True):
     """One column of one format.
 
-    type: its SQL type. fields: what it is read from; several are divided by commas and semicolons, the first that is not NULL
-    wins. unit: how the field's text reads (durations are always DECIMAL seconds in the column). null: when it is NULL. time: for
-    the time column, whether it is the request's "start" or "end", else "".
+    type: its SQL type. fields: those that it is read from, divided by commas and semicolons; the first that is not NULL
+    wins. unit: how the field's text is read (durations are always DECIMAL seconds in the column). null: when it is NULL.
+    time: for the time column, whether it is the request's "start" or "end", else "".
     """
 
     column: str
@@ -128,7 +128,7 @@ def _time(plan: Format) -> str:
 
 
 def _null(plan: Format, fields: list[Field], column: str, summed: bool) -> str:
-    """When the column is NULL, in words."""
+    """When the column is NULL, as text."""
     if column == "time":
         return "never: without a time a line is rejected"
     texts = [_shown(text) for text in fields[0].nulls]
@@ -169,7 +169,7 @@ MARK = "<!-- The tables below are derived from the code: python -m elf.agent.for
 
 
 def refreshed(document: str) -> str:
-    """`document` with everything behind MARK replaced by the tables of now."""
+    """`document` with everything behind MARK replaced by the present tables."""
     before, _, _ = document.partition(MARK)
     return before + MARK + tables()
 

@@ -83,7 +83,7 @@ IIS_FIELDS = (
     b"#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer)"
     b" sc-status sc-substatus sc-win32-status time-taken"
 )
-"""IIS's default selection, for a file whose head is gone."""
+"""IIS's default fields, for a file whose header is missing."""
 CLOUDFRONT_FIELDS = (
     b"#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent)"
     b" cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken"
@@ -96,12 +96,12 @@ FIELDS_MAX = 200
 
 
 def kind_of(header: bytes) -> str:
-    """Whose header it is: "cloudfront" (its lines are divided by tabs) or "w3c" (by spaces)."""
+    """The kind of the header: "cloudfront" (its lines are divided by tabs) or "w3c" (by spaces)."""
     return "cloudfront" if b"x-edge-" in header or b"x-host-header" in header else "w3c"
 
 
 def fields_for(header: bytes, kind: str = "") -> tuple[Field, ...]:
-    """The field plan of the lines below a `#Fields:` line. `kind` is "w3c" or "cloudfront"; "" is told by the header itself.
+    """The field plan of the lines below a `#Fields:` line. `kind` is "w3c" or "cloudfront"; "" takes the kind of the header.
 
     A name that is not known becomes a STRING column of that name in snake_case ("x-foo(Bar)" -> x_foo_bar).
     Raises FormatError when it is not a header or names no time: the lines below it cannot be parsed.
@@ -123,7 +123,7 @@ def fields_for(header: bytes, kind: str = "") -> tuple[Field, ...]:
 
 
 def widened(plan: Format) -> Format:
-    """`plan` with every field that a header of its kind is known to name: what a later header in the file may bring."""
+    """`plan` with every known field of headers of its kind, since a later header in the file may name them."""
     if not plan.header:
         return plan
     known, separator = _TABLES[plan.header]

@@ -1,4 +1,4 @@
-"""The same from Python: `elf.run(query, files)` gives the windows, and the whole as Arrow."""
+"""`elf run` from Python: `elf.run(query, files)` gives the windows, and all rows as Arrow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, ColumnRows, Te
 from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
 
 TEXTS_MAX = 32 << 20
-"""Bytes of dictionaries kept for a result's columns of text; rows beyond that are kept as tuples, with just their own texts."""
+"""Bytes of dictionaries kept for a result's columns of text; further rows are kept as tuples, with only their own texts."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -98,11 +98,11 @@ class _Collect:
             return list(rows)
         self._texts_bytes = held
         self._texts |= fresh
-        # Copies: what a LIMIT left of a large result must not keep all of it.
+        # Copies: the rows within a LIMIT must not keep the whole large result in memory.
         return ColumnRows([_copied(column) for column in cells], 0, len(rows))
 
     def put_state(self, state: PaneState) -> None:
-        raise AssertionError("not asked for: wants_state is False")
+        raise AssertionError("wants_state is False")
 
     def flush(self) -> None: ...
 

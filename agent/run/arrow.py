@@ -1,6 +1,6 @@
 """A result as an Arrow table: columns that are held as arrays become Arrow's without a Python object for each value.
 
-Imports pyarrow, so only what was asked for Arrow imports this.
+Imports pyarrow, so it is imported only when Arrow is requested.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from elf.jobmaster.windows.windows import Publisher, bounded
 
 MEMORY_MAX = 256 << 20
 STORE_BYTES = 16 << 20
-"""What a lake sink gathers before it is written: the writer's process holds it whole."""
+"""Bytes that a lake sink gathers before it writes: the writer's process holds all of them."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Progress(msgspec.Struct):
 
 
 class Summary(msgspec.Struct):
-    """What a run came to. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
+    """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
     NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file;
     `columns`: of the result, also where it has no row."""
 
@@ -102,7 +102,7 @@ class OneShot:
         self.feed.take(block)
         held = self.worker.nbytes
         if held > self._front_max:
-            # The dictionaries hold the codes of groups that are leaving anyway; together they are one share.
+            # Settles the groups into the trees first; then no group holds a code of the dictionaries.
             self.feed.empty_dictionaries()
             held = self.worker.nbytes
         self.budget.reserve("worker", held + self.feed.nbytes)
@@ -155,9 +155,7 @@ def run(
     paths = inputs.expand(options.files)
     formats = FormatChoice(options.format, notices)
     blocks = inputs.read(paths, notices=notices)
-    first = next(
-        blocks, None
-    )  # a file's blocks are views that live until the next one: one may be looked at ahead
+    first = next(blocks, None)  # one only: a file's blocks are views that are valid until the next one
     plan = compile_plan(options.query, formats.schema(_heads(paths, first)))
     shot = OneShot(options, plan, formats)
     total = inputs.total_bytes(paths)
@@ -181,7 +179,7 @@ def run(
 
 
 def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
-    """The beginnings of the files; of standard input, what its first block shows."""
+    """The beginnings of the files; of standard input, its first block."""
     if first is None:
         return {}
     heads = {first.path: bytes(first.data[:HEAD_BYTES])}

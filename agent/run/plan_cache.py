@@ -1,7 +1,7 @@
-"""Compiled queries, kept: the same question asked again need not load the SQL compiler, which is half of the start-up.
+"""A cache of compiled queries: a repeated query does not load the SQL compiler, which is half of the start-up.
 
-One small file per query in the user's cache folder, named by everything that it depends on. What is read is validated like a
-plan from the network, and anything wrong with the folder only means that the query is compiled.
+One small file per query in the user's cache folder, named by the digest of everything that it depends on. A cached plan is
+validated like a plan from the network, and if the folder cannot be used the query is compiled.
 """
 
 from __future__ import annotations

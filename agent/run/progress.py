@@ -1,4 +1,4 @@
-"""What a person sees of a long run on stderr: a progress bar while it reads, and a closing line."""
+"""The progress of a long run on stderr: a bar while it reads, and a closing line."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def bar_text(bytes_done: int, bytes_total: int | None, lines: int, seconds: floa
     rate = f"{lines / seconds if seconds > 0 else 0:,.0f} lines/s"
     if not bytes_total:
         return f"{size_text(bytes_done)}  {rate}"
-    return share_text(
+    return percent_text(
         bytes_done / bytes_total, [f"{size_text(bytes_done)} of {size_text(bytes_total)}", rate], seconds
     )
 
 
-def share_text(share: float, facts: Sequence[str], seconds: float) -> str:
-    """A bar that is full at 1, the share, facts, and the time left if it goes on as in the `seconds` so far."""
-    share = min(1.0, share)
-    full = int(share * BAR_PLACES)
+def percent_text(done: float, facts: Sequence[str], seconds: float) -> str:
+    """A bar that is full at 1, the percentage, facts, and the time left at the speed of the `seconds` so far."""
+    done = min(1.0, done)
+    full = int(done * BAR_PLACES)
     bar = "█" * full + "·" * (BAR_PLACES - full)
-    parts = [f"{bar} {share:4.0%}", *facts]
-    if 0 < share < 1 and seconds > 0:
-        parts.append(f"{clock_text(seconds * (1 - share) / share)} left")
+    parts = [f"{bar} {done:4.0%}", *facts]
+    if 0 < done < 1 and seconds > 0:
+        parts.append(f"{clock_text(seconds * (1 - done) / done)} left")
     return "  ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Stopping in good order when a signal asks for it."""
+"""Orderly stops at a signal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from types import FrameType
 class SignalEvent(threading.Event):
     """An event that a signal handler may set.
 
-    A plain one has a lock that is not reentrant: a signal that came between two steps of `wait`, in the same thread, would
-    have its handler wait for that lock for ever. Putting into a `SimpleQueue` may interrupt anything.
+    `threading.Event` has a lock that is not reentrant: a handler that runs between two steps of `wait`, in the same thread, would
+    wait for that lock for ever. `SimpleQueue.put` is safe in a handler.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Stop:
         self.exit_code = 0
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """The first signal asks; the handler is then gone, so a second one ends the process at once."""
+        """The first signal requests the stop and restores the default handler, so that a second one ends the process at once."""
         del frame
         self.exit_code = 128 + number
         self.event.set()

@@ -44,7 +44,7 @@ def _move(source: int, target: int, stop: Event, done: Event) -> None:
             if poll.poll(100) and not copy(source, target):
                 return
     except BrokenPipeError:
-        pass  # nobody reads any more: the run has ended
+        pass  # the reader has gone: the run has ended
     finally:
         os.close(target)
 

@@ -11,7 +11,7 @@ from elf.sinks.console.terminal import make_way
 
 
 def say(message: str) -> None:
-    """One line on stderr, safe for a terminal, and not in the midst of a table. The work goes on when nobody reads it."""
+    """Print one line on stderr, safe for a terminal, and not in the midst of a table. Errors of stderr are ignored."""
     make_way()
     try:
         print(f"elf: {escape(message)}", file=sys.stderr, flush=True)

@@ -132,7 +132,7 @@ def test_revoking_takes_back_all_certificates_of_the_keys(elf: Shell, by: str) -
     after = load_keys("web1.keys")
     code, out, _ = elf("revoke", "web1" if by == "name" else before.certificate.serial.hex())
     assert code == 0
-    assert "the mesh does not know yet" in out
+    assert "the mesh does not know of it yet" in out
     trust = Trust(before.authority)
     for item in load_revocations("elf-authority/revocations.toml"):
         assert verify_item(trust, item, NOW)
@@ -158,7 +158,7 @@ def test_revoking_takes_back_all_certificates_of_the_keys(elf: Shell, by: str) -
         (("issue", "x", "--role", "agent", "--address", "h"), "give HOST:PORT"),
         (("issue", "x", "--role", "agent", "--address", "h:0"), "give HOST:PORT"),
         (("issue", "x", "--role", "agent", "--address", 'h:1"'), "give HOST:PORT"),
-        (("issue", "x", "--role", "operator", "--address", "h:1"), "nobody connects to a operator"),
+        (("issue", "x", "--role", "operator", "--address", "h:1"), "no node connects to an operator"),
         (("issue", "x", "--role", "agent", "--dir", "none"), "elf keys init --dir none"),
         (("revoke", "nobody"), "elf keys show elf-authority lists all"),
         (("renew", "text"), "not a bundle of keys"),
