@@ -1,23 +1,23 @@
 """The overlay of one node: it owns membership, leaf set and routing table, joins, probes and repairs.
 
-Transitions (see `membership` for what is believed of a node):
+Transitions (see `membership` for the states of other nodes):
 
-    on                                   does
-    join, no other seed                  joined: I am the first
-    join with seeds                      JoinMesh to one seed after the other until a JoinReply comes, ever more rarely
-    JoinMesh                             adds what it knows and hands on; the closest takes the joiner in and answers JoinReply
-    JoinReply                             takes all in that fit, pings its leaf set, which takes it in
-    Ping                                 Pong; its sender and its news are heard
-    Pong                                 ends a probe, learns the round trip; passed on if the probe was for another
+    event                                action
+    join, no other seed                  joined: I am the first node
+    join with seeds                      JoinMesh to one seed after the other, with growing pauses, until a JoinReply comes
+    JoinMesh                             add known contacts and forward it; the closest node answers JoinReply
+    JoinReply                            take in the contacts that fit, ping those of the leaf set, which then take me in
+    Ping                                 Pong; take its sender and its claims
+    Pong                                 end the probe, record the round trip; forward it if the probe was for another node
     ProbeFor                             Ping to the target
     a neighbour's digest has changed     LeavesRequest to it (only the nearest on each side: their leaf sets cover mine)
-    LeavesReport                           takes in who fits; whom I hold for dead is asked
-    a process is gone, restarted         its own connections tell a node, not others: dead; a later life is met
-    a member dies                        out of all tables; LeavesRequest to the ends of the leaf set, or to one of the row: who
-                                         answers gets its place; the whole leaf set is probed at once
+    LeavesReport                         take in the contacts that fit; probe those that I consider dead
+    a process is gone, or restarted      seen on my own connections, not reported by others: dead; or alive in a later life
+    a member dies                        remove it from all tables; LeavesRequest to the ends of the leaf set, or to one of its
+                                         row: a node that answers gets its place; probe the whole leaf set at once
     each probe_us                        a turn: see `rounds`
 
-Who is kept, and routing: see `neighbours`.
+For members and routing see `neighbours`.
 
 Invariants: `check`. Prior art: Pastry (Middleware 2001); SWIM (DSN 2002).
 """
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 KNOWN_MAX = 160
 """Contacts in a JoinMesh: eight hops with a row of 15 and themselves, and a leaf set."""
 STRANGERS_MAX = 64
-"""Addresses of nodes that are no members and got an answer."""
+"""Addresses of nodes that are not members but were answered."""
 JOIN_BACKOFF_MAX = 16
-"""A node that nobody answers tries again after up to so many join_retry_us: 8 s."""
+"""Between attempts of a node whose joins are not answered: up to so many join_retry_us, 8 s."""
 
 
 class Overlay:
-    """`rng` is used for the order of probes and the choice of indirect probers. `proximity` gives a node's round trip in µs where
-    the surroundings know it; without it, it is learned from probes."""
+    """`rng`: for the order of probes and the choice of indirect probers. `proximity`: a node's round trip in µs, if the host
+    knows it; without it, probes measure round trips."""
 
     __slots__ = (
         "_ask_at",
@@ -102,7 +102,7 @@ class Overlay:
         self._turn_at = rng.randrange(parameters.probe_us)
         self._due = self._turn_at
 
-    # What the node asks.
+    # Queries.
 
     @property
     def me(self) -> Contact:
@@ -115,10 +115,10 @@ class Overlay:
 
     @property
     def joined(self) -> bool:
-        """Part of a mesh, or the first of one: only then does `next_hop` of None mean that I am the closest.
+        """Whether this node is part of a mesh, or its first node: only then does a `next_hop` of None mean that I am the closest.
 
-        False until a seed's mesh has answered and the leaf set that it named has, too, or one probe period has passed since;
-        and while seeds are asked and none has answered for about 8 s.
+        False until a seed's mesh has answered, and then also the leaf set that it named, or a probe period has passed. True again
+        after about 8 s in which no seed has answered.
         """
         if self._join_at is None:
             return self._settled_at is None
@@ -134,50 +134,51 @@ class Overlay:
         return [members[node] for node in self._near.leaves.by_id()]
 
     def acquaintances(self) -> list[NodeId]:
-        """Every member that is kept, near and far on the ring: gossip that goes to all of them is everywhere in a few steps."""
+        """All members, near and far on the ring: gossip to all of them is everywhere within a few steps."""
         return list(self._members.members)
 
     def closest(self, key: bytes, count: int) -> list[NodeId]:
-        """The `count` nodes closest to `key` of my leaf set and me, closest first. O(L log L)."""
+        """The `count` nodes closest to `key`, of my leaf set and me, closest first. O(L log L)."""
         return self._near.leaves.nearest(key, count)
 
     def is_alive(self, node: NodeId) -> bool:
-        """Known, and neither suspect nor dead. O(1)."""
+        """Whether it is a member and not suspect. O(1)."""
         return node in self._members.members and node not in self._members.suspects
 
     def is_member(self, node: NodeId) -> bool:
-        """Whether it is kept, alive or suspect. O(1)."""
+        """Whether it is a member, alive or suspect. O(1)."""
         return node in self._members.members
 
     def member(self, node: NodeId) -> Contact | None:
-        """What is believed of a member. O(1)."""
+        """The latest contact of a member. O(1)."""
         return self._members.members.get(node)
 
     def incarnation_of(self, node: NodeId) -> int | None:
-        """Of the latest life of a member that I have heard of; refutations do not change it."""
+        """The latest known incarnation of a member; refutations do not change it."""
         contact = self._members.members.get(node)
         return contact.incarnation if contact is not None and contact.incarnation else None
 
     def address_of(self, node: NodeId) -> str | None:
-        """Where any node to which an effect is addressed can be found; None if only a link to it could tell."""
+        """The address of any node to which this overlay sends; None if it is unknown here."""
         contact = self._contact_of(node)
         return contact.address if contact is not None and contact.address else None
 
     def rejoining(self, parameters: Parameters, rng: Random) -> tuple[Overlay, list[Contact]]:
-        """For a node that has `left` and comes back in the same life: one that knows nobody yet, and whom to ask for the mesh.
+        """For a node that has `left` and returns in the same life: an overlay without members, and the seeds to join through.
 
-        It is a newer version of me than the one that left, so that everybody takes it in again.
+        It is a newer version of me than the one that left, so that all nodes take it in again.
         """
         me = replace(self.me, refuted=min(self.me.refuted + 1, COUNT_MAX))
         return Overlay(me, parameters, rng), list(dict.fromkeys((*self._seeds, *self.leaves())))
 
     def take_outlived(self) -> Contact | None:
-        """Of a later life of this node than this one, or of another process in it, that others have heard of."""
+        """A claim of others about a later life of this node, or about another process in this life; then None until the next
+        one."""
         outlived, self._members.outlived = self._members.outlived, None
         return outlived
 
     def take_changes(self) -> list[Change]:
-        """What has become of members since the last call, in order. `warm` gives none."""
+        """Changes of members since the last call, in order. `warm` makes none."""
         members = self._members
         if not members.changes:
             return []
@@ -185,13 +186,13 @@ class Overlay:
         return changes
 
     def next_hop(self, key: bytes) -> NodeId | None:
-        """To whom to hand what is meant for the node closest to `key`; None if that is me. Each hop is strictly closer."""
+        """The next hop to the node closest to `key`; None if that is me. Each hop is strictly closer."""
         return self._near.next_hop(key)
 
-    # What the node tells.
+    # Events.
 
     def join(self, seeds: Sequence[Contact], now: int) -> list[Effect]:
-        """Into the mesh of any of the seeds; they may name me."""
+        """Join the mesh of any of the seeds; me among them is ignored."""
         self._live(now)
         self._seeds = tuple(seed for seed in seeds if seed.id != self.me.id)
         if not self._seeds:
@@ -199,13 +200,13 @@ class Overlay:
         return self._try_join()
 
     def warm(self, contacts: Iterable[Contact], now: int) -> None:
-        """Begin as a node that has known these for long (`warm_tables` picks them). O(n log n)."""
+        """Start as a node that has known these for long (`warm_tables` picks them). O(n log n)."""
         self._live(now)
         self._near.warm(contacts)
         self._join_at = self._settled_at = None
 
     def watch(self, node: NodeId) -> None:
-        """A neighbour in a tree: probe it as well, until `unwatch` was called as often."""
+        """Probe a neighbour in a tree as well, until `unwatch` was called as often."""
         members = self._members
         if node == self.me.id:
             return
@@ -223,7 +224,7 @@ class Overlay:
         self._near.unwatch(node)
 
     def probe_now(self, node: NodeId, now: int) -> list[Effect]:
-        """A node gives no sign of life: probe it at once, directly and through others."""
+        """A node shows no sign of life: probe it at once, directly and through others."""
         lived = self._live(now)
         members = self._members
         contact = members.members.get(node)
@@ -237,8 +238,8 @@ class Overlay:
         return out
 
     def process_gone(self, node: NodeId, life: Life, now: int) -> list[Effect]:
-        """Rule: that process is dead for who has seen its host close its sockets and refuse others, and for nobody else: they see
-        it for themselves, or suspect it on my word, which it may refute."""
+        """Rule: only a node that has seen a host close a process's sockets and refuse connections considers the process dead.
+        Others see that for themselves, or suspect it on my claim, which it may refute."""
         self._live(now)
         out: list[Effect] = []
         contact = self._members.members.get(node)
@@ -250,14 +251,14 @@ class Overlay:
         return out
 
     def restarted(self, contact: Contact, now: int) -> list[Effect]:
-        """A later life of a neighbour has proven to me who it is."""
+        """A neighbour has proven its identity to me in a later life."""
         self._live(now)
         out: list[Effect] = []
         self._heard_from(contact, out)
         return out
 
     def left(self, now: int) -> list[Effect]:
-        """I leave for good: tell the leaf set and the watched."""
+        """I leave for good: notify the leaf set and the watched nodes."""
         self._live(now)
         members = self._members
         members.leaving = True
@@ -266,7 +267,7 @@ class Overlay:
         news = (News(self.me, "left"),)
         return [Send(node, Ping(self.me, 0, news)) for node in nodes if node in members.members]
 
-    # The machine.
+    # Steps.
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         self._live(now)
@@ -288,7 +289,7 @@ class Overlay:
     def _on_rare(
         self, message: ProbeFor | LeavesRequest | LeavesReport | JoinReply, out: list[Effect]
     ) -> None:
-        """Whose sender has been met already."""
+        """A message whose sender has been recorded as alive already."""
         if isinstance(message, ProbeFor):
             if message.target.id != self.me.id:
                 out.append(self._members.probe_for(message, self._near.leaves.digest))
@@ -390,7 +391,7 @@ class Overlay:
             self._rearm()
 
     def _pass_on(self, probe: Probe, target: Contact, out: list[Effect]) -> None:
-        """Tell who asked for it that the target lives, and which version of it."""
+        """Report to the node that requested the probe that the target lives, and its version."""
         about = Pong(
             self.me, probe.asker_number, target.id, (News(target, "alive"),), self._near.leaves.digest
         )
@@ -412,7 +413,8 @@ class Overlay:
                 self._bury(contact, news.status, out)
 
     def _refute(self, source: NodeId, claim: Contact, status: str, out: list[Effect]) -> None:
-        """Rule: who is reported suspect or dead and lives says so, with a higher version, first to the one who told it."""
+        """Rule: a live node that is reported suspect or dead refutes with a higher version, first to the node that reported
+        it."""
         before = self.me
         self._members.refute(claim, status)
         if self.me is not before and source != self.me.id:
@@ -421,7 +423,7 @@ class Overlay:
             )
 
     def _on_suspect(self, contact: Contact, out: list[Effect]) -> None:
-        """Tell the suspect at once, so that it can refute: the Ping bears the claim."""
+        """Notify the suspect at once, so that it can refute: the Ping carries the claim."""
         out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
 
     def _end_probes(self, out: list[Effect]) -> None:
@@ -437,14 +439,14 @@ class Overlay:
                 self._on_suspect(probe.target, out)
 
     def _ask_others(self, number: int, probe: Probe, out: list[Effect]) -> None:
-        """Rule: nobody is suspected before others have tried to reach it too."""
+        """Rule: a node is suspected only after others have tried to reach it too."""
         digest = self._near.leaves.digest
         out.extend(self._members.ask_others(number, probe, self._near.leaves.clockwise(), digest))
 
-    # Who is known.
+    # Contacts.
 
     def _heard_from(self, contact: Contact, out: list[Effect]) -> None:
-        """A node lives, by its own word."""
+        """A node has reported itself alive."""
         node = contact.id
         members = self._members
         if node == self.me.id:
@@ -452,7 +454,7 @@ class Overlay:
             return
         strange = members.hear(contact)
         if members.is_other(contact):
-            news = News(members.members[node], "alive")  # above which it has to be heard by others
+            news = News(members.members[node], "alive")  # it must refute this claim to be accepted by others
             out.append(Send(node, Ping(self.me, 0, (news,), self._near.leaves.digest)))
         if strange or (self._rounds.soon.pop(node, None) is not None and node in members.members):
             self._rounds.soon.pop(node, None)
@@ -462,7 +464,8 @@ class Overlay:
             self._remember(contact)
 
     def _heard_about(self, contact: Contact, fits: bool, out: list[Effect]) -> None:
-        """Rule: into the leaf set comes only who was heard, so that the dead do not come back by hearsay."""
+        """A node is reported alive by another one. Rule: only a node that was heard itself enters the leaf set, so that the dead
+        do not return through reports of others."""
         members = self._members
         if contact.id == self.me.id:
             members.refute(contact, "alive")
@@ -480,7 +483,7 @@ class Overlay:
             self._near.take_in(contact, heard=False)
 
     def _heard_about_all(self, contacts: Iterable[Contact], out: list[Effect]) -> None:
-        """The same of many, of whom only those are asked that all together leave a place for. O(n log n)."""
+        """The same for many nodes; only those that would be leaves if all were added are probed. O(n log n)."""
         members = self._members
         running = [
             each.id
@@ -511,7 +514,8 @@ class Overlay:
         )
 
     def _bury(self, contact: Contact, status: str, out: list[Effect], announced: str = "") -> None:
-        """A member is gone: out of the tables, and look for others in its place. told: what others hear, if it is not that."""
+        """A member is gone: remove it from the tables, and search for nodes in its place. announced: the status that others get,
+        if it is not `status`."""
         node = contact.id
         if not self._members.bury(contact, status, announced or status):
             return
@@ -531,17 +535,17 @@ class Overlay:
     # Leaf sets of others.
 
     def _compare(self, neighbour: NodeId, out: list[Effect]) -> None:
-        """Its leaf set is another than the one I saw last: look at it, but not more than four times in repair_us."""
+        """A neighbour's leaf set differs from the one that I saw last: request it, but at most four times in repair_us."""
         lived = self._members.lived
         if lived >= self._ask_at:
             self._ask_at = lived + self._parameters.repair_us // 4
             out.append(Send(neighbour, LeavesRequest(self.me)))
 
-    def _note_seen(self, tell: LeavesReport) -> None:
+    def _note_seen(self, report: LeavesReport) -> None:
         nearest = (self._near.leaves.left, self._near.leaves.right)
         self._rounds.seen = {node: self._rounds.seen[node] for node in nearest if node in self._rounds.seen}
-        if tell.sender.id in nearest:
-            self._rounds.seen[tell.sender.id] = leaves_digest([contact.id for contact in tell.leaves])
+        if report.sender.id in nearest:
+            self._rounds.seen[report.sender.id] = leaves_digest([contact.id for contact in report.leaves])
 
     def _report_leaves(self, ask: LeavesRequest) -> Send:
         members = self._members.members
@@ -560,7 +564,8 @@ class Overlay:
         return [Send(seed.id, JoinMesh(self.me))]
 
     def _on_join(self, join: JoinMesh, out: list[Effect]) -> None:
-        """Routed towards the joiner's own id, past the joiner itself, whose former life may be in my tables."""
+        """Forward a join towards the joiner's own id, skipping the joiner, whose former life may be in my tables; or answer
+        it."""
         joiner = join.joiner
         if joiner.id == self.me.id:
             return

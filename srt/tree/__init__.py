@@ -1,5 +1,5 @@
-"""The tree of one job: who is whose parent, and bundles merged on their way up.
+"""The tree of one job: its parents and children, and bundles merged on their way up.
 
-Enters: bundles of children and of the own worker. Leaves: merged bundles to the parent.
+Enters: bundles of children and of this node's worker. Leaves: merged bundles to the parent.
 May import: messages.
 """

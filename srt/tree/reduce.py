@@ -1,45 +1,44 @@
-"""A node's place in the tree of one job: bundles of its children and of its own worker are merged and sent to its parent.
+"""The reducer of one job at one node: it merges bundles of its children and of its own worker, and sends them to its parent.
 
-In one sentence: bundles enter from below and answers (Commit, Split, Resend) from above; merged bundles leave upwards, answers
-for what went into them leave downwards.
+In one sentence: bundles enter from below and answers (Commit, Split, Resend) from above; merged bundles leave upwards, and
+answers to the bundles that were merged leave downwards.
 
     event                                what follows
     -----------------------------------  ---------------------------------------------------------------------------------
-    bundle that joins what is open       merged (schedule, shape of rows and spans must fit: rule 2)
-    bundle that does not join            what is open is closed, the bundle opens the next one
-    bundle marked `again`                what is open is closed; it is forwarded as a bundle of its own (rule 3)
-    bundle that is open or kept here     nothing: a child that has lost sight of it repeats it, and its answer is on the way
-    all who usually send have sent,      the open bundle is closed and sent, and kept until its Commit
-    or for too long (see below)
-    parent holds, or its link is full    nothing is sent; what is open goes on growing: aggregation is the back-pressure
-    Commit                               forget the bundle; Commit to whoever fed it
-    Split                                forget the bundle; whoever fed it is told by `_verdict`: Commit, Resend or Split (rule 4)
-    Resend                               those kept bundles again, as they were, marked `again`
-    new parent, or a new life of it      all kept bundles again, in order, marked `again`, before anything new
-    too much is kept                     children get Hold, the own worker finds `has_room` false
+    bundle that joins the open one       merge it (schedule, shape of rows and spans must fit: rule 2)
+    bundle that does not join            close the open bundle; open the next one with this bundle
+    bundle marked `again`                close the open bundle; forward this one unmerged (rule 3)
+    bundle that is open or kept here     nothing: the child repeats it, and its answer is in transit
+    all usual senders have sent, or      close the open bundle, send it, and keep it until its Commit
+    it has waited too long (see below)
+    parent holds, or its link is full    send nothing; the open bundle goes on growing: aggregation is the back-pressure
+    Commit                               forget the bundle; Commit to its feeders
+    Split                                forget the bundle; Commit, Resend or Split to each feeder, by `_verdict` (rule 4)
+    Resend                               send those kept bundles again, as they were, marked `again`
+    new parent, or a new life of it      send all kept bundles again, in order, marked `again`, before any new one
+    too much is kept                     Hold to children; `has_room` is False for this node's worker
 
-At the root nothing is merged or kept: what children send goes to the master as it is, under the children's own ids, and the
-master's answers go straight to them (`Post` to the child; for this node's own id, feed them to `committed` and `split`
-here, which know the worker's ids from the reducer's: a worker counts odd, a reducer even numbers). A node is root while its
-master takes bundles; before that it is an orphan, which merges and waits, and when its master begins, all that is kept goes
-there. When it is root no longer, or its master is another, children are asked for all they keep (`Resend` of nothing
-named), for the bundles that the old master did not answer are in no other node's hands.
+The root merges and keeps nothing: the master gets the bundles of children as they are, with the children's ids, and answers the
+children directly (`Post` to the child; answers to bundles of this node itself go through `committed` and `split` here, which
+distinguish the worker's ids from the reducer's: a worker counts odd numbers, a reducer even ones). A node is root while its
+master accepts bundles. Before that it is an orphan, which merges and waits; when its master begins, the master gets all that is
+kept. When the node is no longer root, or its master changes, it requests all kept bundles of its children (`Resend` without ids),
+since no other node has the bundles that the old master did not answer.
 
 How long an open bundle waits after its first part: combine_us_max for each level below this node. A child that waits for one of
-its own is late itself; were all levels equally patient, each would close just before the late bundle comes and send that one
-apart, up to the root. So a datagram that is lost far below costs a longer wait in its branch, and no message more.
+its own children is late itself. If all levels waited equally long, each would close just before the late bundle comes and would
+send that one separately, up to the root. So a datagram lost far below costs a longer wait in its branch, but no further message.
 
-Why every line gets through: a worker's delta is kept by the worker until a Commit for it has come down. Each hop that
-knows of it either keeps a bundle with it, or has asked its child to send it again, or has died, and then the child sends all it
-keeps to its next parent. What slips through nevertheless leaves a gap; the master sees what is beyond it, splits that, and the
-worker reads again.
-Nothing is counted twice, because the master alone decides, by positions, and nothing here is believed.
+Why every line arrives: a worker keeps its delta until a Commit for it has come down. Each hop that received it either keeps a
+bundle that contains it, or has requested it again from its child, or has died; then the child sends all that it keeps to its next
+parent. A delta that is lost nevertheless leaves a gap: the master receives bundles beyond the gap, splits them, and the worker
+reads again. Nothing is counted twice, because the master alone decides, by positions; it relies on nothing that happens here.
 
 Invariants
-- A slot occurs once in a bundle, and its span is one stretch without gaps: the union of the spans of the bundle's feeders.
-- What is to be sent is in the order in which it came; of one child nothing overtakes.
+- A slot occurs once in a bundle, and its span has no gaps: it is the union of the spans of the bundle's feeders.
+- Bundles are sent in the order in which they came; those of one child never overtake each other.
 - No bundle of a child is in two bundles that are open or kept.
-- Bytes kept are those of the kept bundles; past `kept_bytes_max` every child that sends is told to hold.
+- Bytes kept are those of the kept bundles; above `kept_bytes_max` every child that sends gets Hold.
 
 Source: Scribe (Castro et al. 2002) has no upward path; the combining is that of in-network aggregation (TAG, OSDI 2002), the
 commit is ours: docs/protocol.md, rules 3 and 4.
@@ -69,13 +68,13 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.sizes import bundle_bytes
 
 MISSED_MAX = 3
-"""A child that missed so many rounds is no longer waited for."""
+"""The reducer no longer waits for a child that missed so many rounds."""
 
 Answer = Commit | Split | Resend
 
 
 class Kept(msgspec.Struct):
-    """A closed bundle until its Commit."""
+    """A closed bundle that waits for its Commit."""
 
     bundle: Bundle
     feeders: tuple[Feeder, ...]
@@ -86,8 +85,8 @@ class Kept(msgspec.Struct):
 class Reducer:
     """The reducer of one job on one node. `has_credit(peer)`: whether the link there is open.
 
-    levels: of nodes below this one, as its seat in the tree knows. parent: None for a root and for an orphan. kept_bytes: in
-    closed bundles, sent or not.
+    levels: of nodes below this one, as its tree seat knows. parent: None for a root and for an orphan. kept_bytes: of closed
+    bundles, sent or not.
     """
 
     __slots__ = (
@@ -135,15 +134,15 @@ class Reducer:
         self._count = 0
         self._children: frozenset[NodeId] = frozenset()
         self._kept: dict[BundleId, Kept] = {}
-        self._fed: set[BundleId] = set()  # children's ids of all that is open or kept
+        self._fed: set[BundleId] = set()  # children's ids of all bundles that are open or kept
         self._outbox: deque[BundleId] = deque()
         self._for_master: list[tuple[NodeId, Bundle]] = []
         self._for_worker: list[Answer] = []
         self._held = False  # by the parent
-        self._holding: set[NodeId] = set()  # children that were told to hold
+        self._holding: set[NodeId] = set()  # children that got Hold
         self._retry_at: int | None = None  # the link was full
-        self._heard: set[NodeId] = set()  # in this round
-        self._missed: dict[NodeId, int] = {}  # rounds in a row, of those who usually send
+        self._heard: set[NodeId] = set()  # senders in this round
+        self._missed: dict[NodeId, int] = {}  # usual senders -> rounds missed in a row
         self._open = OpenBundle(parameters.frame_bytes_max)
 
     # From below.
@@ -171,12 +170,12 @@ class Reducer:
         return effects
 
     def continue_from(self, former: Reducer) -> None:
-        """This life had a reducer of the job before: its numbers are not used again."""
+        """This life had a reducer of the job before: continue its numbers."""
         self._count = former._count
 
     def children_changed(self, children: Iterable[NodeId]) -> list[Effect]:
-        """These nodes are the children now. Who was one need not hold any more: it may still take this for its parent, and be a
-        child again before it has heard otherwise."""
+        """These nodes are the children now. Release former children that hold: one may still consider this node its parent, and
+        become a child again before it learns otherwise."""
         self._children = frozenset(children)
         for child in [child for child in self._missed if child not in self._children and child != self._me]:
             del self._missed[child]
@@ -185,14 +184,14 @@ class Reducer:
         return [Post(child, Hold(self._job, False)) for child in gone]
 
     def take_for_master(self) -> list[tuple[NodeId, Bundle]]:
-        """At the root: what came since the last time, from which child."""
+        """At the root: (child, bundle) received since the last call."""
         if not self._for_master:
             return []
         taken, self._for_master = self._for_master, []
         return taken
 
     def take_for_worker(self) -> list[Answer]:
-        """Answers to bundles of this node's own worker."""
+        """Answers to bundles of this node's worker since the last call."""
         if not self._for_worker:
             return []
         taken, self._for_worker = self._for_worker, []
@@ -200,12 +199,12 @@ class Reducer:
 
     @property
     def held_bytes(self) -> int:
-        """Of bundles that are not committed, and of the one that is being made."""
+        """Of bundles that are not committed, and of the open one."""
         return self.kept_bytes + self._open.nbytes
 
     @property
     def has_room(self) -> bool:
-        """False: the own worker should not cut now; the next cut will cover more."""
+        """False: this node's worker should not cut now; its next cut will cover more."""
         return self.held_bytes <= self._p.kept_bytes_max
 
     def kept(self, id: BundleId) -> Bundle | None:
@@ -216,7 +215,7 @@ class Reducer:
     # From above.
 
     def committed(self, ids: Iterable[BundleId], ballot: Ballot, now: int) -> list[Effect]:
-        """These are in the log. One Commit to each child that fed them. O(feeders)."""
+        """These bundles are in the log. One Commit to each child that fed them. O(feeders)."""
         done: dict[NodeId, list[BundleId]] = {}
         for id in ids:
             kept = self._kept.pop(id, None)
@@ -232,7 +231,7 @@ class Reducer:
         return effects + self._released(now)
 
     def split(self, split: Split, now: int) -> list[Effect]:
-        """That bundle was not accepted: it is forgotten, and who fed it is told what to do. O(its contributions)."""
+        """That bundle was not accepted: forget it, and answer its feeders. O(its contributions)."""
         kept = self._kept.pop(split.id, None)
         if kept is None:
             if split.id[0] == self._me:
@@ -260,20 +259,20 @@ class Reducer:
         return effects + self._released(now)
 
     def resend(self, resend: Resend, now: int) -> list[Effect]:
-        """The parent asks for kept bundles again."""
+        """The parent requests kept bundles again."""
         if self.is_root:
             return []
         self._queue_again(resend.ids or tuple(self._kept))
         return self._flow(now)
 
     def hold(self, hold: Hold, now: int) -> list[Effect]:
-        """The parent keeps too much, or no longer. (A former parent's word is void: do not pass it on.)"""
+        """The parent keeps too much, or no longer. (The caller drops a Hold of a former parent.)"""
         self._held = hold.hold
         return self._flow(now)
 
     def parent_changed(self, parent: NodeId | None, is_root: bool, now: int) -> list[Effect]:
-        """Another parent, another life of it, or none. `is_root`: this node's own master takes bundles from now on; call it again
-        for each new master."""
+        """The parent is another one, in another life, or gone. `is_root`: this node's own master accepts bundles from now on;
+        call this again for each new master."""
         effects: list[Effect] = []
         if self.is_root:
             self._recall(effects)
@@ -292,7 +291,7 @@ class Reducer:
     # Time.
 
     def tick(self, now: int) -> list[Effect]:
-        """Send what has waited long enough."""
+        """Send bundles that have waited long enough."""
         return self._flow(now)
 
     @property
@@ -307,14 +306,14 @@ class Reducer:
     # Bundles of this node.
 
     def _close(self) -> None:
-        """The open bundle gets its id and waits to be sent."""
+        """Give the open bundle its id, and queue it."""
         if self._open:
             self._keep(self._open.close(self._job, self._next_id()), tuple(self._open.feeders))
             self._open.empty()
             self._end_round()
 
     def _forward(self, child: NodeId, bundle: Bundle) -> None:
-        """Rule 3: what was sent once before stays as it was; it only gets an id of this node's."""
+        """Rule 3: a bundle that was sent before stays as it was; it only gets an id of this node."""
         self._keep(again(bundle, self._next_id()), (Feeder(child, bundle.id, bundle.contributions),))
 
     def _keep(self, bundle: Bundle, feeders: tuple[Feeder, ...]) -> None:
@@ -324,7 +323,7 @@ class Reducer:
         self.kept_bytes += kept.nbytes
 
     def _drop(self, kept: Kept) -> None:
-        """It is no longer kept."""
+        """Account for a bundle that is no longer kept."""
         self.kept_bytes -= kept.nbytes
         self._fed.difference_update([feeder.id for feeder in kept.feeders])
 
@@ -335,7 +334,7 @@ class Reducer:
     # Rounds.
 
     def _round_complete(self) -> bool:
-        """Everyone who usually sends has been heard since the round began."""
+        """Whether all usual senders have sent since the round began."""
         return self._missed.keys() <= self._heard
 
     def _end_round(self) -> None:
@@ -349,13 +348,13 @@ class Reducer:
 
     @property
     def _patience(self) -> int:
-        """What is open waits so long for the rest, and never into the next round."""
+        """How long the open bundle waits for the other children; never into the next round."""
         return min(self.levels * self._p.combine_us_max, self._p.flush_us * 9 // 10)
 
     # Sending.
 
     def _flow(self, now: int) -> list[Effect]:
-        """Send what is ready, as far as the parent takes it. While it does not, what is open stays open."""
+        """Send what is ready if the parent accepts it. Otherwise the open bundle stays open."""
         self._retry_at = None
         is_open = bool(self._open.feeders)
         if self.parent is None or self._held or not (is_open or self._outbox):
@@ -376,7 +375,7 @@ class Reducer:
         return effects
 
     def _queue_again(self, ids: Iterable[BundleId]) -> None:
-        """Rule 3: kept bundles once more, in the order given; those that were sent before are marked."""
+        """Rule 3: queue kept bundles again, in the given order; those that were sent before are marked."""
         waiting = set(self._outbox)
         for id in ids:
             kept = self._kept.get(id)
@@ -388,20 +387,20 @@ class Reducer:
             self._outbox.append(id)
 
     def _hand_over(self) -> None:
-        """This node's master begins: it gets what is kept here, as bundles of this node."""
+        """This node's master begins: it gets all kept bundles, as bundles of this node."""
         for id in self._outbox:
             self._for_master.append((self._me, self._kept[id].bundle))
             self._kept[id].sent = True
         self._outbox.clear()
 
     def _recall(self, effects: list[Effect]) -> None:
-        """This node's master ends: what it did not answer is with the children."""
+        """This node's master ends: request the bundles that it did not answer from the children, which keep them."""
         self._for_master.clear()
         for child in (*sorted(self._children), self._me):
             self._answer(child, Resend(self._job, ()), effects)
 
     def _released(self, now: int) -> list[Effect]:
-        """There may be room again."""
+        """Release children that hold, if there is room again."""
         effects: list[Effect] = []
         if self._holding and self.has_room:
             effects += [Post(child, Hold(self._job, False)) for child in sorted(self._holding)]
@@ -411,10 +410,10 @@ class Reducer:
     # Answers.
 
     def _verdict(self, feeder: Feeder, positions: Mapping[Slot, Position], through: bool) -> type[Answer]:
-        """Rule 4*: what to tell a feeder of a bundle that was split. `positions`: of the slots that did not fit.
+        """Rule 4*: the answer to a feeder of a bundle that was split. `positions`: of the slots that did not fit.
 
-        Commit: all it covered is in the log. Resend: it fits as far as is known, only what it was merged with did not.
-        Split: one of its own slots did not fit, or there is nothing else to take apart (`through`).
+        Commit: all that it covered is in the log. Resend: it fits as far as is known; only bundles merged with it did not. Split:
+        one of its own slots did not fit, or its bundle cannot be taken apart further (`through`).
         """
         if in_log(feeder.contributions, positions):
             return Commit
@@ -423,7 +422,7 @@ class Reducer:
         return Resend
 
     def _answer(self, child: NodeId, answer: Answer, effects: list[Effect]) -> None:
-        """A child that is one no longer sends again by itself, to its new parent."""
+        """Send an answer. A former child gets none: it sends its bundles again to its new parent."""
         if child == self._me:
             self._for_worker.append(answer)
         elif child in self._children:

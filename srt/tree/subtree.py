@@ -1,4 +1,4 @@
-"""What a seat knows of the subtrees below it, and the arithmetic of how deep a tree may be."""
+"""What a seat knows about the subtrees below it, and how deep a tree may be."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from elf.srt.messages.ids import NodeId
 
-SIZE_MAX = 1 << 32  # more than any mesh has: sums of children stay small integers
-HEIGHT_MAX = 64  # of 16^15 nodes a tree has 16 levels
-OVERWEIGHT = 2  # times its fair share: then a subtree is too large for its place
+SIZE_MAX = 1 << 32  # more than any mesh has, so that sums over children stay small integers
+HEIGHT_MAX = 64  # a tree of 16^15 nodes has 16 levels
+OVERWEIGHT = 2  # a subtree is too large for its place if it has so many times its fair share of nodes
 
 
 class Child:
-    """What a parent knows of a child. redirected: nodes sent there of which the child has not told yet."""
+    """What a parent knows about a child. redirected: nodes that were sent to it and that it has not reported yet."""
 
     __slots__ = ("height", "incarnation", "redirected", "size")
 
@@ -21,7 +21,7 @@ class Child:
         self.resize(size, height)
 
     def resize(self, size: int, height: int) -> None:
-        """What the child says of its subtree; a peer's numbers, so within bounds."""
+        """The child has reported its subtree. A peer's numbers are forced into bounds."""
         self.size = min(max(1, size), SIZE_MAX)
         self.height = min(max(1, height), HEIGHT_MAX)
         self.redirected = 0
@@ -31,12 +31,12 @@ Children = Mapping[NodeId, Child]
 
 
 def least(children: Children) -> NodeId:
-    """The child with the smallest subtree, those that were sent there included. O(children)."""
+    """The child with the smallest subtree, redirected nodes included. O(children)."""
     return min(children, key=lambda node: (children[node].size + children[node].redirected, node))
 
 
 def lowest(children: Children) -> NodeId:
-    """The child with the fewest levels below it; of several the one with the smallest subtree. O(children)."""
+    """The child with the lowest subtree; of several the one with the fewest nodes. O(children)."""
     return min(children, key=lambda node: (children[node].height, children[node].size, node))
 
 
@@ -45,7 +45,7 @@ def largest(children: Children) -> NodeId:
 
 
 def measure(children: Children) -> tuple[int, int]:
-    """Size and height of the subtree of these children's parent, itself included. O(children)."""
+    """Size and height of the subtree of these children's parent, the parent included. O(children)."""
     size = height = 1
     for child in children.values():
         size += child.size
@@ -54,7 +54,7 @@ def measure(children: Children) -> tuple[int, int]:
 
 
 def depth_max(total: int, children_max: int) -> int:
-    """ceil(log N) + 1 links below the root, N the tree's size: one level more than a perfectly filled tree has. O(log N)."""
+    """ceil(log N) + 1 links below the root, for a tree of N nodes: one level more than a perfectly filled tree has. O(log N)."""
     depth, room = 1, 1
     while room < total:
         room *= children_max
@@ -63,5 +63,5 @@ def depth_max(total: int, children_max: int) -> int:
 
 
 def is_overweight(size: int, depth: int, total: int, children_max: int) -> bool:
-    """Much larger than the share of a node at this depth, if all were filled alike."""
+    """Whether a subtree is much larger than it would be at this depth in an evenly filled tree."""
     return size * int(children_max**depth) > OVERWEIGHT * total

@@ -1,31 +1,31 @@
-"""A node's seat in the tree of one job: joins, pushes and moves in, signs of life, sizes and paths out.
+"""A node's seat in the tree of one job: joins and changes of neighbours in, signs of life, sizes and paths out.
 
 Scribe (Castro et al., 2002) with a cap on children. A join is routed towards the job's id, and the first node on the way that is
-in the tree takes it. What Scribe leaves open is decided by three numbers that travel with the signs of life: the path to the root
-(nobody adopts an ancestor, and a loop made of stale paths shows itself), the size and height of each subtree (upwards), and the
-size of the whole tree (downwards, which tells everybody how deep it may be).
+in the tree takes it. What Scribe leaves open is decided by three values that the signs of life carry: the path to the root (so
+that no node adopts an ancestor, and a loop made of stale paths is detected), the size and height of each subtree (upwards), and
+the size of the whole tree (downwards; it determines how deep a node may be).
 
-    state    | is                         | event                                    | next
-    ---------+----------------------------+------------------------------------------+--------------------------------
-    out      | not wanted, no children    | enter; a third join comes by             | asking
-    asking   | no parent; TreeJoin sent,  | Adopt                                    | seated
-             | again every tree_retry_us; | root_changed(True), own join comes back  | root
-             | keeps its children         | Refuse(instead)                          | asking there
-    seated   | has a parent               | parent lost, silent, Leave, Refuse, loop | asking
-             |                            | too deep for so long                     | seated, and asks for a better one
-    root     | overlay says so            | root_changed(False)                      | asking
+    state     | meaning                    | event                                        | next
+    ----------+----------------------------+----------------------------------------------+--------------------------------
+    outside   | not wanted, no children    | enter; a third join passes                   | searching
+    searching | no parent; TreeJoin sent,  | Adopt                                        | seated
+              | again every tree_retry_us; | root_changed(True), own join is routed back  | root
+              | keeps its children         | Refuse(instead)                              | searching there
+    seated    | has a parent               | parent lost or silent, Leave, Refuse, loop   | searching
+              |                            | too deep for long                            | seated, searching a better place
+    root      | overlay reports it closest | root_changed(False)                          | searching
 
 A join is taken
-- by the root: always. A full node keeps its largest subtrees: it hands the joiner on to its smallest child, or, if the joiner's
-  subtree is much larger than that child's, takes it in the place of that child, which is sent to another.
-- on the way by a rooted node, unless the joiner's subtree would hang too deep there; by a node that is asking itself (so that all
-  nodes joining at once need not meet at the root); not by a node below one that is asking, since it may be below the joiner.
-- by a node that it was handed to: always, except by a descendant of the joiner.
+- by the root: always. A full node keeps its largest subtrees: it forwards the joiner to its smallest child, or, if the joiner's
+  subtree is much larger than that child's, adopts it in place of that child, which it sends to another child.
+- on the way by a rooted node, unless the joiner's subtree would be too deep there; by a node that searches itself (so that nodes
+  that join at the same time need not all go to the root); not by a node below a searching one, since it may be below the joiner.
+- by a node to which it was forwarded: always, except by a descendant of the joiner.
 
-Depth: following the smallest child of full nodes, the subtree at depth d has at most N / children_max^d nodes, so a single node
-finds room at depth ceil(log N) + 1 at the latest. A node deeper than that asks at the root for a better place, keeping its parent
-meanwhile; before that, a node whose subtree hangs too deep and is overweight sends its largest children to its parent (so a new
-root that gets the old one as its only child has the old one's children soon).
+Depth: if joiners follow the smallest child of full nodes, the subtree at depth d has at most N / children_max^d nodes, so a
+single node finds room at depth ceil(log N) + 1 at the latest. A node that is deeper requests a better place from the root, and
+keeps its parent meanwhile. Before that, a node whose subtree is too deep and overweight sends its largest children to its parent
+(so a new root that gets the old one as its only child soon has the old one's children).
 
 Invariants: `check`.
 """
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from elf.srt.messages.parameters import Parameters
 
 NEVER = 1 << 62
-PATH_MAX = HEIGHT_MAX  # a longer one is a loop that is still growing
-PASSING_MAX = 3  # a node outside the tree that sees so many joins would do well to combine them
-DEPTH_SMALL = 3  # trees of up to 256 nodes: adopted on the way down to here whatever the root counts yet
+PATH_MAX = HEIGHT_MAX  # a longer path is a loop that still grows
+PASSING_MAX = 3  # a node outside the tree enters it at so many passing joins, to combine their bundles
+DEPTH_SMALL = 3  # of trees of up to 256 nodes: joins are taken on the way down to here, whatever the root has counted so far
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What a reducer must know: a new parent (or none, or the same one anew), children that came (or came again) and went."""
+    """Changes for the reducer: a new parent (or none, or the same one again), children that joined (or joined again) and left."""
 
     parent: bool
     joined: tuple[NodeId, ...]
@@ -63,9 +63,9 @@ class Changes(msgspec.Struct, frozen=True):
 class TreeSeat:
     """One job's seat on one node.
 
-    Public attributes, to be read only: `parent` (None: root, asking or out), `is_root`, `rooted` (the path ends in the root),
-    `children` (in order of adoption), `path` (parent, its parent, …), `size` and `height` (of this subtree, this node
-    included), `total` (of the tree, as the root counts), `ballot` (highest heard). `depth` is 0 at the root.
+    Public attributes, to be read only: `parent` (None: root, searching or outside), `is_root`, `rooted` (the path ends in the
+    root), `children` (in order of adoption), `path` (parent, its parent, …), `size` and `height` (of this subtree, this node
+    included), `total` (nodes of the tree, as the root counts), `ballot` (the highest one known). `depth` is 0 at the root.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class TreeSeat:
 
     @property
     def present(self) -> bool:
-        """Part of the tree, or about to be."""
+        """Whether this node is part of the tree, or about to be."""
         return self.wanted or self.is_root or bool(self.children)
 
     @property
@@ -136,17 +136,17 @@ class TreeSeat:
         return None if due == NEVER else due
 
     def take_changes(self) -> Changes | None:
-        """What changed since the last call; None if nothing did."""
+        """Changes since the last call; None if there are none."""
         if not (self._parent_changed or self._joined or self._gone):
             return None
         changes = Changes(self._parent_changed, tuple(self._joined), tuple(self._gone))
         self._parent_changed, self._joined, self._gone = False, [], []
         return changes
 
-    # Coming and going.
+    # Entering and leaving.
 
     def enter(self, now: int) -> list[Effect]:
-        """I want to be in this job's tree."""
+        """This node wants to be in the job's tree."""
         self._clock(now)
         if self.wanted:
             return []
@@ -154,11 +154,11 @@ class TreeSeat:
         return [] if self.is_root or self.parent is not None or self._searching else self._search(now)
 
     def continue_from(self, former: TreeSeat) -> None:
-        """This life had a seat in the job's tree before: what answers that one is not for this one."""
+        """This life had a seat in the job's tree before: continue its numbers, so that answers to it do not match."""
         self._attempt = former._attempt
 
     def leave(self, now: int) -> list[Effect]:
-        """I want to be in it no more. The children are sent to my parent; a root stays the root."""
+        """This node no longer wants to be in the tree. It sends its children to its parent; a root stays the root."""
         self._clock(now)
         self.wanted = False
         if self.is_root:
@@ -178,7 +178,7 @@ class TreeSeat:
         return effects
 
     def lost(self, node: NodeId, now: int) -> list[Effect]:
-        """That neighbour is dead or has restarted, or the link to it was reset."""
+        """That neighbour is dead or has restarted, or its link was reset."""
         self._clock(now)
         effects: list[Effect] = []
         if node in self.children:
@@ -189,7 +189,7 @@ class TreeSeat:
         return effects
 
     def root_changed(self, is_root: bool, now: int) -> list[Effect]:
-        """The overlay says that I am (no longer) the closest to the job's id."""
+        """According to the overlay, this node is (no longer) the closest to the job's id."""
         self._clock(now)
         if is_root == self.is_root:
             return []
@@ -206,7 +206,7 @@ class TreeSeat:
         return self._orphaned(now)
 
     def raise_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
-        """A master's ballot was heard by another way than the path (a Commit, a Control, or I serve)."""
+        """A master's ballot became known other than by a Path (by a Commit or a Control, or this node serves)."""
         self._clock(now)
         if ballot <= self.ballot:
             return []
@@ -214,7 +214,7 @@ class TreeSeat:
         return self._announce(now)
 
     def heard(self, source: NodeId, now: int) -> None:
-        """Anything else of this job that came from there is a sign of life as well."""
+        """Another message of this job came from that node: a sign of life as well."""
         if source == self.parent:
             self._timeout_due = now + self._parameters.parent_timeout_us
 
@@ -225,10 +225,10 @@ class TreeSeat:
     # Joins of others.
 
     def passing(self, join: TreeJoin, origin: NodeId, now: int, is_root: bool) -> tuple[bool, list[Effect]]:
-        """A join that is routed through this node, or was sent to it. True: it is dealt with; False: route it on.
+        """A join that is routed through this node, or was sent to it. True: it is handled; False: route it on.
 
-        origin: who sent the datagram, the joiner itself when routed. Another one has handed it on: such a join is never
-        routed on, lest it goes round. is_root: this node is the closest to the job's id.
+        origin: the sender of the datagram. The joiner itself, if the join is routed; another node has forwarded it, and then it
+        is never routed on, so that it cannot loop. is_root: this node is the closest to the job's id.
         """
         self._clock(now)
         effects = self.root_changed(True, now) if is_root and not self.is_root else []
@@ -236,7 +236,7 @@ class TreeSeat:
             return is_root, effects
         known = self.children.get(join.child)
         if known is not None and join.incarnation < known.incarnation:
-            return True, effects  # from an earlier life, late
+            return True, effects  # a late one of an earlier life
         handed = origin != join.child
         if not self.present:
             self._passed += 1
@@ -277,8 +277,8 @@ class TreeSeat:
         return [Post(replaced, Refuse(self.job, 0, other)), *self._adopt(join, now)]
 
     def _child_to_replace(self, join: TreeJoin) -> NodeId | None:
-        """The child that gives its place to a joiner and goes further down itself: the lowest, where the joiner's subtree would
-        hang too deep there; or the smallest, where the joiner's is much larger."""
+        """The child that a joiner replaces, and that moves further down; None if none. The lowest child, if the joiner's subtree
+        would be too deep below a child; or the smallest child, if the joiner's subtree is much larger."""
         children = self.children
         if self.depth + 1 + join.height > max(self._depth_max(), DEPTH_SMALL):
             low = lowest(children)
@@ -336,11 +336,11 @@ class TreeSeat:
                 effects.append(Post(self.parent, Leave(self.job)))
             self._set_parent(source)
         self._stop_searching()
-        self._reported = (0, 0)  # the join may have been an old one, come late
+        self._reported = (0, 0)  # the parent may have answered an older join
         return effects + self._report_size() + self._follow(message, now)
 
     def _welcomes(self, source: NodeId, message: Adopt) -> bool:
-        """An adoption that was asked for, makes no loop, and is better than what I have."""
+        """Whether the adoption was requested, makes no loop, and is better than the present place."""
         if not self._searching or source in self.children or not self._is_sound(source, message):
             return False
         if self.parent is None:
@@ -360,7 +360,7 @@ class TreeSeat:
         return self._follow(message, now)
 
     def _follow(self, message: Adopt | Path, now: int) -> list[Effect]:
-        """Take over what the parent says of the way to the root; tell the children if that is news."""
+        """Take over the parent's path to the root; announce it to the children if it has changed."""
         assert self.parent is not None
         if not self._is_sound(self.parent, message):
             return self._break_loop(now)
@@ -378,7 +378,8 @@ class TreeSeat:
         return self._announce(now)
 
     def _break_loop(self, now: int) -> list[Effect]:
-        """My parent's path leads through me: leave it, and ask again at a random moment, since others of the loop do so too."""
+        """The parent's path leads through this node: leave it, and search again after a random wait, as the others of the loop
+        do."""
         parent = self.parent
         assert parent is not None
         effects = self._orphaned(now, self._jitter(self._parameters.tree_retry_us))
@@ -434,7 +435,7 @@ class TreeSeat:
 
     def _parent_timed_out(self, now: int) -> list[Effect]:
         late = now - self._timeout_due
-        if late > self._parameters.path_us:  # it was me who slept, or my clock that jumped
+        if late > self._parameters.path_us:  # this node was paused, or its clock jumped
             self._timeout_due = now + self._parameters.parent_timeout_us
             return []
         parent = self.parent
@@ -442,7 +443,7 @@ class TreeSeat:
         return [Post(parent, Leave(self.job)), *self._orphaned(now)]
 
     def _clock(self, now: int) -> None:
-        """Spans that run must neither end nor last for ever when the clock steps back: they move with it."""
+        """Where the clock steps back, shift all deadlines by that step, so that running timeouts keep their length."""
         back = self._now - now
         self._now = now
         if back > 0:
@@ -457,7 +458,7 @@ class TreeSeat:
     # Upwards and downwards.
 
     def _search(self, now: int, node: NodeId = b"") -> list[Effect]:
-        """Look for a parent, at `node` or on the way to the job's id."""
+        """Search for a parent, at `node` or on the way to the job's id."""
         retry = self._parameters.tree_retry_us
         self._attempt += 1
         self._searching = True
@@ -466,7 +467,7 @@ class TreeSeat:
         return [Send(node, join) if node else Route(self.job, join)]
 
     def _orphaned(self, now: int, wait_us: int = 0) -> list[Effect]:
-        """No parent any more. The subtree stays together: it is I who asks."""
+        """The parent is lost. The subtree stays together: only this node searches."""
         self._set_parent(None)
         if not self.present:
             return self._leave_tree()
@@ -494,7 +495,7 @@ class TreeSeat:
         return self.multicast(self._downwards())
 
     def _resized(self, now: int) -> None:
-        """Count the subtree anew; tell large changes soon, small ones in time. O(children)."""
+        """Measure the subtree again; report large changes soon, small ones later. O(children)."""
         size, height = self.size, self.height = measure(self.children)
         if self.is_root:
             self._count(now)
@@ -520,10 +521,11 @@ class TreeSeat:
     # Depth.
 
     def _watch_depth(self, now: int) -> None:
-        """Somebody below me or I myself may hang too deep, for long: then it is time to mend that.
+        """Schedule a repair if this node or one below it is too deep.
 
-        The uppermost overweight node mends first, since its children's places get better by that too. Of single nodes that are
-        too deep only the uppermost ask, and late, since the others come along and the whole may have been mended by then.
+        The uppermost overweight node repairs first, since that improves its children's places too. Of single nodes that are too
+        deep only the uppermost ones search for a better place, and late: the others move along, and the tree may be repaired by
+        then.
         """
         path_us = self._parameters.path_us
         if not (self._is_too_deep() or self._is_overweight()):
@@ -538,7 +540,7 @@ class TreeSeat:
         return self.rooted and self.depth == self._depth_max() + 1
 
     def _is_overweight(self) -> bool:
-        """My subtree hangs too deep, and is larger than its share of the places at this depth."""
+        """Whether the subtree is too deep, and larger than its share of the places at this depth."""
         deepest = self._depth_max()
         if not self.rooted or not 0 < self.depth <= deepest or self.depth + self.height - 1 <= deepest:
             return False
@@ -554,7 +556,7 @@ class TreeSeat:
         return self._search(now, self.path[-1])
 
     def _shed_children(self, now: int) -> list[Effect]:
-        """Send the largest children to my parent until my subtree fits its place."""
+        """Send the largest children to the parent until the subtree fits its place."""
         assert self.parent is not None
         effects: list[Effect] = []
         while self.children and self._is_overweight():
@@ -576,7 +578,7 @@ class TreeSeat:
         assert (self._path_due != NEVER) == bool(self.children)
         assert (self._timeout_due != NEVER) == (self.parent is not None)
         assert self.present or (self.parent is None and self.deadline is None), (
-            "an outsider has nothing to do"
+            "a node outside the tree has a deadline"
         )
         if self.present and not self.is_root and self.parent is None:
-            assert self._join_due != NEVER, "nobody would ask again"
+            assert self._join_due != NEVER, "a searching node has no retry scheduled"
