@@ -1,5 +1,5 @@
-"""Keys: who may speak in a mesh, and who may say what.
+"""Keys: authentication of members, and authorisation of items.
 
-Enters: keys, certificates, signed items. Leaves: who is believed, and why not.
+Enters: keys, certificates, signed items. Leaves: what is accepted, and why the rest is not.
 May import: messages.
 """

@@ -1,13 +1,13 @@
-"""Who may speak in a mesh: a certificate binds a node's keys to its name, role and term, signed by the mesh's authority.
+"""Certificates of a mesh's members: each binds keys to a name, a role and a term, and is signed by the mesh's authority.
 
     authority (Ed25519) --signs--> certificate: name, role, term, CURVE key, Ed25519 key
     CURVE key           --proves-> a connection; its hash is the node's id
     Ed25519 key         --signs--> items of the directory (`elf.srt.security.items`)
 
-A certificate travels as a *proof*: magic, the authority's signature, the certificate's bytes. Whoever holds the authority's
-public key can check it, alone and offline. What the authority takes back it says in revocations, which spread like other items.
+A certificate is sent as a *proof*: magic, the authority's signature, the certificate's bytes. The authority's public key suffices
+to verify it, offline. The authority revokes certificates with revocations, which spread like other items.
 
-Secrets are in `Keys` and `Authority` only, and in none of what these show of themselves.
+Only `Keys` and `Authority` contain secrets, and their `repr` shows none.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ MAGIC = b"ELFC\x01"
 PROOF_BYTES_MAX = 512
 """Magic 5, signature 64, and a certificate of at most 64 for the name, 80 for keys and serial, and 30 for the rest."""
 SKEW_S = 3600
-"""How far clocks of hosts may be apart before a certificate or a signature seems to be of the future."""
+"""How far the clocks of hosts may differ before a certificate or a signature seems to be from the future."""
 DAY_S = 86_400
 KNOWN_MAX = 4_096
-"""Signatures of which is remembered what they are worth, the last ones: 16 bytes each in a dict, half a megabyte."""
+"""The last signatures whose verification is cached: 16 bytes each in a dict, half a megabyte."""
 
 Role = Literal["agent", "operator", "reader"]
 ROLES: tuple[Role, ...] = ("agent", "operator", "reader")
@@ -54,7 +54,7 @@ Seconds = Annotated[int, Meta(ge=0, lt=253_402_300_800)]
 
 
 class TrustError(PeerError):
-    """Somebody may not do or say this. `reason` is one word, for counters: see `Reason`."""
+    """A certificate or signature is not valid for this use. `reason` is one word, for counters: see `Reason`."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ Reason = Literal["garbled", "forged", "expired", "early", "revoked", "role", "id
 
 
 class Certificate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the authority says of one holder of keys. Public. `signing_public` of a reader is empty: it has nothing to sign."""
+    """What the authority certifies about one holder of keys. Public. `signing_public` of a reader is empty: it signs nothing."""
 
     name: Annotated[str, Meta(pattern=NAME_PATTERN)]
     role: Role
@@ -82,9 +82,9 @@ class Certificate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Keys:
-    """What a holder has: its certificate as `proof`, its CURVE and Ed25519 secrets, and its mesh's public key.
+    """A holder's keys: its certificate as `proof`, its CURVE and Ed25519 secrets, and its mesh's public key.
 
-    `address`: host:port where an agent is meant to be found, or empty. In files: `elf.srt.security.files`.
+    `address`: host:port where an agent is to be reached, or empty. In files: `elf.srt.security.files`.
     """
 
     __slots__ = ("_signing", "address", "authority", "certificate", "curve_public", "curve_secret", "proof")
@@ -92,7 +92,7 @@ class Keys:
     def __init__(
         self, authority: bytes, proof: bytes, curve_secret: bytes, signing: bytes, address: str = ""
     ) -> None:
-        """`signing`: the Ed25519 seed, empty for a reader. Raises TrustError if the secrets are not the certificate's."""
+        """`signing`: the Ed25519 seed, empty for a reader. Raises TrustError if the secrets do not match the certificate."""
         self.authority, self.proof, self.address = authority, proof, address
         self.certificate = read_proof(authority, proof)
         self.curve_public, self.curve_secret = self.certificate.curve_public, curve_secret
@@ -111,11 +111,11 @@ class Keys:
 
     @property
     def signing_seed(self) -> bytes:
-        """For the file alone."""
+        """Only for the file."""
         return self._signing.secret[:KEY_BYTES]
 
     def sign(self, data: bytes, context: bytes = b"elf") -> bytes:
-        """A signature of 64 bytes. Raises TrustError for a reader, who has no key for that."""
+        """A signature of 64 bytes. Raises TrustError for a reader, which has no signing key."""
         if not self._signing.secret:
             raise TrustError(
                 "role", f"{self.certificate.name} is a reader, and signs nothing; use an operator's keys"
@@ -130,7 +130,7 @@ class Keys:
 
 
 def read_proof(authority: bytes, proof: bytes) -> Certificate:
-    """The certificate in a proof that this authority signed, whatever its term. Raises TrustError. 60 µs."""
+    """The certificate in a proof, verified against this authority; its term is not checked. Raises TrustError. 60 µs."""
     return _read(proof, authority, is_sealed)
 
 
@@ -149,7 +149,7 @@ def _read(
 
 
 def parse_proof(proof: bytes) -> Certificate:
-    """What a proof says, believed or not. Raises TrustError if that is nothing. O(1): bounded."""
+    """The certificate in a proof, not verified. Raises TrustError if it is malformed. O(1): bounded."""
     if len(proof) > PROOF_BYTES_MAX or proof[: len(MAGIC)] != MAGIC:
         raise TrustError(
             "garbled", "no certificate of a version that this agent reads; update the older side"
@@ -169,9 +169,9 @@ def _parts(proof: bytes) -> tuple[bytes, bytes]:
 
 
 class Trust:
-    """What one node believes of others: the authority's public key, and what was taken back so far.
+    """Verifies others for one node, with the authority's public key and the revocations known so far.
 
-    `revoked`: serials. It only grows: who keeps connections looks at its length, and checks the peers again.
+    `revoked`: serials. It only grows: when its length changes, the owner of connections verifies its peers again.
     """
 
     def __init__(self, authority: bytes) -> None:
@@ -181,7 +181,7 @@ class Trust:
         self._known: dict[bytes, bool] = {}
 
     def is_sealed(self, public: bytes, context: bytes, data: bytes, signature: bytes) -> bool:
-        """As the function of that name, which is asked once: a peer that repeats itself costs 3 µs a time."""
+        """As the function of that name, with a cache: a repeated check costs 3 µs."""
         asked = blake2b(public + signature + context + b"\0" + data, digest_size=16).digest()
         known = self._known.get(asked)
         if known is None:
@@ -191,7 +191,7 @@ class Trust:
         return known
 
     def read(self, proof: bytes) -> Certificate:
-        """The certificate, if the authority signed it and has not taken it back; its term is not looked at. Raises TrustError."""
+        """The certificate, if the authority signed it and has not revoked it; its term is not checked. Raises TrustError."""
         certificate = _read(proof, self.authority, self.is_sealed)
         if certificate.serial in self.revoked:
             error = TrustError(
@@ -202,13 +202,13 @@ class Trust:
         return certificate
 
     def check(self, proof: bytes, now_s: int) -> Certificate:
-        """The certificate, if it holds now. Raises TrustError. 60 µs, and 6 µs when seen lately."""
+        """The certificate, if it is valid now. Raises TrustError. 60 µs, and 6 µs if cached."""
         certificate = self.read(proof)
         check_term(certificate, now_s)
         return certificate
 
     def revoke(self, serial: bytes, evidence: bytes = b"") -> None:
-        """`evidence`: the authority's word, encoded, which the holder is shown when it is refused."""
+        """`evidence`: the encoded revocation, which a refused holder gets."""
         self.revoked.add(serial)
         if evidence:
             self._evidence[serial] = evidence
@@ -218,7 +218,7 @@ class Trust:
 
 
 def check_term(certificate: Certificate, now_s: int) -> None:
-    """Raises TrustError unless the moment lies in the certificate's term."""
+    """Raises TrustError unless `now_s` lies in the certificate's term."""
     if now_s < certificate.not_before_s:
         raise TrustError(
             "early",
@@ -234,19 +234,19 @@ def check_term(certificate: Certificate, now_s: int) -> None:
 
 
 def moment(seconds: int) -> str:
-    """A time for people, UTC."""
+    """A time for messages to users, UTC."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 class Authority:
-    """The one who issues certificates for a mesh, in memory. `elf.agent.config.authority_folder` keeps it in a folder."""
+    """The authority that issues a mesh's certificates, in memory. `elf.agent.config.authority_folder` keeps it in a folder."""
 
     __slots__ = ("_pair",)
 
     def __init__(self, seed: bytes | None = None) -> None:
-        """That of the seed, or a new one."""
+        """The authority of that seed, or a new one."""
         self._pair = signing_pair(seed)
 
     @property
@@ -255,11 +255,11 @@ class Authority:
 
     @property
     def seed(self) -> bytes:
-        """For the file alone."""
+        """Only for the file."""
         return self._pair.secret[:KEY_BYTES]
 
     def issue(self, name: str, role: Role, now_s: int, days: int = 365, address: str = "") -> Keys:
-        """New keys, valid from an hour ago (clocks differ), for `days`. Raises TrustError for a name that cannot be one."""
+        """New keys, valid for `days` and since an hour ago (clocks differ). Raises TrustError for an invalid name."""
         curve = curve_pair()
         seed = b"" if role == "reader" else os.urandom(KEY_BYTES)
         signing = signing_pair(seed).public if seed else b""
@@ -267,19 +267,19 @@ class Authority:
         return Keys(self.public, proof, curve.secret, seed, address)
 
     def renew(self, keys: Keys, now_s: int, days: int = 365) -> Keys:
-        """The same keys, so the same node, under a new certificate."""
+        """The same keys, and so the same node id, with a new certificate."""
         old = keys.certificate
         proof = self.certify(old.name, old.role, old.curve_public, old.signing_public, now_s, days)
         return Keys(self.public, proof, keys.curve_secret, keys.signing_seed, keys.address)
 
     def certify(self, name: str, role: Role, curve: bytes, signing: bytes, now_s: int, days: int) -> bytes:
-        """The proof of a new certificate of those public keys."""
+        """The proof of a new certificate for those public keys."""
         certificate = Certificate(
             name, role, curve, signing, os.urandom(SERIAL_BYTES), max(0, now_s - SKEW_S), now_s + days * DAY_S
         )
         body = msgspec.msgpack.encode(certificate)
         proof = MAGIC + seal(self._pair.secret, b"elf certificate", body) + body
-        parse_proof(proof)  # what others could not read is not signed
+        parse_proof(proof)  # sign nothing that others could not read
         return proof
 
     def sign(self, data: bytes, context: bytes) -> bytes:

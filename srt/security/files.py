@@ -1,8 +1,8 @@
-"""Keys and revocations in files: TOML, public facts first and in comments, what is secret in a table of its own at the end.
+"""Keys and revocations in files: TOML, with public facts first, in comments too, and secrets last, in a table of their own.
 
-An operator may look at one, and sees at once where to stop; the agent believes only the proof and the secrets. A file with
-secrets is created with mode 0600, under another name, and appears whole or not at all. Nothing read here is ever repeated in an
-error: whatever is wrong with a file, its bytes may be a secret.
+So an operator can read the head of a file without seeing a secret; the agent uses only the proof and the secrets. A file with
+secrets is created with mode 0600, under another name, and appears whole or not at all. Error messages never repeat bytes of a
+file, since they may be secret.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REVOCATIONS_FORMAT = "elf revocations 1"
 
 
 def seed_line(address: str, certificate: Certificate) -> str:
-    """Where and who a node is: what other agents take as a seed."""
+    """A node's address with its key: other agents' configurations name it as a seed."""
     return f"{address}/{key_text(certificate.curve_public)}"
 
 
@@ -44,7 +44,7 @@ def seed_line(address: str, certificate: Certificate) -> str:
 
 
 def load_keys(path: str | os.PathLike[str]) -> Keys:
-    """Read a bundle that `elf keys issue` made. Raises ConfigError: unreadable, not a bundle, or open to others."""
+    """Read a bundle that `elf keys issue` made. Raises ConfigError: unreadable, not a bundle, or readable by others."""
     where = os.fspath(path)
     data, mode = _read(where, "keys")
     keys = decode_keys(data, where)
@@ -58,7 +58,7 @@ def save_keys(keys: Keys, path: Path, *, replace: bool = False) -> None:
 
 
 def load_agent_keys(path: str | os.PathLike[str], now_s: int) -> Keys:
-    """Read the bundle of an agent, which must hold now. Raises ConfigError."""
+    """Read the bundle of an agent, which must be valid now. Raises ConfigError."""
     keys = load_keys(path)
     it = keys.certificate
     if it.role != "agent":
@@ -151,7 +151,7 @@ def encode_authority(authority: Authority) -> str:
 
 def encode_revocations(items: Sequence[Item]) -> str:
     """The text of a file that `decode_revocations` reads."""
-    parts = [f'# Certificates that a mesh authority took back. Public.\nformat = "{REVOCATIONS_FORMAT}"\n']
+    parts = [f'# Certificates that a mesh authority revoked. Public.\nformat = "{REVOCATIONS_FORMAT}"\n']
     for item in items:
         about = parse(item.body, Revocation)
         parts.append(
@@ -162,7 +162,7 @@ def encode_revocations(items: Sequence[Item]) -> str:
 
 
 def load_revocations(path: str | os.PathLike[str]) -> list[Item]:
-    """Read such a file. Who believes them checks the signatures. Raises ConfigError."""
+    """Read such a file. The signatures are not verified here. Raises ConfigError."""
     where = os.fspath(path)
     try:
         with open(where, "rb") as file:
@@ -173,7 +173,7 @@ def load_revocations(path: str | os.PathLike[str]) -> list[Item]:
 
 
 def decode_revocations(data: bytes, where: str) -> list[Item]:
-    """Items of kind "revoked", whoever signed them. Raises ConfigError."""
+    """Items of kind "revoked"; their signatures are not verified here. Raises ConfigError."""
     what, hint = "a list of revocations", "`elf keys revoke` makes one"
     table = _table(data, where, REVOCATIONS_FORMAT, what, hint, REVOCATIONS_BYTES_MAX)
     listed = table.get("revoked", [])
@@ -194,7 +194,7 @@ def decode_revocations(data: bytes, where: str) -> list[Item]:
 
 
 def write_private(path: Path, text: str, *, replace: bool = False) -> None:
-    """Create a file of mode 0600, whole or not at all, on disk. Raises FileExistsError unless it may `replace`, OSError."""
+    """Create a file of mode 0600, whole or not at all, and sync it. Raises FileExistsError unless it may `replace`, OSError."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -206,14 +206,14 @@ def write_private(path: Path, text: str, *, replace: bool = False) -> None:
         if replace:
             os.replace(new, path)
         else:
-            os.link(new, path)  # unlike a rename, fails when it exists
+            os.link(new, path)  # unlike a rename, fails if the file exists
     finally:
         new.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """What was created or renamed in it is on disk."""
+    """Sync a folder, so that files created or renamed in it are durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -222,7 +222,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _read(where: str, what: str) -> tuple[bytes, int]:
-    """A file's bytes, as many as may be, and its mode. Raises ConfigError."""
+    """A file's bytes, up to one more than allowed, and its mode. Raises ConfigError."""
     try:
         with open(where, "rb") as file:
             return file.read(FILE_BYTES_MAX + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -233,7 +233,7 @@ def _read(where: str, what: str) -> tuple[bytes, int]:
 
 
 def _check_mode(where: str, mode: int) -> None:
-    """A file with secrets is read by its owner alone, or by a group that somebody made for that. Raises ConfigError."""
+    """A file with secrets may be readable by its owner and by its group, and by no others. Raises ConfigError."""
     if mode & 0o037:
         raise ConfigError(f"{where}: others may read or change these secrets (mode {mode:04o}); chmod 600 it")
 
@@ -248,7 +248,7 @@ def _table(
     except (
         ValueError,
         RecursionError,
-    ):  # of TOML and UTF-8 too; the text of these would show what stands there
+    ):  # ValueError: of TOML and UTF-8 too; its text would show the file's content
         table = {}
     if table.get("format") != form:
         raise ConfigError(f"{where}: this is not {what} of a version that this elf reads; {hint}") from None

@@ -1,19 +1,19 @@
-"""Who said an item of the directory: signatures, and who may say what.
+"""Signatures of directory items, and which role may sign which kind.
 
-    kind      | who may say it                       | and only
+    kind      | signer                               | restriction
     ----------+--------------------------------------+-----------------------------------------------
     "job"     | an operator                          |
-    "agent"   | an agent                             | of itself: the item's name is the hash of its CURVE key
+    "agent"   | an agent                             | about itself: the item's name is the hash of its CURVE key
     "ballot"  | an agent                             | for itself: the ballot names it
     "schedule"| an agent                             | for itself: its ballot names it
     "revoked" | the authority                        | the name is a certificate's serial
 
     signature = version(1) signed_s(8) signature(64) proof(the signer's; the authority needs none)
 
-The directory holds no certificates, so each item carries its signer's. What counts is the certificate's term at the moment of
-signing, which the signature covers: a job goes on when its operator's certificate has run out, and nodes agree whatever their
-clocks. Who holds an old key could date a signature back: an expired certificate that may be in wrong hands is to be revoked. A
-revocation undoes everything that was signed under that certificate, before or after, so that the order of arrival means nothing.
+The directory contains no certificates, so each item carries that of its signer. The certificate must be valid at the time of
+signing, which the signature covers: so a job continues when its operator's certificate expires, and nodes agree whatever their
+clocks. The holder of an old key could backdate a signature: revoke an expired certificate whose key may be stolen. A revocation
+voids everything that was signed under its certificate, before or after, so that the order of arrival does not matter.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ CONTEXT = b"elf item"
 HEAD_BYTES = 1 + 8 + SIGNATURE_BYTES
 ROLE_OF = {"job": "operator", "agent": "agent", "ballot": "agent", "schedule": "agent"}
 BALLOT_PARTS = {"ballot": 4, "schedule": 5}
-"""Of a stamp that begins with a ballot: its epoch, two halves of the node, the instance, and what else."""
+"""Length of a stamp that begins with a ballot: its epoch, two halves of the node, the instance, and further parts."""
 
 
 def sign_item(keys: Keys, item: Item, signed_s: int | None = None) -> Item:
-    """The item with the holder's signature, made now unless told. Raises TrustError for a reader. 30 µs."""
+    """The item with the holder's signature, made at `signed_s`, or now. Raises TrustError for a reader. 30 µs."""
     when = int(time()) if signed_s is None else signed_s
     signature = keys.sign(_digest(item, when, keys.certificate.serial), CONTEXT)
     return _with(item, _head(when, signature) + keys.proof)
 
 
 def revocation(authority: Authority, certificate: Certificate, now_s: int) -> Item:
-    """The item that takes a certificate back, for good."""
+    """The item that revokes a certificate, for good."""
     agent = certificate.id if certificate.role == "agent" else b""
     body = msgspec.msgpack.encode(Revocation(certificate.name, now_s, agent))
     item = Item("revoked", certificate.serial, (now_s,), body)
@@ -76,13 +76,13 @@ def _head(signed_s: int, signature: bytes) -> bytes:
 
 
 def _digest(item: Item, signed_s: int, serial: bytes) -> bytes:
-    """What a signature covers: everything but itself. 32 bytes."""
+    """The digest that a signature signs, of everything but itself. 32 bytes."""
     whole = msgspec.msgpack.encode((item.kind, item.name, item.stamp, item.body, signed_s, serial))
     return blake2b(whole, digest_size=32).digest()
 
 
 def verify_item(trust: Trust, item: Item, now_s: int) -> bool:
-    """Whether the signer may say so, and does. A revocation that is believed is taken to heart. Up to 150 µs."""
+    """Whether the signature is valid, and the signer may sign this kind. A valid revocation is added to `trust`. Up to 150 µs."""
     try:
         signer_of(trust, item, now_s)
     except TrustError:
@@ -91,10 +91,10 @@ def verify_item(trust: Trust, item: Item, now_s: int) -> bool:
 
 
 def signer_of(trust: Trust, item: Item, now_s: int) -> Certificate | None:
-    """Who signed the item; None: the authority, and what it takes back is known to `trust` then. Raises TrustError, whatever
-    the bytes.
+    """The certificate of an item's signer; None: the authority signed it, and its revocation is added to `trust`. Raises only
+    TrustError, whatever the bytes are.
 
-    What costs nothing is looked at first, and signatures last: a forged item costs its reader 150 µs at most.
+    Cheap checks come first, and signatures last: a forged item costs its reader at most 150 µs.
     """
     if item.kind == "revoked":
         _check_revocation(trust, item)
@@ -125,7 +125,7 @@ def _split(item: Item) -> tuple[int, bytes, bytes]:
         )
     signed_s = int.from_bytes(whole[1:9])
     if signed_s >= 253_402_300_800:
-        raise TrustError("garbled", f"the signature of a {item.kind} item is of no time")
+        raise TrustError("garbled", f"the signature of a {item.kind} item has an invalid time")
     return signed_s, whole[9:HEAD_BYTES], whole[HEAD_BYTES:]
 
 
@@ -135,7 +135,7 @@ def _check_role(certificate: Certificate, item: Item) -> None:
         raise TrustError(
             "role",
             f"{certificate.name!r} signed a {item.kind} item as {certificate.role}; "
-            + (f"that takes keys of the role {role}" if role else "nobody may"),
+            + (f"that takes keys of the role {role}" if role else "no role may sign this kind"),
         )
     about = item.name if item.kind == "agent" else _ballot_node(item) if item.kind in BALLOT_PARTS else None
     if about is not None and about != certificate.id:
@@ -145,7 +145,7 @@ def _check_role(certificate: Certificate, item: Item) -> None:
 
 
 def _ballot_node(item: Item) -> bytes:
-    """The node that a ballot names, of which the stamp holds two halves."""
+    """The node that a ballot names, as two halves in the stamp."""
     if len(item.stamp) != BALLOT_PARTS[item.kind] or any(not 0 <= part < 1 << 64 for part in item.stamp):
         return b""
     return item.stamp[1].to_bytes(8) + item.stamp[2].to_bytes(8)
@@ -163,7 +163,7 @@ def _check_seal(
 def _check_revocation(trust: Trust, item: Item) -> None:
     signed_s, signature, proof = _split(item)
     if proof or len(item.name) != SERIAL_BYTES:
-        raise TrustError("garbled", "a revocation that is none; it is ignored")
+        raise TrustError("garbled", "a malformed revocation; it is ignored")
     try:
         parse(item.body, Revocation)
     except PeerError as error:
@@ -173,7 +173,7 @@ def _check_revocation(trust: Trust, item: Item) -> None:
 
 
 def serial_of(item: Item) -> bytes:
-    """Of the certificate that an item was signed under; empty when it was not. Nothing is verified. O(1)."""
+    """The serial of the certificate with which an item was signed; empty if there is none. Nothing is verified. O(1)."""
     try:
         return parse_proof(item.signature[HEAD_BYTES:]).serial
     except TrustError:
@@ -181,9 +181,9 @@ def serial_of(item: Item) -> bytes:
 
 
 class Notary:
-    """Signs what this node says in the directory, and checks what others say there.
+    """Signs this node's items of the directory, and verifies those of others.
 
-    `refused`: items that were not believed, by reason; `last_refusal` says why, of the last. `clock_s`: seconds since 1970.
+    `refused`: counts of refused items, by reason. `last_refusal`: message about the last one. `clock_s`: seconds since 1970.
     """
 
     def __init__(self, keys: Keys, trust: Trust, clock_s: Callable[[], float]) -> None:
@@ -196,7 +196,7 @@ class Notary:
         return sign_item(self._keys, item, int(self._clock_s()))
 
     def verify(self, item: Item) -> bool:
-        """Whether to believe it. A revocation that is believed is heeded from then on. Up to 150 µs."""
+        """Whether to accept an item. An accepted revocation is applied from then on. Up to 150 µs."""
         try:
             signer_of(self.trust, item, int(self._clock_s()))
         except TrustError as error:
@@ -206,11 +206,11 @@ class Notary:
         return True
 
     def is_revoked(self, item: Item) -> bool:
-        """Whether an item that was believed once was signed under a certificate that was taken back since. 2 µs."""
+        """Whether an accepted item was signed under a certificate that has been revoked since. 2 µs."""
         return item.kind != "revoked" and self.trust.is_revoked(serial_of(item))
 
     def take(self, items: Iterable[Item]) -> None:
-        """Heed revocations that were read from a file. Others are not looked at."""
+        """Apply revocations that were read from a file. Items of other kinds are ignored."""
         for item in items:
             if item.kind == "revoked":
                 self.verify(item)

@@ -1,7 +1,7 @@
-"""Pairs of keys, and signatures: Ed25519 of libsodium by PyNaCl (RFC 8032), CURVE of libzmq.
+"""Key pairs and signatures: Ed25519 of libsodium by PyNaCl (RFC 8032), CURVE of libzmq.
 
-A signature is made over a context and the bytes, so that what was signed as one thing can never be shown as another. Libraries
-are imported by the first use: PyNaCl takes 6 ms and 1.1 MB.
+A signature covers a context and the data, so that a signature for one purpose is invalid for any other. Libraries are imported at
+their first use: PyNaCl takes 6 ms and 1.1 MB.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CurvePair(NamedTuple):
 
 
 def curve_pair() -> CurvePair:
-    """A new one, of libzmq."""
+    """A new pair, made by libzmq."""
     import zmq
     from zmq.utils.z85 import decode
 
@@ -71,7 +71,7 @@ def curve_pair() -> CurvePair:
 
 
 def curve_public(secret: bytes) -> bytes:
-    """The public key that belongs to a secret one."""
+    """The public key of a secret one."""
     import zmq
     from zmq.utils.z85 import decode, encode
 
