@@ -1,4 +1,4 @@
-"""The last moments of a node that leaves for good: time for its word to spread, before it goes."""
+"""The departure of a node that leaves for good: time for its last advert to spread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from elf.srt.messages.effects import Effect
 
 
 class Departure:
-    """Begun when all of the node's lines are committed; `is_over` after `span_us`. A core like others: it has a deadline."""
+    """Begins when all of the node's lines are committed; `is_over` after `span_us`. It has a deadline, as cores have."""
 
     def __init__(self, span_us: int) -> None:
         self._span_us = span_us

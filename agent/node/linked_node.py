@@ -1,6 +1,6 @@
-"""The lower half of a node: its links, its timers, and what stands behind its writes.
+"""The lower layer of a node: its links, its timers, and its write barrier.
 
-In one sentence: what a core asks for becomes datagrams, frames of links, writes and reads to perform, in the core's order.
+In one sentence: a core's effects become datagrams, frames of links, writes and reads to perform, in the core's order.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from elf.srt.messages.messages import Contact, Held, Message, StateReport
 from elf.srt.messages.parameters import Parameters
 
 Outer = Send | Write | Read | Recall | Notice
-"""What is left for the surroundings to perform."""
+"""Effects that the host performs."""
 
 
 class Standing(Enum):
-    """Whether the node has a part in the ring; see the module."""
+    """Whether the node is in the ring; see `elf.agent.node.mesh_node`."""
 
     IN = "in"
     OUT = "out"
@@ -35,14 +35,14 @@ class Standing(Enum):
 
 
 def is_for_disk(effect: Effect) -> bool:
-    """Whether it is a write, or says what only somebody may say who has written it down."""
+    """Whether it is a Write, or a message that promises durability."""
     return type(effect) is Write or (
         isinstance(effect, Send | Post) and type(effect.message) in (Held, StateReport)
     )
 
 
 class LinkedNode:
-    """What `elf.agent.node.mesh_node.MeshNode` stands on; see there for the arguments."""
+    """Base of `elf.agent.node.mesh_node.MeshNode`; see there for the arguments."""
 
     def __init__(
         self, me: Contact, parameters: Parameters, coded: LogForm | None, has_room: Callable[[NodeId], bool]
@@ -56,12 +56,12 @@ class LinkedNode:
         self._timers = Timers()
         self._barrier = WriteBarrier(parameters.disk_us_max)
         self._to_self: deque[tuple[NodeId, Message]] = deque()  # messages to itself
-        self._unsent: dict[JobId, Exception] = {}  # jobs of which a message could not be encoded in this call
+        self._unsent: dict[JobId, Exception] = {}  # jobs of which encoding a message failed in this call
 
     def _stand(self, standing: Standing) -> None:
         self.standing = standing
         self.is_aside = standing is not Standing.IN
-        """Whether others serve in this node's place, because it cannot write."""
+        """Whether other nodes serve in this node's place, because its disk writes fail."""
 
     @abstractmethod
     def _route(
@@ -85,7 +85,7 @@ class LinkedNode:
         self._link_lost(peer, now, out)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
-        """What was on its way to and from that neighbour is gone."""
+        """Messages in transit to and from that neighbour are lost."""
         if self._coded is not None:
             self._coded.forget(peer)
 
@@ -96,7 +96,8 @@ class LinkedNode:
     def _decoded(
         self, coded: CodedLinks, link: Link, pieces: Sequence[Message], now: int, out: list[Outer]
     ) -> list[Message]:
-        """What the pieces hold. If that is nothing, the link begins anew: what the neighbour keeps comes again."""
+        """The messages in the pieces. If these cannot be decoded, the link begins anew, and the neighbour sends again what it
+        keeps."""
         try:
             return [message for piece in pieces for message in coded.take(link.peer, piece)]
         except PeerError as error:
@@ -108,10 +109,10 @@ class LinkedNode:
     # Effects.
 
     def _do(self, effects: Sequence[Effect], now: int, out: list[Outer], owner: object = None) -> None:
-        """Turn a core's effects into what the surroundings perform.
+        """Turn a core's effects into those that the host performs.
 
-        Writes go out in order. What stands behind one in its list waits for it, and so does everything that the same `owner`
-        (a job, by its id; the directory) asks for later: a core may count on its own order.
+        Writes keep their order. Effects after a write wait for it, and so do all later effects of the same `owner` (a job, by its
+        id; the directory): so the effects of a core stay in order.
         """
         if not effects:
             return
@@ -154,7 +155,7 @@ class LinkedNode:
         self._timers.watch(link)
 
     def _pieces(self, coded: CodedLinks, post: Post) -> Sequence[Message]:
-        """None where encoding raises: that is the job's failure, once all that was asked for beside it is done."""
+        """The pieces of a message; none where encoding raises. Then the job fails, after all its other effects are done."""
         try:
             return coded.pieces(post.to, post.message)
         except Exception as error:

@@ -1,28 +1,28 @@
-"""A node of the mesh without its IO: one overlay, one directory, a link to each neighbour, and for each job a seat.
+"""A node of the mesh, without IO: one overlay, one directory, a link to each neighbour, and a seat for each job.
 
-In one sentence: a message, a cut of the logs, a durable write or a passing moment goes in; datagrams, writes and reads to perform
-come out. What a core wants posted, routed or written is turned into that here, so cores know neither links nor routes.
+In one sentence: a message, a cut of the logs, a durable write or passing time goes in; datagrams, writes and reads to perform
+come out. The node turns what cores post, route and write into these, so cores know neither links nor routes.
 
-What stands behind a `Write` in a core's list is kept here until `durable` reports that write: a datagram that depends on the
-disk does not exist before, so neither a retransmission nor an overtaking message can tell it early.
+Effects that follow a `Write` in a core's list are kept here until `durable` reports that write. A datagram that depends on the
+disk does not exist before, so neither a retransmission nor an overtaking message can send it early.
 
-A node whose disk takes nothing steps aside, lest jobs wait for it:
+A node whose disk writes fail steps aside, so that jobs do not wait for it:
 
     standing | the disk                                | the node
     ---------+-----------------------------------------+------------------------------------------------------------------
-    IN       | works                                   | as ever
-    OUT      | a write is `disk_us_max` old, or too    | says that it leaves, so that others serve its jobs from their logs, and
-             | much waits behind writes                | is silent as a neighbour, master, replica and sink; links begin anew.
-             |                                         | Its workers read on, and send through the tree: that takes no disk.
-             |                                         | Writes are left out, and noted for later
-    BACK     | all that was given to it is durable     | as OUT, and writes down what was left out
-    IN       | that too                                | joins anew, in the same life, as a newer version of itself
+    IN       | works                                   | works normally
+    OUT      | a write is `disk_us_max` old, or too    | announces that it leaves, so that others serve its jobs from their logs,
+             | many effects wait for writes            | and sends nothing as a neighbour, master, replica or sink; links begin
+             |                                         | anew. Its workers read on and send through the tree, which needs no
+             |                                         | disk. Records that are not written meanwhile are written later
+    BACK     | all earlier writes are durable          | as OUT, and writes the records that were left out
+    IN       | these are durable too                   | joins again, in the same life, as a newer version of itself
 
-While it is OUT nothing waits, so nothing grows. It routes through any node that it knew, which routes on.
+While it is OUT no effect waits, so nothing grows. It routes through any node that it knew, which routes on.
 
     datagram -> overlay | directory | link -> message -> seat of its job (tree, reducer, worker, succession, master)
 
-A seat that raises is dropped, and begins anew (`elf.agent.node.seats`); any other exception ends the process.
+A seat that raises is dropped and started again (`elf.agent.node.seats`); any other exception ends the process.
 """
 
 from __future__ import annotations
@@ -60,27 +60,27 @@ if TYPE_CHECKING:
 __all__ = ["MeshNode", "Outer"]
 
 EARLY_MAX = 1_000
-"""Messages of links that wait for the directory to name their job: a second of a busy one's. Then the link begins anew."""
+"""Messages of links that wait until the directory has their job: a second of a busy link. Beyond that the link begins anew."""
 
 ASKED_MAX = 3
-"""Seeds that are asked at a start what the mesh knows of this node."""
+"""Seeds that a starting node asks for the mesh's advert of itself."""
 
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest)
 _FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, m.StatusReport)
-"""What somebody at this host asked for."""
+"""Answers to an operator at this host."""
 
 
 class MeshNode(SeatedNode):
-    """One agent's part in the mesh.
+    """One agent as a member of the mesh.
 
-    `sources`: names of the sources it reads, `columns`: what only they have. `sinks`: of those it serves. `now` is always this
-    node's own clock, in microseconds. coded: links carry bytes, with a log's entries and states in this form; without it,
-    messages as they are, among nodes of one process. encoder: makes bytes of what seats write; without it, the surroundings do.
-    `has_room`: what is sent to a node now travels soon. `sign` puts this
-    node's name to what it tells the directory, `verify` decides whether to believe others there, `is_revoked` whether to go on
-    believing them (`elf.srt.security.items.Notary`); without these all are believed.
+    `sources`: names of the sources that it reads; `columns`: those that only these sources have. `sinks`: names of the sinks that
+    it serves. `now` is always this node's own clock, in microseconds. coded: links carry bytes, with a log's entries and states
+    in this form; without it, messages as they are, between nodes of one process. encoder: encodes the records that seats write;
+    without it, the host does. `has_room`: whether a message to that node is sent soon. `sign` signs this node's directory items,
+    `verify` accepts or refuses those of others, `is_revoked` checks accepted ones again (`elf.srt.security.items.Notary`);
+    without these three all items are accepted.
     """
 
     def __init__(
@@ -122,23 +122,23 @@ class MeshNode(SeatedNode):
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
         self._is_revoked = is_revoked
         self.rivals = Rivals(me, verify)
-        """Other processes with this node's key, for the surroundings to look at."""
+        """Other processes with this node's key, which the host checks."""
         self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
-        """Takes what is for an operator at this host; it must not call back."""
+        """Gets messages for an operator at this host; it must not call back."""
         self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
-        """Takes what is for a sink that this agent serves; it must not call back."""
+        """Gets messages for a sink that this agent serves; it must not call back."""
         self.describe: Callable[[m.StatusReport], m.StatusReport] = lambda report: report
-        """Adds what only the surroundings know: memory, lag, version, problems."""
+        """Adds what only the host knows: memory, lag, version, problems."""
         self.has_left = False
         """The mesh knows that this node leaves: the process may end."""
         self.is_revoked = False
-        """The own certificate was taken back."""
+        """This node's own certificate was revoked."""
         self._departure: Departure | None = None
-        self._back_at = 0  # BACK: when so many writes are durable, the node is
-        self._early: list[tuple[NodeId, Message]] = []  # from links, of jobs that are not known yet
+        self._back_at = 0  # BACK: number of durable writes at which the node is IN again
+        self._early: list[tuple[NodeId, Message]] = []  # from links, of unknown jobs
         self._stepping = dict.fromkeys(_OVERLAY, self.overlay) | dict.fromkeys(_GOSSIP, self.directory)
 
-    # What the surroundings call.
+    # Called by the host.
 
     def start(
         self,
@@ -148,7 +148,7 @@ class MeshNode(SeatedNode):
         warm: Sequence[Contact] = (),
         known: Directory | None = None,
     ) -> list[Outer]:
-        """Begin, or begin again with what the disk held. `warm`: members that are known already, with what is `known`."""
+        """Start, with the records on the disk. `warm`: members that are known already, with the directory `known`."""
         out: list[Outer] = []
         self.rivals.last = records.get(("node", b""), (0,))[-1]
         if known is not None:
@@ -162,7 +162,7 @@ class MeshNode(SeatedNode):
         else:
             ask = self.directory.ask(
                 "agent", self.id
-            )  # before the own advert takes the place of others there
+            )  # before the own advert replaces others in the directory
             self._do([Send(seed.id, ask) for seed in seeds[:ASKED_MAX]], now, out)
             self._do(self.overlay.join(seeds, now), now, out)
         self._joined = self.overlay.joined
@@ -173,7 +173,7 @@ class MeshNode(SeatedNode):
         return self._end(now, out)
 
     def advert(self, now: int) -> Item:
-        """What this node tells everybody of itself."""
+        """This node's directory item about itself."""
         return self._sign(self._advert(now, 0).item(self.id))
 
     def _advert(self, now: int, until_us: int) -> AgentAdvert:
@@ -197,7 +197,7 @@ class MeshNode(SeatedNode):
         return self._end(now, out)
 
     def process_gone(self, peer: NodeId, life: m.Life, now: int) -> list[Outer]:
-        """The connection that this node had opened to that life of a neighbour was lost, and nobody listens in its place."""
+        """That life of a neighbour has ended: the connection to it was lost, and nothing listens at its address."""
         out: list[Outer] = []
         link = self.links.get(peer)
         if not self.is_aside and self.overlay.is_member(peer):
@@ -206,7 +206,7 @@ class MeshNode(SeatedNode):
                 self._note_ended(peer, now)
             self._overlay_changed(now, out)
         elif link is not None and link.peer_life == life:
-            self._hang_up(peer, now, out)  # no member, yet maybe a child in a tree
+            self._hang_up(peer, now, out)  # no member, but maybe a child in a tree
         return self._end(now, out)
 
     def restarted(self, contact: Contact, now: int) -> list[Outer]:
@@ -227,14 +227,14 @@ class MeshNode(SeatedNode):
         return self._end(now, out)
 
     def read_failed(self, job: JobId, error: Exception, now: int) -> list[Outer]:
-        """A `Read` of the job raised: what makes rows of its lines is a part of its worker."""
+        """A `Read` of the job raised: its seat fails, since the code that turns lines into rows belongs to the job's worker."""
         out: list[Outer] = []
         if job in self.seats:
             self._failed(self.seats[job].spec, error, now, out)
         return self._end(now, out)
 
     def durable(self, now: int) -> list[Outer]:
-        """The oldest `Write` that was not durable is now."""
+        """The oldest pending `Write` is durable."""
         out: list[Outer] = []
         self._do(self._barrier.durable(), now, out)
         if self.standing is Standing.OUT and not self._barrier:
@@ -274,25 +274,25 @@ class MeshNode(SeatedNode):
         return self._timers.next_us
 
     def submit(self, spec: JobSpec, now: int) -> list[Outer]:
-        """A job, or a new number of one, from an operator at this agent."""
+        """A job, or a new version of one, from an operator at this agent."""
         return self.put(spec.item(), now)
 
     def put(self, item: Item, now: int) -> list[Outer]:
-        """An item of the directory that was made, and signed, by somebody at this host."""
+        """A signed directory item from an operator at this host."""
         out: list[Outer] = []
         self.directory.put(item, now)
         self._directory_changed(now, out)
         return self._end(now, out)
 
     def join(self, seeds: Sequence[Contact], now: int) -> list[Outer]:
-        """More is known of whom to ask for the mesh."""
+        """Further seeds are known: join through them."""
         out: list[Outer] = []
         self._do(self.overlay.join(seeds, now), now, out)
         self._overlay_changed(now, out)
         return self._end(now, out)
 
     def clock_stepped(self, now: int) -> list[Outer]:
-        """The clock was set back: every core takes its timers along."""
+        """The clock was set back: shift all timers by the clock step."""
         out: list[Outer] = []
         self._barrier.clock_stepped(now)
         if not self.is_aside:
@@ -315,7 +315,8 @@ class MeshNode(SeatedNode):
         return others if self._departure is None else [*others, self._departure]
 
     def rest(self, now: int) -> list[Outer]:
-        """The process ends, and will begin again: neighbours hear it, and need not find out. Workers keep their places."""
+        """The process ends and will start again: notify neighbours, so that they need not detect it. Workers keep their
+        positions."""
         out: list[Outer] = []
         self._do(self.overlay.left(now), now, out)
         for seat in self._each_seat():
@@ -323,13 +324,14 @@ class MeshNode(SeatedNode):
         return out
 
     def carry(self, effects: Sequence[Effect], now: int, owner: object = None) -> list[Outer]:
-        """What somebody at this host wants sent, routed or written; an `owner` counts on its own order, as cores do."""
+        """Effects of other parts of this host. Effects of one `owner` keep their order, as those of a core do."""
         out: list[Outer] = []
         self._do(effects, now, out, owner)
         return self._end(now, out)
 
     def leave(self, now: int) -> list[Outer]:
-        """Leave the mesh for good: workers say goodbye once their last line is committed; `has_left` tells when all is done."""
+        """Leave the mesh for good: workers send Goodbye once their last line is committed. `has_left` is True when all is
+        done."""
         out: list[Outer] = []
         if self._departure is None:
             self._departure = Departure(self.parameters.gossip_us * 2)
@@ -371,7 +373,7 @@ class MeshNode(SeatedNode):
             self._to_seat(source, message, now, out)
 
     def status(self, number: int, now: int) -> m.StatusReport:
-        """How this node is. O(jobs)."""
+        """This node's status. O(jobs)."""
         return self.describe(roles_of(self.seats.values(), number, now, self.failing(now), self._ended))
 
     def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
@@ -389,7 +391,9 @@ class MeshNode(SeatedNode):
             job = message_job(message)
             seat = self.seats.get(job)
             if seat is None and job not in self.vacancies:
-                self._early.append((source, message))  # a link delivers once: it waits for the directory
+                self._early.append(
+                    (source, message)
+                )  # a link delivers once, so keep it until the directory has the job
                 continue
             if seat is not None and seat.is_stopped and not (self.is_aside and type(message) in OF_LOGS):
                 self._dropped.setdefault(job, set()).add(source)
@@ -398,7 +402,7 @@ class MeshNode(SeatedNode):
             self._hang_up(source, now, out)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
-        """What was on its way to and from that neighbour is gone."""
+        """Messages in transit to and from that neighbour are lost."""
         self._early = [each for each in self._early if each[0] != peer]
         super()._link_lost(peer, now, out)
 
@@ -416,7 +420,7 @@ class MeshNode(SeatedNode):
             return
         if self.overlay.is_member(link.peer):
             self._do(self.overlay.probe_now(link.peer, now), now, out)
-        else:  # a child in a tree that the overlay has no place for: nobody would ever call it dead
+        else:  # a child in a tree that is no member: the overlay would never declare it dead
             self._hang_up(link.peer, now, out)
 
     def _routed(self, routed: Routed, now: int, out: list[Outer]) -> None:
@@ -427,7 +431,7 @@ class MeshNode(SeatedNode):
     def _route(
         self, key: bytes, origin: NodeId, message: Message, hops: int, now: int, out: list[Outer]
     ) -> None:
-        """One hop towards the node closest to `key`, or the end of the way. A tree may take a TreeJoin at any hop."""
+        """Forward a message towards the node closest to `key`, or deliver it here. A tree may take a TreeJoin at any hop."""
         hop = self.overlay.next_hop(key) if not self.is_aside else self._gateway()
         is_join = type(message) is m.TreeJoin and message.child != self.id
         if is_join and self._passing(message, origin, hop is None and not self.is_aside, now, out):  # type: ignore[arg-type]
@@ -438,12 +442,12 @@ class MeshNode(SeatedNode):
             self._to_seat(origin, message, now, out)
 
     def _gateway(self) -> NodeId | None:
-        """Somebody who has a part in the ring, most likely: other ones at other times."""
+        """A node that most likely is in the ring, chosen at random."""
         known = self.overlay.acquaintances()
         return self._rng.choice(known) if known else None
 
     def _end(self, now: int, out: list[Outer]) -> list[Outer]:
-        """Deliver what this node sent to itself, until it is quiet."""
+        """End of each call: deliver messages of this node to itself until there are none, then handle what has become due."""
         while self._to_self:
             source, message = self._to_self.popleft()
             self._take(source, message, now, out)
@@ -457,8 +461,8 @@ class MeshNode(SeatedNode):
         return out
 
     def _depart(self, departure: Departure, now: int, out: list[Outer]) -> None:
-        """When the last worker is done, and no log is here alone: withdraw the advert, give it time to spread, and say goodbye to
-        the neighbours."""
+        """Once the last worker is done, and this node holds no log alone: withdraw the advert, give that time to spread, and
+        notify the neighbours."""
         is_done = all(seat.has_ended and not seat.holds_alone for seat in self.seats.values())
         is_done = is_done and not any(vacancy.is_vacant for vacancy in self.vacancies.values())
         if departure.deadline is None and is_done:
@@ -471,10 +475,10 @@ class MeshNode(SeatedNode):
             self.has_left = True
             self._do(self.overlay.left(now), now, out)
 
-    # A disk that takes nothing.
+    # A disk whose writes fail.
 
     def _step_aside(self, now: int, out: list[Outer]) -> None:
-        """Nothing is durable for too long: others take this node's places, and its workers go on under them."""
+        """Writes have not been durable for too long: others take over this node's jobs, and its workers go on under them."""
         freed = self._barrier.let_go()
         self._do(self.overlay.left(now), now, out)
         self._stand(Standing.OUT)
@@ -484,13 +488,13 @@ class MeshNode(SeatedNode):
         for peer in list(self.links):
             self._hang_up(peer, now, out)
         text = (
-            f"nothing could be written for {self.parameters.disk_us_max / 1e6:.0f} s: others serve jobs in its place; its "
-            "logs are still read. Make room in its state_dir, or mend the disk; then it comes back by itself"
+            f"disk writes have failed for {self.parameters.disk_us_max / 1e6:.0f} s: other agents serve jobs in its place; its "
+            "logs are still read. Free space in its state_dir, or repair the disk; then it resumes by itself"
         )
         out.append(Notice("disk", text))
 
     def _write_anew(self, now: int, out: list[Outer]) -> None:
-        """The disk works: what was left out meanwhile goes there first."""
+        """The disk works again: write the records that were left out."""
         self._stand(Standing.BACK)
         self.directory.write_anew()
         self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
@@ -500,7 +504,7 @@ class MeshNode(SeatedNode):
         self._back_at = self._barrier.begun
 
     def _come_back(self, now: int, out: list[Outer]) -> None:
-        """Into the ring again."""
+        """Enter the ring again."""
         self._stand(Standing.IN)
         self._joined = False
         self.overlay, seeds = self.overlay.rejoining(self.parameters, self._rng)
@@ -510,9 +514,9 @@ class MeshNode(SeatedNode):
         self._do(self.overlay.join(seeds, now), now, out)
         self._timers.watch(self.overlay)
         self._overlay_changed(now, out)
-        out.append(Notice("disk", "the disk takes everything again: this agent is back in its places"))
+        out.append(Notice("disk", "disk writes work again: this agent serves jobs again"))
 
-    # What follows from a change.
+    # Changes.
 
     def _overlay_changed(self, now: int, out: list[Outer]) -> None:
         outlived = self.overlay.take_outlived()
@@ -536,7 +540,7 @@ class MeshNode(SeatedNode):
         self._timers.watch(self.overlay)
 
     def _note_ended(self, peer: NodeId, now: int) -> None:
-        """Of those before, jobs have another master by now."""
+        """Remember that a neighbour's process has ended. The oldest are forgotten: their jobs have another master by now."""
         self._ended.pop(peer, None)
         while len(self._ended) >= m.ENDED_MAX:
             del self._ended[next(iter(self._ended))]
@@ -554,7 +558,7 @@ class MeshNode(SeatedNode):
         self._timers.watch(self.directory)
 
     def _heed_revocations(self, out: list[Outer]) -> set[str]:
-        """The kinds of items that were dropped."""
+        """Drop the items of revoked certificates; the kinds of items that were dropped."""
         dropped = heed(self.directory, self._is_revoked, self._revoked)
         if self.id in self._revoked and not self.is_revoked:
             self.is_revoked = True
@@ -574,7 +578,7 @@ class MeshNode(SeatedNode):
             self._take_early(now, out)
 
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
-        # A link delivers once: who has started the job again before this node did must say so again.
+        # A link delivers once: neighbours whose messages a stopped seat dropped must send them again.
         for peer in sorted(self._dropped.pop(seat.job, ())):
             self._hang_up(peer, now, out)
         if self._departure is not None:
@@ -589,7 +593,7 @@ class MeshNode(SeatedNode):
             assert self._timers.is_watched(link)
         for seat in self.seats.values():
             seat.check()
-            assert all(map(self._timers.is_watched, seat.cores)), "nobody would wake it"
+            assert all(map(self._timers.is_watched, seat.cores)), "a core of a seat has no timer"
         for job, vacancy in self.vacancies.items():
             assert vacancy.is_vacant == (job not in self.seats)
             assert self._timers.is_watched(vacancy)

@@ -1,4 +1,4 @@
-"""What follows in a node's directory from certificates that were taken back."""
+"""Applies revocations of certificates to a node's directory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from elf.srt.messages.revocation import revoked_agent
 REVOKED = "revoked"
 """Kind of the notice that says `OWN`."""
 OWN = (
-    "the certificate of this agent was revoked: nobody in the mesh talks to it any more, and its lines are not counted; "
+    "the certificate of this agent was revoked: no agent of the mesh accepts its messages, and its lines are not counted; "
     "give it new keys (elf keys issue) and a new state_dir, or leave it stopped"
 )
 
 
 def heed(directory: Directory, is_revoked: Callable[[Item], bool], agents: set[NodeId]) -> set[str]:
-    """Forget what was said under such certificates; the kinds of it. Jobs among it end. O(items).
+    """Drop the items that were signed under revoked certificates; the kinds of these items. Jobs among them end. O(items).
 
-    `agents` gets those that will not come back: who was told here, and whom revocations name, which stay in the directory and on
-    its disk for good.
+    `agents` gets the agents that will not come back: those whose adverts were dropped, and those that revocations name, which
+    stay in the directory and on its disk for good.
     """
     dropped = directory.drop(is_revoked)
     agents.update(item.name for item in dropped if item.kind == "agent")

@@ -1,16 +1,16 @@
-"""Other processes that ran, or run, with this node's key: what the node has heard of them, and what follows.
+"""Other processes that ran, or run, with this node's key: how the node learns of them, and what follows.
 
-    heard                                                    follows
+    evidence                                                 consequence
     -------------------------------------------------------  -------------------------------------------------------------------
-    an advert under the own id, signed with the own key, of  that process had the node's name later than this folder knows:
-    another process, in a life above the folder's last one   what it promised is not here, so what is here is lost
-    an advert of an earlier life, where the folder has none  the disk was lost: what is in the logs now was not there before
-                                                             the beginning (`elf.agent.files.first_seen`),
+    an advert with this node's id and signature, of another  that process ran later than the last life in this state folder. Its
+    process, in a life above the folder's last one           promises are not recorded here, so the records here are obsolete
+    an advert of an earlier life, where the folder has none  the disk was lost: lines in the logs now may be older than the
+                                                             beginning that is assumed (`elf.agent.files.first_seen`),
                                                              so windows may lack lines
-    a claim about the own id, of a later life                its word is above this one's everywhere: begin anew above it
+    a claim about this node's id, of a later life            other nodes prefer it to this life: restart in a life above it
 
-The surroundings take what is `found` and look whether that process lives; if it does not, they begin the node anew, as a
-restart: in a life above, everywhere, and without its records where these are lost.
+The host takes the process `found` and checks whether it lives. If not, the host restarts the node: in a life above that one, and
+without its records if these are obsolete.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from elf.jobmaster.directory.job_spec import decode_agent
 from elf.srt.messages.messages import Contact, Item
 
 HEARSAY_S = 60.0
-"""A neighbour's word alone makes a process begin anew at most so often; only the key's holder can sign an advert."""
+"""A mere claim of a neighbour makes a process restart at most so often; an advert is proof, since only the key's holder can sign
+it."""
 AHEAD_MAX = 86_400
-"""Clocks that were a day ahead."""
+"""A clock may have been a day ahead."""
 
 
 class Rival(msgspec.Struct, frozen=True):
-    """contact: the other process, in the latest life heard of. is_lost: the own records are older than that life."""
+    """contact: the other process, in its latest known life. is_lost: this node's records are older than that life."""
 
     contact: Contact
     is_lost: bool
 
 
 def is_above(rival: Rival, life: int, clock_s: float) -> bool:
-    """Whether a process in that `life` has to go above a rival that is gone. Lives are the clock's seconds or, after restarts in
-    one second, a little more: nobody is pushed to where numbers end by a neighbour's mere word."""
+    """Whether a process in that `life` must restart in a life above that of a rival that is gone. A life is the clock's seconds
+    at the start, or a little more after several restarts within a second. So a claim far above the clock is ignored: a
+    neighbour's false claims cannot use up the numbers."""
     claimed = rival.contact.incarnation
     return rival.is_lost or life <= claimed < max(life, clock_s) + AHEAD_MAX
 
@@ -51,10 +53,10 @@ class Rivals:
         self.last = 0
         self.found: Rival | None = None
         self.was_here = False
-        """The disk knew no life, and others know an earlier one: it was lost."""
+        """The disk knew no life, but others know an earlier one: the disk was lost."""
 
     def read(self, items: Iterable[Item]) -> None:
-        """Of a message of the directory, newer than what is held or not. O(items)."""
+        """Check items of a directory message, whether newer than the directory's own or not. O(items)."""
         for item in items:
             if item.kind == "agent" and item.name == self._me.id and item.stamp[:1] > (self.last,):
                 self._look_at(item)
@@ -73,11 +75,11 @@ class Rivals:
             self.was_here = True
 
     def hear(self, claim: Contact) -> None:
-        """A claim of a neighbour about this node, of a later life than this one or of another process."""
+        """A claim of a neighbour about this node, in a later life than this one or as another process."""
         self._note(Rival(claim, is_lost=False))
 
     def _note(self, rival: Rival) -> None:
-        """What is signed counts before what is only said, and later lives before earlier ones."""
+        """Keep the strongest evidence: signed before unsigned, and later lives before earlier ones."""
         found = self.found
         if found is None or _rank(rival) > _rank(found):
             self.found = rival

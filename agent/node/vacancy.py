@@ -1,19 +1,19 @@
-"""What a node keeps of a job whose seat failed: why, when it begins anew, and with which numbers.
+"""What a node keeps about a job whose seat failed: the reason, when to start it again, and with which numbers.
 
-In one sentence: failures go in; when the job is to be tried again, and what is said of it meanwhile, come out.
+In one sentence: failures go in; the time of the next start, and the report about the job until then, come out.
 
-    phase    | is                                     | next
+    phase    | meaning                                | next
     ---------+----------------------------------------+-----------------------------------------------------------------------
-    WAITING  | no seat; messages for it are dropped   | its time has come, and all that was written of it is durable: READING
-    READING  | likewise; the disk is asked for what   | that came: SEATED, or it failed again: WAITING, twice as long
-             | it holds of the job                    |
-    SEATED   | a new seat works                       | it fails: WAITING, twice as long; `span_us_max` without: forgotten
+    WAITING  | no seat; messages for it are dropped   | the wait is over, and all writes of the job are durable: READING
+    READING  | likewise; the job's records are read   | they are read: SEATED; or it failed again: WAITING, twice as long
+             | from the disk                          |
+    SEATED   | a new seat works                       | it fails: WAITING, twice as long; no failure for `span_us_max`: forgotten
 
-Whoever sends messages at which the seat fails is refused after `STRIKES_MAX` of them, for as long as the job is known as failing:
-of this job nothing is taken from it, and it hears so. What the process lacks, memory or room on a disk, is no fault of the job or
-of who sent: it is told as that, and counts against nobody.
+A neighbour whose messages make the seat fail is refused after `STRIKES_MAX` of them, as long as the job counts as failing: this
+node accepts no message of this job from it, and notifies it. A lack of memory or disk space is no fault of the job or of a
+sender: it is reported as what it is, and counts against no neighbour.
 
-Memory: the empty seat, some 5 KB, and an entry for each neighbour that was told or has struck.
+Memory: the empty seat, some 5 KB, and an entry for each neighbour that was notified or has struck.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class Phase(Enum):
 
 
 class Vacancy:
-    """One job's. A core like others: it has a deadline. `spec`: as it was when the seat failed last."""
+    """The vacancy of one job. It has a deadline, as cores have. `spec`: as of the last failure."""
 
     def __init__(self, spec: JobSpec, span_us: int, span_us_max: int) -> None:
         self.spec = spec
         self.former: JobSeat | None = None
-        """Empty; a new seat goes on with its numbers."""
+        """The former seat, emptied; a new seat continues its numbers."""
         self.promise: Ballot = NO_BALLOT
-        """The highest that was read back, where there was no seat that could have held it."""
+        """The highest promised ballot in the records, if the job failed before a seat could hold it."""
         self.phase = Phase.WAITING
         self.reason = ""
         self.failures = 0
         self.deadline: int | None = None
         self.knows: set[NodeId] = set()
-        """Neighbours that know this node to be away, on the links as they stand now."""
+        """Neighbours that were notified over their present link that this node is away."""
         self.refused: set[NodeId] = set()
-        self._notified: set[NodeId] = set()  # neighbours that may know it
+        self._notified: set[NodeId] = set()  # neighbours that may know it, also over earlier links
         self._strikes: Counter[NodeId] = Counter()
         self._span_us, self._span_us_max = span_us, span_us_max
         self._wait_us = 0
@@ -67,7 +67,8 @@ class Vacancy:
         return self.phase is not Phase.SEATED
 
     def failed(self, error: Exception, now: int, source: NodeId | None) -> bool:
-        """Begin to wait. source: whose message it was, if one's. Whether the reason is another than the last time."""
+        """Begin to wait. source: the sender of the message that failed, if it was one. Whether the reason differs from the last
+        one."""
         reason = reason_of(error)
         is_news, self.reason = reason != self.reason, reason
         self.failures += 1
@@ -82,27 +83,27 @@ class Vacancy:
         self.phase, self.deadline, self._wait_us = Phase.WAITING, now + span_us, span_us
 
     def put_off(self, now: int, span_us: int) -> None:
-        """Not yet: look again so soon."""
+        """The job cannot start yet: try again after that span."""
         self._wait(now, span_us)
 
     def hurry(self, spec: JobSpec, now: int) -> None:
-        """The job is another one now, so what is known of it counts no more."""
+        """The job has changed: reset its failures, and try it at once."""
         self.spec, self.failures, self.reason = spec, 0, ""
         if self.phase is Phase.WAITING:
             self._wait(now, 0)
 
     def read(self) -> None:
-        """The disk is asked."""
+        """The job's records are being read."""
         self.phase, self.deadline = Phase.READING, None
 
     def seated(self, now: int) -> list[NodeId]:
-        """A new seat works: who is to hear it."""
+        """A new seat works: the neighbours to notify."""
         self.former, self.phase = None, Phase.SEATED
         self.deadline, self._wait_us = now + self._span_us_max, self._span_us_max
         return self._forget_notified(self._notified - self.refused)
 
     def notified(self, peers: Iterable[NodeId]) -> None:
-        """These hear that this node is away."""
+        """These neighbours are notified that this node is away."""
         self.knows.update(peers)
         self._notified.update(peers)
 
@@ -112,17 +113,17 @@ class Vacancy:
         return sorted(peers)
 
     def forgive(self) -> list[NodeId]:
-        """Nobody is refused any more: who is to hear that, if a seat works."""
+        """No neighbour is refused any more: those to notify, if a seat works."""
         refused, self.refused = self.refused, set()
         self._strikes.clear()
         return self._forget_notified(refused & self._notified) if not self.is_vacant else []
 
     def again_us(self, now: int) -> int:
-        """Until it is tried again; 0 where a seat works."""
+        """Microseconds until the job is tried again; 0 if a seat works."""
         return max(1, (self.deadline or now) - now) if self.is_vacant else 0
 
     def report(self, now: int) -> Failing:
-        """What others are told."""
+        """The report about this job for a status."""
         return Failing(self.spec.id, self.reason, self.failures, self.again_us(now))
 
     def clock_stepped(self, now: int) -> None:
@@ -131,17 +132,17 @@ class Vacancy:
             self.deadline = min(self.deadline, now + self._wait_us)
 
     def tick(self, now: int) -> list[Effect]:
-        """Whoever holds it looks at `phase`, and moves it on."""
+        """Nothing to do: the owner checks `phase` when the deadline has come."""
         return []
 
 
 def is_fault(error: Exception) -> bool:
-    """Whether it is a bug: what the process or its disk lacks is nobody's."""
+    """Whether it is a bug, and not a lack of memory or disk space."""
     return not isinstance(error, MemoryError | OSError)
 
 
 def reason_of(error: Exception) -> str:
-    """A failure on one line."""
+    """The reason of a failure, on one line."""
     if isinstance(error, MemoryError):
         return "memory is short"
     if isinstance(error, ChildProcessError):

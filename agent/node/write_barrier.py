@@ -1,21 +1,21 @@
-"""What stands behind writes that are not durable yet, and how long the oldest of them has waited.
+"""The write barrier: effects that wait for writes that are not durable yet, and how long the oldest write has been pending.
 
-In one sentence: a write begins, with what waits behind it, and a report that the oldest write is durable gives back what waited.
+In one sentence: a write begins, effects are added behind it, and when the oldest write is durable, its effects come out.
 
-What waits is bounded in time and in number: where the oldest write is not durable after `span_us`, or more than `HELD_MAX` wait,
-`is_over` says so, and the node steps aside (`elf.agent.node.mesh_node`): all of it is let go, since everything here comes again
-or is made again.
+The barrier is bounded in time and in number: if the oldest write is not durable after `span_us`, or if more than `HELD_MAX`
+effects and writes wait, `is_over` is True, and the node steps aside (`elf.agent.node.mesh_node`). Then all effects are dropped,
+since each of them is repeated or made again:
 
-    what waits                              | if it never leaves
-    ----------------------------------------+----------------------------------------------------------------------------------
-    StateRequest, StateReport, Fetch, Handover    | who asks repeats it each ask_us, and does not wait for the silent for ever
-    Append, Install, Held                   | the next master sends its own; a replica that says nothing is left out
-    Commit, Split, Resend, Bundle, Control  | links begin anew, and whoever keeps a bundle sends it again to the next parent
+    effects that wait                           | if they are dropped
+    --------------------------------------------+------------------------------------------------------------------------------
+    StateRequest, StateReport, Fetch, Handover  | the requesting node repeats its request each ask_us, and finally gives up
+    Append, Install, Held                       | the next master sends its own; a silent replica is left out
+    Commit, Split, Resend, Bundle, Control      | links begin anew, and a node that keeps a bundle sends it to its next parent
     Hello, TreeJoin, Put, LedgerRequest, gossip | datagrams, repeated until they are answered
-    PutReply, LedgerReport                     | the master repeats its Put or its question
-    Read, Notice                            | depend on no disk, and are let through
+    PutReply, LedgerReport                      | the master repeats its Put or its request
+    Read, Notice                                | do not depend on the disk, and are performed
 
-A process that slept, or a clock that jumped, is no reason: who looks late looks once more.
+A paused process or a jumping clock is no failure of the disk: a check that comes late is repeated once.
 """
 
 from __future__ import annotations
@@ -25,34 +25,36 @@ from collections import deque
 from elf.srt.messages.effects import Effect
 
 HELD_MAX = 10_000
-"""Writes and what waits behind them: seconds of a busy master's, 10 MB beside rows, entries and states that are kept anyway."""
-LATE_SHARE = 8
-"""Who looks later than this part of the span has slept."""
+"""Writes and waiting effects: seconds of a busy master; 10 MB, besides rows, entries and states that are kept anyway."""
+LATE_PARTS = 8
+"""A check is late if it comes an eighth of the span or more after it was due: the process was paused."""
 
 
 class WriteBarrier:
-    """Of one node. `last`: owner -> what waits behind its last write; whatever the owner asks for next is added there, and to
-    `count`. A core like others: it has a deadline."""
+    """One node's barrier. `last`: owner -> effects behind its last write; the caller adds the owner's next effects there, and
+    their number to `count`. It has a deadline, as cores have."""
 
     __slots__ = ("_late", "_span_us", "_writes", "begun", "count", "deadline", "done", "last")
 
     def __init__(self, span_us: int) -> None:
         self._span_us = span_us
-        self._writes: deque[tuple[object, list[Effect], int]] = deque()  # the oldest first; when each began
+        self._writes: deque[tuple[object, list[Effect], int]] = (
+            deque()
+        )  # (owner, effects, when it began), oldest first
         self.last: dict[object, list[Effect]] = {}
         self.count = 0
-        """Of effects that wait."""
+        """Number of effects that wait."""
         self.begun = self.done = 0
-        """How many writes ever."""
+        """Numbers of writes begun, and of those durable, since the start."""
         self.deadline: int | None = None
         self._late = False
 
     def __len__(self) -> int:
-        """Writes that are not durable."""
+        """Number of writes that are not durable."""
         return len(self._writes)
 
     def begin(self, owner: object, now: int) -> list[Effect]:
-        """A write goes to the disk: what waits behind it."""
+        """A write begins: the list of effects that wait for it, empty."""
         waiting: list[Effect] = []
         self._writes.append((owner, waiting, now))
         self.begun += 1
@@ -63,7 +65,7 @@ class WriteBarrier:
         return waiting
 
     def durable(self) -> list[Effect]:
-        """The oldest write is: what may happen now."""
+        """The oldest write is durable: the effects that waited for it."""
         owner, waiting, _ = self._writes.popleft()
         self.done += 1
         self.count -= len(waiting)
@@ -73,7 +75,7 @@ class WriteBarrier:
         return waiting
 
     def let_go(self) -> list[Effect]:
-        """Nothing waits any more; what did, in order. The writes go on."""
+        """Release all effects, in order. The writes stay pending."""
         freed = [effect for _, waiting, _ in self._writes for effect in waiting]
         self._writes = deque((None, [], since) for _, _, since in self._writes)
         self.last.clear()
@@ -82,16 +84,18 @@ class WriteBarrier:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has lasted too long, or has become too much."""
+        """Whether the oldest write is too old, or too much waits."""
         return self._late or self.count + len(self._writes) > HELD_MAX
 
     def tick(self, now: int) -> list[Effect]:
-        """Look how long the oldest has waited."""
+        """Check how long the oldest write has been pending."""
         due, self.deadline = self.deadline, None
         if not self._writes or due is None:
             return []
         owner, waiting, since = self._writes[0]
-        if since > now or now - due > self._span_us // LATE_SHARE:  # the clock stepped back, or nobody looked
+        if (
+            since > now or now - due > self._span_us // LATE_PARTS
+        ):  # the clock stepped back, or this check is late
             since = now
             self._writes[0] = (owner, waiting, since)
         self.deadline = since + self._span_us
