@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""`Timers` of elf.agent.node.timers, compiled: they are looked at several times for each message of a mesh.
+"""`Timers` of elf.agent.node.timers, compiled: it is used several times for each message of a mesh.
 
 Each core has a slot while any entry of it is in the heap: its earliest moment, its owner, and how many entries there are. Entries
 are plain numbers, so the heap of a node is a few cache lines.

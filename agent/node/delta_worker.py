@@ -1,38 +1,40 @@
-"""What one worker adds to one job: it cuts its source at each flush, and keeps each delta until it is committed.
+"""The worker of one job at one node: it cuts its source at each flush, and keeps each delta until it is committed.
 
 In one sentence: answers of the master (directly: Welcome, Farewell; down the tree: Commit, Split, Resend, Control, Stop) and cuts
-of the source go in; reads for the source, words for the master and bundles for this node's own reducer come out.
+of the source go in; reads for the source, requests to the master and bundles for this node's reducer come out.
 
-    state      entered when                                 does
+    state      entered when                                 action
     ---------  -------------------------------------------  ------------------------------------------------------------
-    ASKING     start; nothing fits and no position is told  Hello, again and again, less and less often; cuts nothing
-    FOLLOWING  Welcome (all that is kept is forgotten)      a Read at each multiple of flush_us, a bundle for each Cut
-    PARTING    leaving, all read, and all committed by one  Goodbye, again and again; a Welcome of another master: FOLLOWING
+    ASKING     start; positions are unknown                 Hello, repeated with growing pauses; no cuts
+    FOLLOWING  Welcome (all that is kept is dropped)        a Read at each multiple of flush_us, a bundle for each Cut
+    PARTING    leaving, all read, and all committed by one  Goodbye, repeated; a Welcome of another master: FOLLOWING
                master
-    ENDED      Farewell, Stop                               nothing more
+    ENDED      Farewell, Stop                               none
 
-    while following                what follows
+    event while FOLLOWING          action
     -----------------------------  -------------------------------------------------------------------------------------
-    Commit                         forget those bundles; files that they closed are over
+    Commit                         drop those bundles; files that they closed are finished
     Split, all of it is in the log the same as Commit
-    Split, positions are told      forget all that is kept, read again from there (or from where the bundle began: that fits)
+    Split with positions           drop all that is kept, read again from there (or from where the bundle began: that fits)
     Split, another schedule        likewise, under that schedule
-    Split of no bundle: places     past what was read, so not by this worker: say so, forget all that is kept; ASKING
-    Split, nothing told, or kept   forget all that is kept; ASKING
-    too much, or a Commit overdue
-    a higher ballot                files that are closed are named once more, in case that master has not heard
-    Resend                         those kept bundles again, marked `again`
-    Control, with a newer schedule what is being read is read again under it; with a lane: Hello for its ends, while work goes on
-    reducer without room           nothing is cut; the next cut covers more
+    Split without a bundle         its positions are past what was read here, so not by this worker: notice; drop all that is
+                                   kept; ASKING
+    Split without positions,       drop all that is kept; ASKING
+    or too much kept
+    Commit overdue                 ASKING, without dropping anything
+    a higher ballot                name all closed files again, since that master may not know their ends
+    Resend                         send those kept bundles again, marked `again`
+    Control, with a newer schedule read again under it what is being read; with a lane: Hello for its ends, while work goes on
+    reducer without room           no cut; the next cut covers more
 
-The worker never decides what counts: it may always forget and read again, or send twice. What the master has not committed is
-still in the log, and what it has committed does not fit a second time. A master that knows less than another before it has
-told is no special case: this worker's spans are ahead of it, are split, and read again.
+The worker never decides what counts: it may always drop its bundles and read again, or send them twice. Lines that the master has
+not committed are still in the source, and lines that it has committed do not fit a second time. A new master that knows less than
+its predecessor is no special case: this worker's spans are ahead of it, are split, and are read again.
 
 Invariants
-- A bundle has a span for every file that is open or whose end is not committed. The spans of a file follow one another since
-  the last time that anything was forgotten; of kept ones some between may be missing, whose Commit came early.
-- One Read is outstanding at most, and a Cut that answers another is dropped.
+- A bundle has a span for every file that is open or whose end is not committed. The spans of a file are adjacent since bundles
+  were last dropped; among the kept ones, some may be missing whose Commit came early.
+- At most one Read is outstanding; a Cut that answers an older one is dropped.
 - Ids count odd numbers (even ones are the reducer's).
 """
 
@@ -74,9 +76,9 @@ from elf.srt.messages.messages import (
 from elf.srt.messages.parameters import Parameters
 
 OVERDUE_PARKS = 4
-"""A bundle that is neither committed nor split after so many times park_us: something was forgotten on the way."""
+"""A bundle that is neither committed nor split after so many times park_us has been lost on the way."""
 ASK_DOUBLINGS = 5
-"""Hello is repeated after ask_us, doubling to 32 times that: 10,000 workers without a master send 1,600 messages a second."""
+"""Hello is repeated after ask_us, doubling up to 32 times that: 10,000 workers without a master send 1,600 messages a second."""
 
 Down = Welcome | Farewell | Commit | Split | Resend | Control | Stop
 
@@ -89,10 +91,9 @@ class State(Enum):
 
 
 class DeltaWorker:
-    """One job's worker on one node. `room`: whether this node's reducer takes another bundle.
+    """One job's worker at one node. `room`: whether this node's reducer accepts another bundle.
 
-    state, schedule: as they are now.
-    until_us: of one that has ended; none of its lines is at or past it.
+    state, schedule: the present ones. until_us: after the end, none of its lines is at or past this.
     """
 
     __slots__ = (
@@ -145,20 +146,23 @@ class DeltaWorker:
         self.schedule: Schedule = ()
         self._ballot: Ballot = NO_BALLOT
         self._learned: Ballot = NO_BALLOT  # of the master whose schedule this is
-        self._proven: Ballot = NO_BALLOT  # of the master that has committed a bundle which was cut for it
+        self._proven: Ballot = NO_BALLOT  # of the master that has committed a bundle that was cut for it
         self._promises = Promises()
         self._since_us: Micros = 0
-        self._left_out_us: Micros = 0  # of what is being read
+        self._left_out_us: Micros = 0  # `_since_us` of the outstanding Read
         self._places = ReadingPlaces(me)
-        self._lanes_known: tuple[Ballot, int] = (NO_BALLOT, 0)  # under which schedule a Welcome told them
+        self._lanes_known: tuple[Ballot, int] = (
+            NO_BALLOT,
+            0,
+        )  # (ballot, schedule) of the Welcome that listed the lanes
         self._lanes_wanted = False
         self._kept = KeptBundles()
         self._count = -1
         self._request = 0
-        self._reading: int | None = None  # which lane
+        self._reading: int | None = None  # the lane of the outstanding Read
         self._watermark: Micros = 0
         self._leaving = False
-        self._read_all = False  # leaving, and the end has been cut
+        self._read_all = False  # leaving, and the end of the source has been cut
         self.until_us: Micros = 0
         self._unread = False  # none of its last lines could be read
         self._clock = 0
@@ -166,20 +170,20 @@ class DeltaWorker:
         self._ask_at: int | None = None
         self._attempts = 0
         self._forgot_at = 0
-        self._gap_until: Micros = 0  # lines are lost of which none is later
-        self._promised: Micros = 0  # watermark of the last live cut since anything was forgotten
-        self._heard_at = 0  # when the last Commit came, or the first bundle after all was committed was cut
+        self._gap_until: Micros = 0  # no lost line is later than this
+        self._promised: Micros = 0  # watermark of the last live cut since bundles were last dropped
+        self._heard_at = 0  # time of the last Commit, or of the first cut after all was committed
 
-    # What goes in.
+    # Input.
 
     def start(self, now: int) -> list[Effect]:
-        """Begin: ask where to read on."""
+        """Begin: request the positions."""
         self._clock = now
-        self._promises.note(NO_BALLOT, now)  # a former life may have promised so much
+        self._promises.note(NO_BALLOT, now)  # a former life may have promised up to now
         return self._ask(now)
 
     def step(self, message: Down, now: int) -> list[Effect]:
-        """A word of the master."""
+        """An answer of the master."""
         self._set_clock(now)
         if self.state is State.ENDED:
             return []
@@ -229,20 +233,20 @@ class DeltaWorker:
         return effects
 
     def _forget_sent(self, now: int) -> list[Effect]:
-        """Too much is kept. What was cut goes out all the same: one cut as large as the bound would else never do."""
+        """Too much is kept. The bundles are sent nevertheless; otherwise a single cut above the bound would never be sent."""
         out = self._kept.take()
         effects = self._ask(now)
         self._kept.out = out
         return effects
 
     def leave(self, now: int) -> list[Effect]:
-        """Say goodbye once all that is logged now has been read and committed; `state` is ENDED after that."""
+        """Send Goodbye once all lines logged by now have been read and committed; `state` is ENDED after that."""
         self._set_clock(now)
         self._leaving = True
         return []
 
     def continue_from(self, former: DeltaWorker) -> None:
-        """This life had a worker of the job before: its numbers are not used again."""
+        """This life had a worker of the job before: continue its numbers."""
         self._count, self._request = former._count, former._request
         self._promises = former._promises
 
@@ -251,7 +255,7 @@ class DeltaWorker:
         self._end()
 
     def take_bundles(self) -> list[Bundle]:
-        """What the reducer of this node is to get, in order."""
+        """Bundles for this node's reducer, in order."""
         return self._kept.take()
 
     @property
@@ -262,7 +266,7 @@ class DeltaWorker:
     # Time.
 
     def tick(self, now: int) -> list[Effect]:
-        """Cut, ask again, or notice that a Commit is overdue."""
+        """Cut, repeat a request, or detect that a Commit is overdue."""
         self._set_clock(now)
         effects: list[Effect] = []
         if self._overdue_at is not None and now >= self._overdue_at:
@@ -302,7 +306,7 @@ class DeltaWorker:
         return self._read(0, now)
 
     def _next_flush(self, now: int) -> int:
-        """Multiples of the interval, so that bundles meet at the reducers."""
+        """At multiples of the interval, so that the bundles of all workers reach the reducers together."""
         return (now // self._p.flush_us + 1) * self._p.flush_us
 
     def _after_live(self, cut: Cut, now: int) -> None:
@@ -313,7 +317,7 @@ class DeltaWorker:
             self.until_us, self._unread = max(now, cut.watermark_us) + 1, cut.ends_unread
 
     def _read(self, lane: int | None, now: int) -> list[Effect]:
-        """Ask the source; an earlier request is void."""
+        """Request a cut of the source; an earlier request is void."""
         if lane is None or not self._room():
             return []
         self._request += 1
@@ -329,7 +333,7 @@ class DeltaWorker:
         return [Read(self._job, self._request, number, positions, since, lane, stretch.ends)]
 
     def _wait(self, now: int) -> list[Effect]:
-        """Nothing is being read until the next flush."""
+        """Cancel reading until the next flush."""
         self._request += 1
         self._reading = None
         self._cut_at = self._next_flush(now)
@@ -337,7 +341,7 @@ class DeltaWorker:
 
     def _keep(self, cut: Cut, lane: int, now: int) -> None:
         self._count += 2
-        # Who has lost lines is told apart too: how far its gap reaches is its own watermark, not the lowest of a merged bundle.
+        # A worker with lost lines is listed in `lagging` too: its gap reaches up to its own watermark, not to a merged bundle's.
         covered = self._places.covered(cut.spans)
         if not lane:
             self._mark_gap(cut, covered, now)
@@ -363,15 +367,15 @@ class DeltaWorker:
         self._kept.add(bundle)
 
     def _mark_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> None:
-        """Where lost lines are told before the watermark has passed them, all is a gap until it has. What was promised while no
-        line could be read is one, too."""
+        """Where a loss is reported before the watermark has passed the lost lines, mark each bundle as a gap until it has. A
+        watermark promised while no line could be parsed is marked, too."""
         is_open = any(not self._places.at[slot].closed for slot in cut.gaps)
         lost_until = max(self._places.lost_until(covered), now if is_open else 0)
         if lost_until > self._watermark:
             self._gap_until = max(self._gap_until, lost_until)
         if self._promised < self._gap_until or cut.is_blind:
             opened = (slot for slot, span in covered.items() if not (slot[2] or span[2] & CLOSED))
-            live = next(opened, (self._me, 0, 0))  # of a file that is known to be closed it is said once
+            live = next(opened, (self._me, 0, 0))  # of a closed file, GAP is sent only once
             start, end, flags = covered.get(live, (0, 0, FIRST))
             covered[live] = start, end, flags | GAP
         self._promised = self._watermark
@@ -403,7 +407,7 @@ class DeltaWorker:
         self._learn(split.ballot, split.schedule)
         positions = {slot: position for slot, position in split.positions if slot[0] == self._me}
         effects = self._moved(split)
-        # Its log may retain more than the one for which was read so far.
+        # This master's log may retain earlier lines than the log for which this worker has read so far.
         self._since_us = min(self._since_us, split.since_us)
         if in_log(bundle.contributions, positions) and not wrongly_cut(bundle, split):
             return effects + self._committed((split.id,), now, split.ballot)
@@ -412,15 +416,16 @@ class DeltaWorker:
         return effects + self._rewind(bundle, positions, now)
 
     def _known_places(self, split: Split, now: int) -> list[Effect]:
-        """What the master has of files, without any bundle of them: from there on is read, if it is past what was read."""
+        """A Split that names no bundle lists the master's positions. If one is past what was read here, request positions
+        again."""
         past = [slot for slot, position in split.positions if self._places.is_past(slot, position)]
         if not past or self.state is not State.FOLLOWING or split.ballot < self._ballot:
             return []
         return self._moved(split) + self._ask(now)
 
     def _moved(self, split: Split) -> list[Effect]:
-        """Only this worker's bundles move its places. But a former life may have read further, and so may this one have before it
-        began to read again: nothing is said soon after that."""
+        """A notice if committed positions moved that this worker's bundles did not move. A former life may have read further, and
+        so may this one before it dropped its bundles, so there is no notice soon after that."""
         moved = [
             slot
             for slot, position in split.positions
@@ -430,20 +435,20 @@ class DeltaWorker:
             return []
         text = (
             f"{len(moved)} of this agent's files are counted further than this run of it has reported. An earlier run may have "
-            "reported them, as before its state folder was lost or restored: then all is well. If there was none, somebody else "
-            "reports in its name: see which agents run that should not, and revoke their keys (`elf keys revoke`)"
+            "reported them, as before its state folder was lost or restored: then all is well. If there was none, another "
+            "process reports in its name: find agents that should not run, and revoke their keys (`elf keys revoke`)"
         )
         return [Notice("place", text, self._me)]
 
     def _rewind(self, bundle: Bundle, positions: dict[Slot, Position], now: int) -> list[Effect]:
-        """Rule 4*: places go back as far as is not committed, and all since is cut again."""
+        """Rule 4*: go back to the committed positions, and cut again from there."""
         self._places.rewind((bundle, *self._kept.bundles.values()), positions)
         self._forget()
         self._follow(now)
         return self._read(0, now)
 
     def _forget(self) -> None:
-        """What is kept, and what is being read, is void."""
+        """Drop all kept bundles, and void the outstanding Read."""
         self._kept.clear()
         self._request += 1
         self._reading = None
@@ -451,10 +456,10 @@ class DeltaWorker:
         self._promised = 0
         self._forgot_at = self._clock
 
-    # The master, directly.
+    # Requests to the master.
 
     def _ask(self, now: int, forget: bool = True) -> list[Effect]:
-        """Positions are not known. Hello until a Welcome comes."""
+        """Positions are unknown: Hello until a Welcome comes."""
         if forget:
             self._forget()
         self.state = State.ASKING
@@ -465,7 +470,7 @@ class DeltaWorker:
         return self._send_request(now)
 
     def _send_request(self, now: int) -> list[Effect]:
-        """Hello or Goodbye, and when to say it again."""
+        """Send Hello or Goodbye, and schedule its repetition."""
         self._ask_at = now + (self._p.ask_us << self._attempts)
         self._attempts = min(self._attempts + 1, ASK_DOUBLINGS)
         if self.state is State.PARTING:
@@ -498,12 +503,12 @@ class DeltaWorker:
         return []
 
     def _note_lanes(self, welcome: Welcome) -> None:
-        """They are not asked for again under this schedule."""
+        """The lanes are known; do not request them again under this schedule."""
         self._lanes_wanted = False
         self._lanes_known = (welcome.ballot, _number(welcome.schedule))
 
     def _control(self, control: Control, now: int) -> list[Effect]:
-        """It is repeated while the lane is open; a Split may have brought the schedule before it."""
+        """A new schedule. The master repeats it while its lane is open; a Split may have brought the schedule before."""
         before = _number(self.schedule)
         if not self._learn(control.ballot, control.schedule) or self.state is not State.FOLLOWING:
             return []
@@ -512,7 +517,7 @@ class DeltaWorker:
             effects += self._read(self._reading, now)
         is_known = self._lanes_known >= (control.ballot, _number(control.schedule))
         if control.lane_us and self._places.lanes and self._lanes_known[0] < control.ballot:
-            return self._ask(now)  # what of the lane one master has committed another one may lack
+            return self._ask(now)  # another master may lack parts of the lane that the last one had committed
         if control.lane_us and not is_known and not self._lanes_wanted:
             self._lanes_wanted = True
             self._read_all = False
@@ -521,9 +526,9 @@ class DeltaWorker:
         return effects
 
     def _learn(self, ballot: Ballot, schedule: Schedule) -> bool:
-        """Take on a schedule, unless it is older than the one known, or its master is (then False).
+        """Adopt a schedule, unless it or its master is older than the known one (then False).
 
-        Numbers are in order under one master only: the log of a new one may have an older schedule.
+        Numbers are in order under one master only: the log of a new master may have an older schedule.
         """
         is_older = ballot == self._learned and _number(schedule) < _number(self.schedule)
         if ballot < self._ballot or is_older:
@@ -534,7 +539,7 @@ class DeltaWorker:
         return True
 
     def _note_ballot(self, ballot: Ballot) -> None:
-        """Another master may not know the end of a file that its predecessor committed, so all ends are named again."""
+        """A higher ballot: its master may not know the end of a file that its predecessor committed, so name all ends again."""
         if ballot > self._ballot:
             self._ballot = ballot
             self._places.name_ends_again()
@@ -549,11 +554,11 @@ class DeltaWorker:
             self._cut_at = self._next_flush(now)
 
     def _part(self, now: int) -> list[Effect]:
-        """Leaving, and all is committed: say so."""
+        """Send Goodbye if the worker leaves and all is committed."""
         if not self._read_all or self._kept or self.state is not State.FOLLOWING:
             return []
         if self._proven != self._ballot:
-            self._read_all = False  # that master must see all ends once more
+            self._read_all = False  # that master needs all ends once more
             return []
         self.state = State.PARTING
         self._cut_at = None
@@ -568,7 +573,7 @@ class DeltaWorker:
     # The clock.
 
     def _set_clock(self, now: int) -> None:
-        """A clock that steps back takes the timers along."""
+        """Where the clock steps back, shift all timers by that step."""
         behind = self._clock - now
         if behind > 0:
             if self._ask_at is not None:
@@ -584,9 +589,9 @@ class DeltaWorker:
         self._kept.check(self._me)
         assert self._reading is None or self.state is State.FOLLOWING
         if self.state is State.FOLLOWING and self._reading is None:
-            assert self._cut_at is not None, "nothing will ever be cut again"
+            assert self._cut_at is not None, "no cut is scheduled"
         if self.state in (State.ASKING, State.PARTING):
-            assert self._ask_at is not None, "asked, and never again"
+            assert self._ask_at is not None, "no repetition is scheduled"
         self._places.check()
 
 

@@ -1,14 +1,14 @@
-"""One job on one node: its seat in the tree, its reducer, its worker, its part in the log, and its master while it serves.
+"""One job at one node: its seat in the tree, its reducer, its worker, its succession, and its master while it serves.
 
-In one sentence: messages of the job go to the core they are for, and `settle` carries what one core changed to the others,
-until nothing changes any more.
+In one sentence: a message of the job goes to its core, and `settle` passes changes of one core to the others until there are no
+more.
 
     tree -- parent, children --> reducer <-- bundles -- worker
     reducer, while root -- bundles --> master -- entries --> succession -- committed --> master
 
-A job that was stopped keeps its seat, as a place that is empty: the worker has ended, nothing has a deadline, messages are
-dropped, and of the log the disk holds no more than the promised ballot. When the job is started again the node takes a new seat,
-which goes on with the numbers of the old one. So it does after a failure (`elf.agent.node.seats`), with what the disk holds.
+A stopped job keeps an empty seat: its worker has ended, no core has a deadline, messages are dropped, and the disk holds only the
+promised ballot. When the job is started again, the node makes a new seat, which continues the numbers of the old one. It does the
+same after a failure (`elf.agent.node.seats`), with the records on the disk.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from random import Random
 
 SinkOf = Callable[[str], NodeId | None]
-"""A job's sink as the spec names it -> whom to send windows to, if it keeps a ledger."""
+"""Name of a job's sink in its spec -> the node to which windows are sent; None if that sink keeps no ledger."""
 
 Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering
 
@@ -69,14 +69,15 @@ OF_LOGS = frozenset(
         m.Handover,
     }
 )
-"""Whoever answers these promises something, and promises are on disk."""
+"""Messages whose answers promise something, and promises are written to disk."""
 _LEDGER = {r.LedgerReport, r.PutReply, r.PartReply}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
-"""What goes through reducer and worker only, unless it tells a ballot that is news."""
+"""Messages for reducer and worker only, unless they carry a new ballot."""
 
 
 class JobSeat:
-    """One job on one node. `job` is its id. ended: neighbours whose processes are surely gone. Public cores are for reading."""
+    """One job at one node. `job`: its id. ended: neighbours whose processes are certainly gone. Public cores are to be read
+    only."""
 
     def __init__(
         self,
@@ -100,44 +101,46 @@ class JobSeat:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me
         self.is_stopped = False
-        """The job has ended; see the module."""
+        """Whether the job has ended; see the module."""
         self.takeovers = 0
-        """How often this node began to serve it."""
+        """How often this node began to serve the job."""
         self.worker: DeltaWorker | None = None
         if works:
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
         self._life, self._instance = life, instance
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
-        self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and at which sink
-        self._served_on = False  # as master, with a log that gave way to another one: that one lacks what was told meanwhile
+        self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and the sink of each
+        self._served_on = (
+            False  # as master, with a log that lost to another one, which lacks what this one published
+        )
         self.master: Master | None = None
         self._make()
         if former is not None:
             self._go_on(former)
         self.cores: tuple[Core, ...] = ()
-        """Those there are at present, in the order in which they are asked."""
-        self._flow: tuple[Core, ...] = ()  # those that bundles and answers go through where no master is
-        self._awake: tuple[Core, ...] = ()  # of these, whom the last call concerned
+        """The present cores, in the order in which their timers run."""
+        self._flow: tuple[Core, ...] = ()  # those that bundles and answers pass where no master is
+        self._awake: tuple[Core, ...] = ()  # those of `_flow` that the last call concerned
         self.is_stirred = True
-        """More may have changed than what a bundle or a Commit goes through."""
+        """Whether cores other than those of `_flow` may have changed."""
         self._gather()
         self._directory, self._budget, self._revoked, self._ended = directory, budget, revoked, ended
         self._items: list[Item] = []
         self._now = 0
 
     def _make(self) -> None:
-        """Cores as they are at the beginning, all but the worker."""
+        """Create all cores but the worker."""
         self.tree = TreeSeat(self.job, self.me, self._life, self._parameters, self._rng)
         self.reducer = Reducer(self.job, self.me, self._life, self._parameters, self._has_credit)
         self.succession = Succession(self.job, self.me, self._parameters, self._new_state, self._instance)
         p = self._parameters
-        # Half of what a reducer keeps: bundles of workers pass beside it.
+        # Half of a reducer's bound: bundles of workers need the rest.
         self.offering = Offering(self.job, self.me, self._life, p.kept_bytes_max // 2, p.offer_us_max)
         self._unshared = Unshared.by(p)
 
     def _go_on(self, former: JobSeat) -> None:
-        """In the same life: numbers go on, and promises are kept."""
+        """A seat in the same life: continue its numbers, and keep its promises."""
         self.tree.continue_from(former.tree)
         self.reducer.continue_from(former.reducer)
         self.offering.continue_from(former.offering)
@@ -157,15 +160,15 @@ class JobSeat:
             state.restore(image)
         return state
 
-    # From the node.
+    # Called by the node.
 
     def restore(self, records: Mapping[tuple[str, bytes], Sequence[Any]]) -> None:
-        """What the disk held of this job."""
+        """Take the job's records from the disk."""
         for kind in ("ballot", "log"):
             self.succession.restore(records.get((kind, self.job), ()))
 
     def start(self, now: int) -> list[Effect]:
-        """Take the seat."""
+        """Start the job's cores."""
         effects = self.directory_changed(now)
         if self.worker is not None and self.worker.state is not State.ENDED:
             effects += self.tree.enter(now)
@@ -173,48 +176,49 @@ class JobSeat:
         return effects
 
     def leave(self, now: int) -> list[Effect]:
-        """The worker reads what is logged by now, sees it committed, and says goodbye."""
+        """The worker reads all lines logged by now, waits until they are committed, and sends Goodbye."""
         self.is_stirred = True
         return self.worker.leave(now) if self.worker is not None else []
 
     def rest(self, now: int) -> list[Effect]:
-        """The node goes away for a while: its neighbours in the tree look for others."""
+        """The node stops for a while: its neighbours in the tree search for others."""
         self.is_stirred = True
         children = list(self.tree.children)
         return self.tree.leave(now) or [Post(child, m.Refuse(self.job, 0, b"")) for child in children]
 
     def resign(self, now: int) -> list[Effect]:
-        """Nothing can be written here: serve, follow and ask no more. The worker goes on, under another root."""
+        """The node's disk writes fail: no longer serve, be a replica, or stand for election. The worker goes on, under another
+        root."""
         if self.is_stopped:
             return []
         self.is_stirred = True
         return self.succession.resign() + self.tree.root_changed(False, now)
 
     def write_anew(self) -> list[Effect]:
-        """What was not written down while nothing could be: the highest ballot heard, and that there is no log, if so."""
+        """Records that were left out while disk writes failed: the highest known ballot and, if so, that there is no log."""
         promise = Promise(self.succession.highest)
         kinds = ("ballot",) if self.succession.state is not None else ("ballot", "log")
         return [Write((kind, self.job), promise, replace=True) for kind in kinds]
 
     @property
     def until_us(self) -> Micros:
-        """No line of this node's worker is at or past it, once it has ended."""
+        """Once this node's worker has ended: none of its lines is at or past this."""
         return self.worker.until_us if self.worker is not None else 0
 
     @property
     def is_replica(self) -> bool:
-        """Whether it holds another master's log."""
+        """Whether this node holds another master's log."""
         return self.succession.role is Role.REPLICA
 
     @property
     def has_ended(self) -> bool:
-        """Whether this node's worker has nothing more to say, and nothing is on its way that only this node has."""
+        """Whether this node's worker has ended, and no offer that only this node has is still uncommitted."""
         return self.offering.is_empty and (self.worker is None or self.worker.state is State.ENDED)
 
     @property
     def holds_alone(self) -> bool:
-        """Whether nobody else has what this node's master has accepted, though others are expected to report to it: most likely
-        it is alone on its side of a partition, and what goes with it is lost."""
+        """Whether no other node has what this node's master has accepted, though others are expected to report to it: most likely
+        it is alone on its side of a partition, and its log would be lost with it."""
         if self.master is None:
             return False
         replication, roster = self.succession.replication, self.master.state.positions.roster
@@ -223,7 +227,7 @@ class JobSeat:
         return any(worker != self.me and member.until_us == AFTER_ALL for worker, member in roster.items())
 
     def directory_changed(self, now: int) -> list[Effect]:
-        """The spec, the adverts or the highest ballot may be other ones now."""
+        """The spec, the adverts or the highest ballot may have changed in the directory."""
         self._now = now
         effects: list[Effect] = []
         if self.is_stopped:
@@ -233,7 +237,7 @@ class JobSeat:
         is_new = item is not None and item.body != self.spec.encode()
         if item is not None and is_new:
             self.spec = decode_job(item)
-        if item is None or self.spec.stopped:  # None: whoever signed it may not any more
+        if item is None or self.spec.stopped:  # None: its signer was revoked
             return self._stop(now)
         if is_new and self.master is not None:
             effects += self.master.spec_changed(self.spec, now)
@@ -250,7 +254,7 @@ class JobSeat:
         return effects
 
     def _stop(self, now: int) -> list[Effect]:
-        """The job has ended. Workers below hear it down the tree, so that they stop soon; the directory makes it certain."""
+        """The job has ended. Workers below are notified down the tree, so that they stop soon; the directory makes sure of it."""
         if self.worker is not None:
             self.worker.end()
         promise = Promise(self.succession.highest)
@@ -261,7 +265,7 @@ class JobSeat:
         return effects
 
     def empty(self) -> None:
-        """Let go of all but the numbers that this life must not use again. Nothing here is woken or answers any more."""
+        """Drop everything but the numbers that this life must not reuse. No core has a deadline or answers any more."""
         tree, reducer, offering, worker = self.tree, self.reducer, self.offering, self.worker
         state, promise = self.succession.state, Promise(self.succession.highest)
         self._make()
@@ -279,12 +283,12 @@ class JobSeat:
             state.close()
 
     def _adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
-        """Agents that follow the job's source, or did until they left. O(agents): only a master asks."""
+        """Agents that follow the job's source, or did until they left. O(agents): only a master calls this."""
         adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
         return [(node, advert) for node, advert in adverts if self.spec.source in advert.sources]
 
     def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
-        """Whether this node is the closest to the job's id, as far as the overlay knows."""
+        """The overlay's report: whether this node is the closest to the job's id."""
         if self.is_stopped:
             return []
         self.is_stirred = True
@@ -292,14 +296,14 @@ class JobSeat:
         return effects + self.succession.closest(is_closest, neighbours, now)
 
     def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
-        """What was on its way to or from that neighbour is lost; the neighbour itself too, for all that is known."""
+        """Messages in transit to or from that neighbour are lost; the neighbour may be gone too."""
         self.is_stirred = True
         return self.tree.lost(peer, now) + self.succession.link_reset(peer, now)
 
     def passing(
         self, join: m.TreeJoin, origin: NodeId, now: int, *, is_root: bool
     ) -> tuple[bool, list[Effect]]:
-        """A join on its way to the root comes by."""
+        """A join passes on its way to the root."""
         if self.is_stopped:
             return False, []
         self.is_stirred = True
@@ -332,7 +336,7 @@ class JobSeat:
         return step(self, source, message, now) if step is not None else []
 
     def tick(self, core: Timed, now: int) -> list[Effect]:
-        """The deadline of a core has come; one that is this seat's no more is not asked."""
+        """The deadline of a core has come; a core that this seat no longer has is ignored."""
         self._now = now
         for own in self.cores:
             if own is core:
@@ -352,7 +356,7 @@ class JobSeat:
         return self.cores
 
     def take_items(self) -> list[Item]:
-        """What the directory should spread."""
+        """Items that the directory should spread, since the last call."""
         if not self._items:
             return []
         taken, self._items = self._items, []
@@ -367,7 +371,7 @@ class JobSeat:
 
     def _on_bundle(self, source: NodeId, message: m.Bundle, now: int) -> list[Effect]:
         if source not in self.tree.children:
-            return []  # it will send again to its next parent
+            return []  # it sends its bundles again to its next parent
         self.tree.heard(source, now)
         return self.reducer.offer(source, message, now)
 
@@ -387,7 +391,7 @@ class JobSeat:
 
     def _on_control(self, source: NodeId, message: m.Control | m.Stop, now: int) -> list[Effect]:
         if source not in (self.tree.parent, self.me):
-            return []  # a change comes down the tree; whoever missed it hears of it in the answer to its next bundle
+            return []  # changes come down the tree; a node that missed one learns it from the answer to its next bundle
         effects = self._note_ballot(message.ballot, now) + self.tree.multicast(message)
         return effects + (self.worker.step(message, now) if self.worker is not None else [])
 
@@ -415,10 +419,10 @@ class JobSeat:
         self.is_stirred = True
         return self.succession.heard_ballot(ballot, now) + self.tree.raise_ballot(ballot, now)
 
-    # What one core changed, to the others.
+    # Changes of one core, for the others.
 
     def settle(self, now: int) -> list[Effect]:
-        """Carry changes from core to core; empty when there are none. Called after every message: cheap when nothing changed."""
+        """Pass changes from core to core; empty when there are none. Called after every message: cheap when nothing changed."""
         self._now = now
         effects: list[Effect] = []
         if self.is_stopped:
@@ -446,7 +450,7 @@ class JobSeat:
         return effects
 
     def _settle_place(self, now: int, effects: list[Effect]) -> None:
-        """Who serves, and where in the tree this node is."""
+        """Changes of the master, and of this node's place in the tree."""
         if self.master is not None and self.master.fence is not None:
             effects += self._note_ballot(self.master.fence, now)  # a sink serves another master
         if self.succession.has_news:
@@ -472,7 +476,7 @@ class JobSeat:
             self._items.append(schedule_item(self.job, ballot, state.spec, schedule))
 
     def _sinks(self) -> list[tuple[str, NodeId]]:
-        """The job's lakes that somebody serves. One node may have several."""
+        """The job's lakes that some node serves. One node may have several."""
         return [(name, sink) for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
 
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
@@ -504,7 +508,7 @@ class JobSeat:
         return effects + self.master.forget(self._revoked, now)
 
     def _known_schedule(self) -> KnownSchedule | None:
-        """What a master of this job said last of its log's schedule."""
+        """The schedule that a master of this job announced last."""
         item = self._directory.get("schedule", self.job)
         return None if item is None else decode_schedule(item)
 
@@ -512,7 +516,7 @@ class JobSeat:
         return self.succession.propose(entry, self._now)
 
     def _step_down(self, change: StepDown, now: int) -> list[Effect]:
-        """Rule 9*: what only this master's log has is offered to the one that won."""
+        """Rule 9*: entries that only this master's log has are offered to the master that won."""
         if self.master is not None and not change.handed_on:
             self._served_on = True
             self.offering.offer(self._unshared.entries, now)

@@ -1,4 +1,4 @@
-"""The bundles of one worker that are not committed yet, and those of them that its node's reducer is to get."""
+"""The uncommitted bundles of one worker, and the queue of those for its node's reducer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elf.srt.messages.sizes import bundle_bytes
 
 
 class KeptBundles:
-    """In the order in which they were cut. nbytes: of all of them."""
+    """Bundles in the order of cutting. nbytes: of all of them. out: the queue for the reducer."""
 
     __slots__ = ("bundles", "nbytes", "out")
 
@@ -22,40 +22,41 @@ class KeptBundles:
         return len(self.bundles)
 
     def add(self, bundle: Bundle) -> None:
-        """It is sent, and kept until it is committed."""
+        """Queue a bundle, and keep it until it is committed."""
         self.bundles[bundle.id] = bundle
         self.nbytes += bundle_bytes(bundle)
         self.out.append(bundle)
 
     def pop(self, id: BundleId) -> Bundle | None:
-        """It is kept no longer; None if it was not."""
+        """Remove a kept bundle; None if it is not kept."""
         bundle = self.bundles.pop(id, None)
         if bundle is not None:
             self.nbytes -= bundle_bytes(bundle)
         return bundle
 
     def resend(self, ids: tuple[BundleId, ...]) -> None:
-        """Send those that are kept again; without ids all of them."""
+        """Queue kept bundles again; without ids all of them."""
         for id in ids or tuple(self.bundles):
             bundle = self.bundles.get(id)
             if bundle is not None:
                 self.out.append(again(bundle, id))
 
     def take(self) -> list[Bundle]:
-        """What is to be sent, in order."""
+        """The queued bundles, in order; the queue is empty afterwards."""
         if not self.out:
             return []
         taken, self.out = self.out, []
         return taken
 
     def clear(self) -> None:
-        """All is void."""
+        """Drop all bundles."""
         self.bundles.clear()
         self.nbytes = 0
         self.out.clear()
 
     def is_within(self, slot: Slot, position: Position) -> bool:
-        """Inside one bundle's span: a bundle is in the log as a whole or not at all."""
+        """Whether a position lies inside a kept bundle's span, which is impossible if this worker sent it: a bundle is in the log
+        as a whole or not at all."""
         spans = (each.contributions[slot] for each in self.bundles.values() if slot in each.contributions)
         return any(start < position.offset < end for start, end, _ in spans)
 

@@ -1,14 +1,15 @@
-"""Up to where a worker has read each of its files, in which lanes, and which files it has still to name to the master.
+"""How far a worker has read each of its files, in each lane, and which closed files the master has not committed yet.
 
-moved by          at                                      closing (closed, and the master has not committed that)
+moved by          at                                      closing (closed, and not committed as such)
 ----------------  --------------------------------------  ------------------------------------------------------------
-begin             what the Welcome tells                  none
-move              where the cut ends                      and the files that it closes
-rewind            as told, or where what is kept began    those that are still closed, and whose place was not told
-take_lanes        lanes that are over: gone; new: as told without those of lanes that are over
-ends_committed                                            without the files that this bundle closed
-name_ends_again                                           all that are closed: another master may not have heard
-update_withheld         of those whose end is lost, which may be named yet
+begin             the positions of the Welcome            none
+move              the ends of the cut                     adds the files that it closes
+rewind            the given positions, else the starts    keeps those that are still closed and have no given position
+                  of the kept bundles
+take_lanes        drops finished lanes, adds new ones     drops those of finished lanes
+ends_committed                                            drops the files that this bundle closed
+name_ends_again                                           all closed files: another master may not know their ends
+update_withheld   decides which files with a lost end may be named now
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Bundle, Micros, Position, Slot, Span, Welcome
 
 CLOSED_FILES_MAX = 10_000
-"""Closed files whose end is remembered, so that a source which still has them does not begin anew: a year of hourly rotation."""
+"""Closed files whose end is remembered, so that a source that still has them does not read them again: a year of hourly
+rotation."""
 
 
 class Lane(msgspec.Struct):
-    """A stretch to be read again: rows at or past `from_us`, of each file up to its end."""
+    """A stretch to be read again: rows at or past `from_us`, in each file up to its end."""
 
     from_us: Micros
     ends: dict[Slot, int]
 
 
 class ReadingPlaces:
-    """at: where reading of each file goes on. lanes: those that are open, by number. closing: closed files whose end is not
-    committed. lost: those that were closed before their end, and when that was seen: whoever is told of them hears that too.
-    withheld: of these, live files that nobody is to hear of yet."""
+    """at: position at which reading of each file continues. lanes: the open ones, by number. closing: closed files whose end is
+    not committed. lost: files that were closed before their end, and when that was detected; their spans carry GAP. withheld:
+    live files among these whose end is not reported yet."""
 
     __slots__ = ("_me", "at", "closing", "lanes", "lost", "withheld")
 
@@ -46,10 +48,10 @@ class ReadingPlaces:
         self.lost: dict[Slot, Micros] = {}
         self.withheld: set[Slot] = set()
 
-    # What moves them.
+    # Changes.
 
     def begin(self, welcome: Welcome) -> None:
-        """All that was known is forgotten: these are the places."""
+        """Replace all positions with those of a Welcome."""
         self.closing.clear()
         self.withheld.clear()
         self.at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
@@ -57,7 +59,7 @@ class ReadingPlaces:
         self.take_lanes(welcome)
 
     def take_lanes(self, welcome: Welcome) -> None:
-        """Lanes that are new begin as told; those under way go on; those that are over are forgotten."""
+        """Add new lanes with the positions of a Welcome; keep open ones; drop finished ones."""
         ends: dict[int, dict[Slot, int]] = {}
         for slot, end in welcome.ends:
             ends.setdefault(slot[2], {})[slot] = end
@@ -72,11 +74,11 @@ class ReadingPlaces:
                 self.at[slot] = position
 
     def move(self, spans: Mapping[Slot, Span], now: Micros) -> None:
-        """Reading goes on where this cut ends."""
+        """Continue reading where this cut ends."""
         for slot, (_, end, flags) in spans.items():
             closed = bool(flags & CLOSED)
             self.at[slot] = Position(end, closed)
-            if slot in self.closing or slot in self.lost:  # it was closed, and goes on
+            if slot in self.closing or slot in self.lost:  # it was closed, and continues
                 self.closing.discard(slot)
                 self.lost.pop(slot, None)
                 self.withheld.discard(slot)
@@ -93,7 +95,7 @@ class ReadingPlaces:
                 del self.at[slot]
 
     def rewind(self, bundles: Iterable[Bundle], positions: Mapping[Slot, Position]) -> None:
-        """Rule 4*: read again from what is committed: as told, or else where the first of these bundles began, for that fits."""
+        """Rule 4*: go back to the committed positions: those given, else the start of the first of these bundles, which fits."""
         known = dict(positions)
         for each in bundles:
             for slot, span in each.contributions.items():
@@ -110,7 +112,7 @@ class ReadingPlaces:
         self.withheld &= self.closing
 
     def ends_committed(self, spans: Mapping[Slot, Span]) -> None:
-        """Files that these spans closed are over."""
+        """Files that these spans closed are committed as closed."""
         self.closing -= {
             slot
             for slot, (_, end, flags) in spans.items()
@@ -124,9 +126,11 @@ class ReadingPlaces:
         self.withheld.update(slot for slot in self.closing & self.lost.keys() if not slot[2])
 
     def update_withheld(self, watermark: Micros, now: Micros, patience_us: Micros) -> bool:
-        """Lost lines may be as late as the clock when that was seen. So their file's end is told with a watermark that has passed
-        this, all of the gap at once: were it told in two, and this host crashed between them, nobody would know the rest. Who
-        logs times of long ago is waited for no longer than `patience_us`. Whether there is still something to tell."""
+        """Release withheld ends that may be reported now; whether some are still withheld.
+
+        Lost lines may be as late as the clock was when the loss was detected. So the file's end is reported once the watermark
+        has passed that time, which reports the gap atomically; a crash in between would lose the rest. A source that logs times
+        of long ago is waited for no longer than `patience_us`."""
         self.withheld = {
             slot
             for slot in self.withheld
@@ -134,12 +138,13 @@ class ReadingPlaces:
         }
         return bool(self.withheld)
 
-    # What they say.
+    # Queries.
 
     def covered(self, spans: Mapping[Slot, Span]) -> dict[Slot, Span]:
-        """Rule 2*: a watermark counts only if every file is at the committed place, so each is named, if only by an empty span.
+        """The spans for a bundle. Rule 2*: a watermark counts only if every file is at its committed position, so the bundle
+        names each file, if only with an empty span.
 
-        In a lane's bundle too; a source without any file stands at offset 0 of file 0. O(files).
+        The same holds for a lane's bundle. A source without any file is at offset 0 of file 0. O(files).
         """
         covered = dict(spans)
         for slot in self.withheld & spans.keys():
@@ -158,12 +163,12 @@ class ReadingPlaces:
         return covered
 
     def lost_until(self, covered: Mapping[Slot, Span]) -> Micros:
-        """No lost line of these files is later; 0 where none is lost."""
+        """No lost line of these files is later than this; 0 if none is lost."""
         gone = (self.lost[slot] for slot, span in covered.items() if span[2] & GAP and slot in self.lost)
         return max(gone, default=0)
 
     def next_lane(self) -> int | None:
-        """One that is not read to its ends."""
+        """The number of a lane that is not read to its ends yet; None if there is none."""
         for number, lane in self.lanes.items():
             if any(self._short_of(slot, end) for slot, end in lane.ends.items()):
                 return number
@@ -174,7 +179,7 @@ class ReadingPlaces:
         return position is None or not (position.closed or position.offset >= end)
 
     def is_past(self, slot: Slot, position: Position) -> bool:
-        """Whether that is past what was read here. Closed at its place or before it, the file goes on."""
+        """Whether a position is past what was read here."""
         at = self.at.get(slot)
         return at is not None and not at.closed and position.offset > at.offset
 

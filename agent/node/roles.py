@@ -1,4 +1,4 @@
-"""What a node is for its jobs, counted."""
+"""Counts of a node's roles, for its status report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def roles_of(
     failing: tuple[Failing, ...],
     ended: Mapping[NodeId, Micros],
 ) -> StatusReport:
-    """The answer to question `number`, but for what only the surroundings know. ended: when processes of neighbours did.
+    """The answer to request `number`, without what only the host knows. ended: when processes of neighbours ended.
     O(jobs + ended)."""
     held = [seat for seat in seats if not seat.is_stopped]
     return StatusReport(

@@ -5,21 +5,21 @@ node: a vacancy takes its place, until a new seat starts from what the disk hold
 
     what happens                          | what follows
     --------------------------------------+----------------------------------------------------------------------------------
-    a call of a seat raises               | its effects vanish; what earlier calls asked for stands, also what waits behind a
-                                          | write. Neighbours hear `Away`, on the links, which stand; the seat is emptied
-    a message of it cannot be encoded     | the same, at the end of the node's call; on that link nothing of the job goes before
-                                          | `Away`, and nothing of other jobs is lost. A datagram is like that, too
-    a message for a vacant job            | dropped; whoever does not know it hears `Away`, once
-    a vacancy's time has come             | once all that was written of the job is durable, it is read back, and a new seat
-                                          | begins with it, in the same life: with higher numbers. `Away` no more
+    a call of a seat raises               | its effects are dropped; those of earlier calls stay, also those that wait for a
+                                          | write. Neighbours get `Away`, on links that stay up; the seat is emptied
+    encoding one of its messages raises   | the same, at the end of the node's call; on that link no message of the job goes
+                                          | before `Away`, and none of other jobs is lost. The same holds for datagrams
+    a message for a vacant job            | dropped; its sender gets `Away`, once
+    a vacancy's wait is over              | once all writes of the job are durable, they are read back, and a new seat starts
+                                          | with them, in the same life, with higher numbers. Neighbours get `Away(False)`
     the job has changed meanwhile         | it is tried at once
-    it was stopped                        | an empty seat takes the place, and what the disk holds of the log goes
-    `Away` comes from a neighbour         | to the seat that is a reset link; as a replica or child nobody counts on it
+    it was stopped                        | an empty seat takes the place, and the job's log on the disk is dropped
+    `Away` comes from a neighbour         | a reset link, for the seat; that neighbour no longer counts as a replica or child
 
-The node stays the job's place meanwhile, and nobody takes over: a bug would only be carried from agent to agent. So of nodes
-closer to the job `Away` changes nothing.
+The node stays responsible for the job meanwhile, and no other node takes over: a bug would only move from agent to agent. So
+`Away` of a node that is closer to the job does not change who serves it.
 
-A record is encoded here, within the guard. Exceptions of overlay, directory, links, or of the node itself are not caught: they
+Records are encoded here, within the guard. Exceptions of overlay, directory, links, or of the node itself are not caught: they
 end the process.
 """
 
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 Records = Mapping[tuple[str, bytes], Sequence[Any]]
 
 FAILING = "failing"
-"""Kind of the notice of a job that fails here."""
+"""Kind of the notice about a job that fails here."""
 FAILING_MAX = 100
-"""Failing jobs that one status tells of."""
+"""Failing jobs in one status report."""
 
 
 class SeatedNode(LinkedNode):
-    """What `elf.agent.node.mesh_node.MeshNode` stands on, besides its links; see there for the arguments."""
+    """Base of `elf.agent.node.mesh_node.MeshNode`, above its links; see there for the arguments."""
 
     overlay: Overlay
     directory: Directory
@@ -84,30 +84,30 @@ class SeatedNode(LinkedNode):
         super().__init__(me, parameters, coded, has_room)
         self.seats: dict[JobId, JobSeat] = {}
         self.vacancies: dict[JobId, Vacancy] = {}
-        """Of jobs that failed here lately; beside a seat, or in place of one."""
+        """Jobs that failed here recently, with or without a seat now."""
         self.failures: Counter[str] = Counter()
-        """In this life, by name of job."""
+        """Counts in this life, by job name."""
         self.make_seat: Callable[..., JobSeat] = JobSeat
         self.seat_failed: Callable[[Exception, bool], None] = lambda error, is_news: None
-        """Told of each exception under a seat, and whether it is another than the last one of that job."""
+        """Called with each exception of a seat, and whether its reason differs from the last one of that job."""
         self.served_anew: Callable[[JobId], None] = lambda job: None
-        """Told that another master serves the job, as soon as this node hears of it; it must not call back."""
+        """Called as soon as this node learns that another master serves the job; it must not call back."""
         self._rng, self._sign = rng, sign
         self._budget, self._sink_of = budget, sink_of
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
         self._encoder = encoder
         self._joined = False
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
-        self._ballots: dict[JobId, m.Ballot] = {}  # under which each job is served, as the tree says
+        self._ballots: dict[JobId, m.Ballot] = {}  # of each job's master, as the tree reports it
         self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
         self._ended: dict[NodeId, m.Micros] = {}
-        """Neighbours that said goodbye, or whose processes are gone, as their hosts say, and when."""
-        self._away: dict[JobId, set[NodeId]] = {}  # neighbours whose seat failed; links, at most
+        """Neighbours that left, or whose processes are gone as their hosts' kernels show, and when."""
+        self._away: dict[JobId, set[NodeId]] = {}  # neighbours whose seat failed; at most one for each link
         self._dropped: dict[JobId, set[NodeId]] = {}  # whose messages a stopped job's seat did not take
 
     @abstractmethod
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
-        """A job has a seat that it had not."""
+        """A job has a new seat."""
 
     # The guard.
 
@@ -120,7 +120,7 @@ class SeatedNode(LinkedNode):
         *about: Any,
         source: NodeId | None = None,
     ) -> None:
-        """Call a seat, perform what it wants, and carry on what has changed. source: whose message it is."""
+        """Call a seat, perform its effects, and apply its changes. source: the sender, if the call is about a message."""
         if self.seats.get(seat.job) is not seat:
             return
         try:
@@ -132,7 +132,7 @@ class SeatedNode(LinkedNode):
         self._seat_changed(seat, now, out, source)
 
     def _ready(self, job: JobId, effects: list[Effect]) -> list[Effect]:
-        """Rule Seats*: a call's effects are whole, its records as bytes, before any of them is performed."""
+        """Rule Seats*: all effects of a call are complete, and its records encoded, before any of them is performed."""
         if not effects:
             return effects
         if self.standing is Standing.OUT:
@@ -146,7 +146,7 @@ class SeatedNode(LinkedNode):
         return replace(write, encoded=encoder.encode(write))
 
     def _seat_changed(self, seat: JobSeat, now: int, out: list[Outer], source: NodeId | None = None) -> None:
-        """What one of its cores changed, to the others, and to the node."""
+        """Pass changes of one core to the others of its seat, and to the node."""
         while self.seats.get(seat.job) is seat:
             try:
                 settled = seat.settle(now)
@@ -172,13 +172,14 @@ class SeatedNode(LinkedNode):
             self._watch(seat.job, tree.parent)
 
     def _each_seat(self) -> Iterator[JobSeat]:
-        """Those there are now, less those that fail meanwhile."""
+        """The present seats, without those that fail meanwhile."""
         for seat in list(self.seats.values()):
             if self.seats.get(seat.job) is seat:
                 yield seat
 
     def _due(self, now: int, out: list[Outer]) -> list[tuple[Timed, object]]:
-        """Cores whose deadline has come. Where that of a seat cannot be told, the seat fails, and all are looked at again."""
+        """Cores whose deadline has come. Where computing the deadline of a seat's core raises, that seat fails, and all are
+        checked again."""
         try:
             return self._timers.due(now)
         except Exception:
@@ -189,7 +190,7 @@ class SeatedNode(LinkedNode):
         return self._timers.due(now)
 
     def _refresh(self, now: int, out: list[Outer]) -> None:
-        """Put off what moved away."""
+        """Take over deadlines that have moved later."""
         try:
             self._timers.refresh()
         except Exception:
@@ -198,10 +199,10 @@ class SeatedNode(LinkedNode):
 
     @abstractmethod
     def _unseated(self) -> list[Timed]:
-        """Cores that are of no seat."""
+        """Cores that belong to no seat."""
 
     def _blame_deadlines(self, now: int, out: list[Outer]) -> bool:
-        """Whether it was a seat's."""
+        """Fail the seats whose deadline raises. Whether there was one."""
         found = False
         for seat in self._each_seat():
             try:
@@ -217,7 +218,7 @@ class SeatedNode(LinkedNode):
     def _failed(
         self, spec: JobSpec, error: Exception, now: int, out: list[Outer], source: NodeId | None = None
     ) -> None:
-        """Its seat is as good as crashed: what it holds may be half changed, so nothing of it is asked any more."""
+        """A job's seat has failed: its state may be half changed, so it is not called any more."""
         job, seat = spec.id, self.seats.pop(spec.id, None)
         vacancy = self.vacancies.get(job)
         if vacancy is None:
@@ -239,7 +240,7 @@ class SeatedNode(LinkedNode):
         self.seat_failed(error, is_news)
 
     def _fail_unsent(self, now: int, out: list[Outer]) -> None:
-        """Seats whose messages could not become bytes: what they asked for besides stands, before `Away`."""
+        """Fail the seats whose messages could not be encoded. Their other effects are performed, before `Away`."""
         while self._unsent:
             job, error = self._unsent.popitem()
             seat, vacancy = self.seats.get(job), self.vacancies.get(job)
@@ -256,7 +257,7 @@ class SeatedNode(LinkedNode):
             f"job {vacancy.spec.name} failed here ({vacancy.reason}), {blame}; other jobs go on, and this one begins again in "
             f"{vacancy.again_us(now) / 1e6:.0f} s, here, from what is on disk"
         )
-        return f"{text}; nothing of it is taken any more from {refused}" if refused else text
+        return f"{text}; its messages from {refused} are no longer accepted" if refused else text
 
     def _let_go(self, seat: JobSeat) -> None:
         for core in seat.cores:
@@ -267,19 +268,19 @@ class SeatedNode(LinkedNode):
             self.seat_failed(error, True)
 
     def _announce_away(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
-        """Behind what earlier calls of the seat asked for."""
+        """Send `Away` to all neighbours with a link, after the effects of earlier calls of the seat."""
         peers = [peer for peer in self.links if peer not in vacancy.knows]
         vacancy.notified(peers)
         job = vacancy.spec.id
         self._do([Post(peer, m.Away(job, True)) for peer in peers], now, out, job)
 
     def _for_vacancy(self, vacancy: Vacancy, source: NodeId, now: int, out: list[Outer]) -> None:
-        """A message that nobody takes: whoever sent it need not wait."""
+        """A message that no seat takes: notify its sender, which then does not wait."""
         if source in self.links and source not in vacancy.knows:
             vacancy.notified([source])
             self._do([Post(source, m.Away(vacancy.spec.id, True))], now, out, vacancy.spec.id)
 
-    # Coming back.
+    # Restarting.
 
     def _vacancy_due(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
         job = vacancy.spec.id
@@ -296,18 +297,18 @@ class SeatedNode(LinkedNode):
             self._timers.watch(vacancy)
 
     def _is_written(self, job: JobId) -> bool:
-        """Rule Seats*: a new seat begins with all that the former one wrote."""
+        """Rule Seats*: a new seat starts with all that the former one wrote."""
         return job not in self._barrier.last
 
     def _recovered(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
-        """It has not failed for long."""
+        """The job has not failed for long: forget its failures."""
         del self.vacancies[vacancy.spec.id]
         self._forgive(vacancy, now, out)
         span_s = self.parameters.seat_retry_us_max / 1e6
         out.append(Notice(FAILING, f"job {vacancy.spec.name} has run for {span_s:.0f} s without a failure"))
 
     def _forgive(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
-        """Who was refused is not any more."""
+        """Accept messages of refused neighbours again."""
         peers, job = vacancy.forgive(), vacancy.spec.id
         self._do([Post(peer, m.Away(job, False)) for peer in peers], now, out, job)
         seat = self.seats.get(job)
@@ -317,12 +318,12 @@ class SeatedNode(LinkedNode):
             self._closest(seat, now, out)
 
     def not_encoded(self, job: JobId, error: Exception, now: int) -> list[Outer]:
-        """A datagram of the job could not become bytes."""
+        """A datagram of the job could not be encoded."""
         self._unsent.setdefault(job, error)
         return self._end(now, [])
 
     def recalled(self, job: JobId, records: Records | Exception, now: int) -> list[Outer]:
-        """The answer to a `Recall`: what the disk holds of the job, or why that cannot be read."""
+        """The answer to a `Recall`: the job's records on the disk, or why they cannot be read."""
         out: list[Outer] = []
         vacancy = self.vacancies.get(job)
         if vacancy is not None and vacancy.phase is Phase.READING:
@@ -339,7 +340,7 @@ class SeatedNode(LinkedNode):
         """A call of the node ends."""
 
     def _open(self, spec: JobSpec, records: Records, now: int, out: list[Outer]) -> None:
-        """A seat for that job, with what the disk held of it."""
+        """Create a seat for that job, with its records on the disk."""
         vacancy = self.vacancies.get(spec.id)
         former = vacancy.former if vacancy is not None else self.seats.get(spec.id)
         seat: JobSeat | None = None
@@ -380,7 +381,7 @@ class SeatedNode(LinkedNode):
         self._seat_opened(seat, now, out)
 
     def _seated_again(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
-        """First of all on each link: what follows is for the new seat."""
+        """Send `Away(False)` first on each link: the messages after it are for the new seat."""
         job = vacancy.spec.id
         peers = vacancy.seated(now)
         self._timers.watch(vacancy)
@@ -388,7 +389,7 @@ class SeatedNode(LinkedNode):
         self._do([Post(peer, m.Away(job, False)) for peer in peers if peer in known], now, out, job)
 
     def _vacant_changed(self, now: int, out: list[Outer]) -> None:
-        """Jobs without a seat may have changed, or ended."""
+        """Jobs without a seat may have changed or ended in the directory."""
         for vacancy in list(self.vacancies.values()):
             item = self.directory.get("job", vacancy.spec.id)
             spec = decode_job(item) if item is not None else vacancy.spec
@@ -406,7 +407,7 @@ class SeatedNode(LinkedNode):
     # Neighbours.
 
     def _heard_away(self, source: NodeId, message: m.Away, now: int, out: list[Outer]) -> None:
-        """A neighbour's seat of that job is gone, or begins anew: as if the link had been reset, for this job."""
+        """A neighbour's seat of that job has failed, or started again: as if the link had been reset, for this job."""
         away = self._away.setdefault(message.job, set())
         (away.add if message.away else away.discard)(source)
         if not away:
@@ -417,13 +418,15 @@ class SeatedNode(LinkedNode):
             self._closest(seat, now, out)
 
     def _may_hold_log(self, job: JobId, node: NodeId) -> bool:
-        """Whether a neighbour may hold the job's log. A closer one that is away stays the job's place all the same."""
+        """Whether a neighbour counts for the job's log. One that is away does not, unless it is closer to the job than this node:
+        then it stays responsible."""
         vacancy = self.vacancies.get(job)
         is_away = node in self._away.get(job, ()) or (vacancy is not None and node in vacancy.refused)
         return not is_away or closeness(job, node) < closeness(job, self.id)
 
     def _closest(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
-        """Who has not found the mesh yet is closest to nothing: it would begin jobs anew that others serve."""
+        """Report to a seat whether this node is the closest. A node that has not joined owns no key: it would restart jobs that
+        others serve."""
         if not self._joined or self.is_aside or self.seats.get(seat.job) is not seat:
             return
         neighbours = [
@@ -435,7 +438,7 @@ class SeatedNode(LinkedNode):
         self._call(seat, now, out, seat.closest, is_closest, neighbours, now)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
-        """What was on its way to and from that neighbour is gone; also what it said of its jobs."""
+        """Messages in transit to and from that neighbour are lost, and its `Away`s are void."""
         super()._link_lost(peer, now, out)
         were_away = [job for job, away in self._away.items() if peer in away]
         for job in were_away:
@@ -453,7 +456,7 @@ class SeatedNode(LinkedNode):
     # Messages.
 
     def _to_seat(self, source: NodeId, message: Any, now: int, out: list[Outer]) -> None:
-        """A message of a job, by whichever way; nobody's if the job is not known."""
+        """Pass a message to its job's seat; drop it if the job is unknown."""
         job: JobId = message.job
         if type(message) is m.Away:
             self._heard_away(source, message, now, out)
@@ -468,7 +471,7 @@ class SeatedNode(LinkedNode):
         self._call(seat, now, out, seat.step, source, message, now, source=source)
 
     def _passing(self, join: m.TreeJoin, origin: NodeId, is_root: bool, now: int, out: list[Outer]) -> bool:
-        """A join comes by; whether this node has dealt with it. A vacant seat is in no tree."""
+        """A join passes; whether this node has handled it. A vacant job is in no tree here."""
         seat, vacancy = self.seats.get(join.job), self.vacancies.get(join.job)
         if seat is None or (vacancy is not None and not vacancy.refused.isdisjoint((origin, join.child))):
             return False
@@ -483,7 +486,7 @@ class SeatedNode(LinkedNode):
         return taken == [True]
 
     def _watch(self, job: JobId, parent: NodeId | None) -> None:
-        """A parent's death is found as fast as a neighbour's on the ring."""
+        """Probe the parent as the ring's neighbours, so that its death is detected as fast."""
         former = self._watched.pop(job, None)
         if former is not None:
             self.overlay.unwatch(former)
@@ -493,24 +496,24 @@ class SeatedNode(LinkedNode):
             self._timers.watch(self.overlay)
 
     def known_jobs(self) -> list[JobSpec]:
-        """Jobs that have a seat here, or a vacancy."""
+        """Jobs that have a seat or a vacancy here."""
         seats = [seat.spec for seat in self.seats.values()]
         return [*seats, *(vacancy.spec for vacancy in self.vacancies.values() if vacancy.is_vacant)]
 
     def failing(self, now: int) -> tuple[m.Failing, ...]:
-        """Jobs that fail here, those that are vacant first."""
+        """Jobs that fail here, vacant ones first."""
         listed = sorted(self.vacancies.values(), key=lambda each: (not each.is_vacant, each.spec.name))
         return tuple(each.report(now) for each in listed[:FAILING_MAX])
 
 
 def promised(job: JobId, records: Records) -> m.Ballot:
-    """The highest ballot that a job's records name. O(records)."""
+    """The highest ballot in a job's records. O(records)."""
     all_of_it = (record for kind in ("ballot", "log") for record in records.get((kind, job), ()))
     named = (record.ballot for record in all_of_it if isinstance(record, Base | More | Promise))
     return max(named, default=m.NO_BALLOT)
 
 
 def message_job(message: Message) -> JobId:
-    """The job that a link's message is of."""
+    """The job of a link's message."""
     job: JobId = message.job  # type: ignore[attr-defined]
     return job

@@ -1,4 +1,4 @@
-"""When which core has work next, without asking all of them each time."""
+"""Timers of cores: finds those whose deadline has come without asking all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Timed", "Timers"]
 
 
 class Timed(Protocol):
-    """Something with a `deadline`: the earliest moment at which its `tick` has work, or None."""
+    """A core with a `deadline`: the earliest time at which its `tick` has work, or None."""
 
     @property
     def deadline(self) -> int | None: ...
