@@ -31,12 +31,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from elf.agent.node.departure import Departure
+from elf.agent.node.early import EarlyMessages, message_job
 from elf.agent.node.job_seat import OF_LOGS, JobSeat, SinkOf
 from elf.agent.node.linked_node import Outer, Standing
 from elf.agent.node.revoked import OWN, REVOKED, heed
 from elf.agent.node.rivals import Rivals
 from elf.agent.node.roles import roles_of
-from elf.agent.node.seats import Records, SeatedNode, message_job
+from elf.agent.node.seats import Records, SeatedNode
 from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Vacancy
 from elf.cbt.budget import Budget
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
     from random import Random
 
 __all__ = ["MeshNode", "Outer"]
-
-EARLY_MAX = 1_000
-"""Messages of links that wait until the directory has their job: a second of a busy link. Beyond that the link begins anew."""
 
 ASKED_MAX = 3
 """Seeds that a starting node asks for the mesh's advert of itself."""
@@ -135,7 +133,7 @@ class MeshNode(SeatedNode):
         """This node's own certificate was revoked."""
         self._departure: Departure | None = None
         self._back_at = 0  # BACK: number of durable writes at which the node is IN again
-        self._early: list[tuple[NodeId, Message]] = []  # from links, of unknown jobs
+        self._early = EarlyMessages()
         self._stepping = dict.fromkeys(_OVERLAY, self.overlay) | dict.fromkeys(_GOSSIP, self.directory)
 
     # Called by the host.
@@ -391,28 +389,18 @@ class MeshNode(SeatedNode):
             job = message_job(message)
             seat = self.seats.get(job)
             if seat is None and job not in self.vacancies:
-                self._early.append(
-                    (source, message)
-                )  # a link delivers once, so keep it until the directory has the job
+                self._early.add(source, message)
                 continue
             if seat is not None and seat.is_stopped and not (self.is_aside and type(message) in OF_LOGS):
                 self._dropped.setdefault(job, set()).add(source)
             self._to_seat(source, message, now, out)
-        if len(self._early) > EARLY_MAX:
+        if self._early.is_over:
             self._hang_up(source, now, out)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
         """Messages in transit to and from that neighbour are lost."""
-        self._early = [each for each in self._early if each[0] != peer]
+        self._early.forget(peer)
         super()._link_lost(peer, now, out)
-
-    def _take_early(self, now: int, out: list[Outer]) -> None:
-        early, self._early = self._early, []
-        for source, message in early:
-            if message_job(message) in self.seats:
-                self._to_seat(source, message, now, out)
-            else:
-                self._early.append((source, message))
 
     def _link_ticked(self, link: Link, now: int, out: list[Outer]) -> None:
         silent = link.silent_since
@@ -574,8 +562,8 @@ class MeshNode(SeatedNode):
             if former is None or not spec.stopped:
                 self._open(spec, records, now, out)
         self._vacant_changed(now, out)
-        if self._early:
-            self._take_early(now, out)
+        for source, message in self._early.ready(self.seats):
+            self._to_seat(source, message, now, out)
 
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         # A link delivers once: neighbours whose messages a stopped seat dropped must send them again.

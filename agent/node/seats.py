@@ -45,7 +45,7 @@ from elf.srt.codec.wire import LogForm
 from elf.srt.messages import messages as m
 from elf.srt.messages.effects import Effect, Notice, Post, Recall, Write
 from elf.srt.messages.ids import JobId, NodeId, closeness, short
-from elf.srt.messages.messages import Contact, Item, Message
+from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
 from elf.srt.overlay.overlay import Overlay
 
@@ -511,9 +511,3 @@ def promised(job: JobId, records: Records) -> m.Ballot:
     all_of_it = (record for kind in ("ballot", "log") for record in records.get((kind, job), ()))
     named = (record.ballot for record in all_of_it if isinstance(record, Base | More | Promise))
     return max(named, default=m.NO_BALLOT)
-
-
-def message_job(message: Message) -> JobId:
-    """The job of a link's message."""
-    job: JobId = message.job  # type: ignore[attr-defined]
-    return job
