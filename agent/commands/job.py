@@ -180,13 +180,13 @@ def _check_names(new: NewJob, held: w.JobHeld) -> None:
     if not held.sources:
         raise UsageError("no agent of the mesh follows any log; add a [[source]] to one")
     if new.source is not None and new.source not in held.sources:
-        raise _nobody("source", "--source", new.source, held.sources)
+        raise _unknown_name("source", "--source", new.source, held.sources)
     for sink in new.sinks:
         if sink not in held.sinks:
-            raise _nobody("sink", "--sink", sink, held.sinks)
+            raise _unknown_name("sink", "--sink", sink, held.sinks)
 
 
-def _nobody(what: str, flag: str, name: str, known: Sequence[str]) -> UsageError:
+def _unknown_name(what: str, flag: str, name: str, known: Sequence[str]) -> UsageError:
     way = meant(name, known, f"add a [[{what}]] to one")
     return UsageError(f"{flag}: no agent of the mesh has a {what} {name!r}; {way}")
 

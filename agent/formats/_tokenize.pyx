@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The tokenizer's kernel for Python: a block of lines in, columns out; see tokenize.h and what it includes for the work.
+"""The tokenizer's kernel for Python: a block of lines in, columns out; the work is in tokenize.h and its includes.
 
-`Tokenizer` holds the columns asked for (slots), each with its dictionary or its numbers, and one plan at a time (`load`). The
-C code parses a strip of lines into spans; then the strings asked for are interned here, column by column, so that the
+`Tokenizer` holds the requested columns (slots), each with its dictionary or its numbers, and one plan at a time (`load`). The
+C code parses a strip of lines into spans; then the strings of these columns are interned here, column by column, so that the
 dictionary's cache misses overlap.
 """
 
@@ -134,8 +134,8 @@ cdef int _strptime(void *owner, int field, const uint8_t *p, size_t n, int64_t *
 
 
 cdef int _intern(void *strings, const elf_span *spans, int n, uint64_t *hashes, int32_t *out) except -1 nogil:
-    """Codes of n spans. Most values are known, so each memory access of a lookup (table entry, then text) is asked for in a
-    pass of its own, ahead of its use: the cache misses of a strip overlap."""
+    """Codes of n spans. Most values are known, so each memory access of a lookup (table entry, then text) is prefetched in a
+    pass of its own: the cache misses of a strip overlap."""
     cdef int i
     cdef Entry *table = (<Strings> strings).table
     cdef uint32_t *ends = (<Strings> strings).ends
@@ -272,7 +272,7 @@ cdef class Tokenizer:
         self.s.n_fields = 0
 
     def load(self, plan):
-        """Make `plan` (elf.agent.formats.parser.Plan) the one in force. Raises MemoryError."""
+        """Execute `plan` (elf.agent.formats.steps.Plan) from now on. Raises MemoryError."""
         cdef int i, j, n = len(plan.steps)
         cdef bytes text
         cdef elf_field *f
@@ -362,7 +362,7 @@ cdef class Tokenizer:
         return row * self.room + self.tail_room + self.s.n_slots * ELF_STRIP * sizeof(elf_span)
 
     def begin(self):
-        """Forget what the last block gave."""
+        """Drop the results of the last block."""
         self.rows = 0
         self.s.lines = self.s.invalid_utf8 = self.s.base_row = self.s.line_index = 0
         self.s.n_rejects = 0

@@ -1,6 +1,6 @@
 /* Lines of a block, one strip at a time. Once per instruction set (V). */
 
-/* What the line holds that asks for care; only called where something does. */
+/* The special bytes of the line; only called where there are any. */
 static int V(look_closer)(elf_state *s, const uint8_t *p, const uint8_t *end) {
     if (memchr(p, 0, (size_t)(end - p))) return R_NUL;
     s->backslash = memchr(p, '\\', (size_t)(end - p)) != NULL;

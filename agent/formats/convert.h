@@ -149,7 +149,7 @@ static int elf_convert_time(elf_state *s, const elf_field *f, const uint8_t *p, 
     return good ? elf_put_time(s, f, v) : R_TIME;
 }
 
-/* Whether U+FFFD comes into a line must not depend on the columns asked for, so escaped text is tried in any case. */
+/* Whether a line counts as holding U+FFFD must not depend on the requested columns, so escaped text is always decoded. */
 static inline void elf_try_text(elf_state *s, const elf_field *f, const uint8_t *p, size_t n, int escape) {
     elf_span span = {p, (uint32_t)n};
     if ((s->backslash && (escape == E_BACKSLASH || escape == E_JSON)) || escape == E_PERCENT)

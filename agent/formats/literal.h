@@ -1,6 +1,6 @@
 /* Lines of shape LITERAL: fields divided by literal text. Included once per instruction set (V). */
 
-/* Does the field's separator stand at q? */
+/* Is the field's separator at q? */
 static inline int V(after)(const elf_field *f, const uint8_t *q, const uint8_t *end) {
     if ((elf_word(q) & f->mask8) != f->after8 || (size_t)(end - q) < f->after_n) return 0;
     return f->after_n <= 8 || memcmp(q + 8, f->after + 8, f->after_n - 8) == 0;
@@ -64,7 +64,7 @@ static int V(no_separator)(elf_state *s, const elf_field *f, int i, const uint8_
     return elf_bad(s, R_LITERAL, i, p);
 }
 
-/* The field at *at by the general way; moves *at past its separator. */
+/* The field at *at by the general code; moves *at past its separator. */
 static int V(field)(elf_state *s, const elf_field *f, int i, const uint8_t **at, const uint8_t *end) {
     const uint8_t *p = *at, *q, *next;
     if (f->quote) {
@@ -110,7 +110,7 @@ static inline void V(request)(elf_state *s, const elf_field *f, const uint8_t *p
     elf_put_plain(s, f, T_PROTOCOL, last + 1, end);
 }
 
-/* The usual fields in the usual case, without a call: *at moves past the separator. 0 where the general way must decide. */
+/* The usual fields in the usual case, without a call: *at moves past the separator. 0 where the general code must decide. */
 static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at, const uint8_t *end, uint32_t special) {
     const uint8_t *p = *at, *q = p;
     uint64_t v, others;

@@ -14,7 +14,7 @@ typedef struct { elf_wide mantissa; int exponent, negative; } elf_decimal;
 static inline int elf_digit(uint8_t c) { return (uint8_t)(c - '0') <= 9; }
 
 /* Eight digits in a word (as 0..9, the first in the lowest byte), by three multiplications instead of a loop whose length
- * nobody can predict. Lemire, "Quickly parsing eight digits" (2018). */
+ * the processor cannot predict. Lemire, "Quickly parsing eight digits" (2018). */
 static inline uint64_t elf_eight_digits(uint64_t v) {
     v = v * 10 + (v >> 8);
     return ((v & 0x000000ff000000ffull) * 0x000f424000000064ull + (v >> 16 & 0x000000ff000000ffull) * 0x0000271000000001ull) >> 32;
@@ -38,7 +38,7 @@ static inline int elf_int(const uint8_t *p, size_t n, int64_t *out) {
 }
 
 /* [-+]?([0-9]+.?[0-9]*|.[0-9]+)([eE][+-]?[0-9]+)? at the start of [p, end): the bytes read, 0 if there is none. Thirty digits
- * are kept; the rest cannot matter, since values are cut off, not rounded. */
+ * are kept; further digits have no effect, since values are truncated, not rounded. */
 static inline size_t elf_read_decimal(const uint8_t *p, const uint8_t *end, elf_decimal *d, int exponents) {
     const uint8_t *start = p;
     int digits = 0, seen = 0, point = 0;

@@ -27,7 +27,7 @@ enum {
     R_MISSING, R_PATTERN, R_FUTURE, R_COUNT
 };
 enum { S_LITERAL, S_JSON, S_LTSV, S_LOGFMT, S_REGEX };
-/* What was expected where JSON is broken; expected.py has the words. */
+/* What was expected where JSON is broken; expected.py has the texts. */
 enum { J_VALUE = 1, J_KEY, J_COLON, J_COMMA, J_STRING, J_NUMBER, J_DEPTH, J_OBJECT, J_END };
 enum { FAST_NO, FAST_DIGITS, FAST_CLF, FAST_TEXT };
 /* Targets of one field: where its parts go. Only REQUEST, REQUEST_URL and URI use more than the first. */
@@ -48,7 +48,7 @@ typedef struct {
     elf_null nulls[ELF_NULLS];
 } elf_field;
 
-typedef struct {  /* a column asked for, within a strip */
+typedef struct {  /* a requested column, within a strip */
     elf_span *spans;  /* text */
     int64_t *values;  /* else */
     uint8_t *state;   /* 0 NULL, 1 a value, 2 NULL for good (a part of a sum is missing) */
@@ -80,7 +80,7 @@ typedef struct elf_state {
     uint32_t lookup_mask;
     elf_value *found;       /* what the line has for each field, where its bit in `seen` is set */
     uint64_t *seen;
-    const uint64_t *must;   /* fields to be looked at even if absent: required, or part of a sum */
+    const uint64_t *must;   /* fields that are checked even if absent: required, or part of a sum */
     const int32_t *spans;  /* REGEX: [lines of this block][n_fields][begin, end], begin -1 absent; NULL: no match at -2 */
     int n_slots;
     elf_slot *slots;

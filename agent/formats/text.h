@@ -28,7 +28,7 @@ static inline int elf_utf8_valid(const uint8_t *p, size_t n) {
     return 1;
 }
 
-/* With U+FFFD in the place of what is no UTF-8; the span itself where all is well. */
+/* With U+FFFD in place of bytes that are not UTF-8; the span itself where it is valid. */
 static elf_span elf_repair(elf_state *s, elf_span span) {
     const uint8_t *p = span.p, *end = p + span.n;
     if (elf_utf8_valid(p, span.n)) return span;
@@ -99,7 +99,7 @@ static inline size_t elf_unicode_escape(const uint8_t *p, const uint8_t *end, ui
     return 5;
 }
 
-/* The span with its escapes decoded, never longer than before. What is no escape stays as it stands. */
+/* The span with its escapes decoded, never longer than before. Other text stays as it is. */
 static elf_span elf_unescape(elf_state *s, elf_span span, int escape) {
     const uint8_t *p = span.p, *end = p + span.n;
     uint8_t *out = elf_take(s, span.n), *q = out;

@@ -59,7 +59,7 @@ static inline size_t elf_read_offset(const uint8_t *p, const uint8_t *end, int64
     return n;
 }
 
-/* A local time of the source's zone, in UTC. The zone's offset is asked for once per quarter of an hour. */
+/* A local time of the source's zone, in UTC. The zone's offset is looked up once per quarter of an hour. */
 static inline int64_t elf_local(elf_state *s, int64_t micros) {
     int64_t quarter = micros / 900000000 - (micros % 900000000 < 0);
     if (quarter != s->zone_quarter) {
@@ -123,7 +123,7 @@ static inline size_t elf_read_iso(elf_state *s, const uint8_t *p, const uint8_t 
     return elf_in_range(*micros) ? (size_t)(q - p) : 0;
 }
 
-/* Unix time in units of 10^scale microseconds; scale < 0: told by its magnitude (seconds up to the year 5138). */
+/* Unix time in units of 10^scale microseconds; scale < 0: by its magnitude (seconds up to the year 5138). */
 static inline int elf_epoch(const uint8_t *p, size_t n, int scale, int64_t *micros) {
     elf_decimal d;
     int64_t whole;

@@ -1,13 +1,13 @@
 /* The tokenizer's kernel: lines of bytes to columns. `elf_tokenize` runs the variant for this processor.
  *
- * One pass over a line, three things in it (block.h): its end is found, and with the same loads whether it holds anything
- * special (a backslash, NUL, a byte over 0x7f), so that all else can take a line without any at its word; then the line's
- * shape cuts it into fields (literal.h, pairs.h, json.h); and each field is converted (convert.h, numbers.h, times.h, text.h).
- * Every field is checked whatever is asked for, so that a line's acceptance does not depend on it; only what is asked for is
- * kept, as spans into the block (or into an arena, where an escape had to be decoded) and as numbers, for a strip of lines.
+ * Three steps for each line (block.h): find its end, and with the same loads whether it holds special bytes (a backslash, NUL, a
+ * byte over 0x7f), so that the next steps need not look for them in a line without; split it into fields by its shape (literal.h,
+ * pairs.h, json.h); convert each field (convert.h, numbers.h, times.h, text.h). Every field is checked, so that a line's acceptance
+ * does not depend on the requested columns; only these are kept, as spans into the block (or into an arena, where an escape was
+ * decoded) and as numbers, for a strip of lines.
  *
- * What scans bytes is compiled twice, for AVX2 and for the base instruction set, by including it twice with another V(name).
- * Scans may read up to ELF_PAD bytes past a line's end: the caller sees to it that they are there.
+ * The code that scans bytes is compiled twice, for AVX2 and for the base instruction set, by including it twice with another
+ * V(name). Scans may read up to ELF_PAD bytes past a line's end: the caller makes sure that they are readable.
  */
 #ifndef ELF_TOKENIZE_H
 #define ELF_TOKENIZE_H

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Text between a dictionary and Python, and the tests that need no Python string: bytes against bytes.
+"""Conversion of text between a dictionary and Python, and comparisons of bytes that need no Python string.
 
 UTF-8 keeps order and boundaries, so equality, prefix, suffix and infix of valid text are those of its bytes.
 """
@@ -41,7 +41,7 @@ def decode(Strings strings not None, const int32_t[::1] codes):
 
 
 def decode_all(const uint8_t[::1] text, const uint32_t[::1] ends):
-    """The values of a dictionary as it travels, value i text[ends[i - 1]:ends[i]], as a list of str; as `decode`."""
+    """The values of a dictionary in its wire form, value i text[ends[i - 1]:ends[i]], as a list of str; as `decode`."""
     cdef const char *all = <const char *> &text[0] if len(text) else NULL
     cdef size_t i, start = 0, n = len(ends)
     cdef list out = [None] * n

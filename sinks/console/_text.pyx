@@ -185,7 +185,7 @@ cdef object _texts(text, ends, bint json):
             start = stops[i]
             classes = _classes(value, size)
             if classes & NOT_ASCII:
-                # Valid by itself, and not only beside its neighbours: what is not becomes U+FFFD.
+                # Each value is decoded by itself, not with its neighbours; invalid bytes become U+FFFD.
                 sound = PyUnicode_DecodeUTF8(<const char *> value, size, "replace")
                 value = <const uint8_t *> PyUnicode_AsUTF8AndSize(sound, &size)
             if json:
@@ -211,7 +211,7 @@ def json_texts(text, ends):
 
 
 def double_texts(const double[::1] values):
-    """Each double as Python's repr prints it, and as Spark's word where it is not finite: (text, ends)."""
+    """Each double as Python's repr prints it, and as Spark's name for it where it is not finite: (text, ends)."""
     cdef size_t i, n = len(values), size
     cdef double value
     cdef const char *word

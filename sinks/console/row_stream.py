@@ -39,7 +39,8 @@ class RowStream(ABC):
         self.lay_out(window)
         rows = self._changes.rows(window)
         if window.status == "withdrawn" and self._meta and window.columns:
-            rows = [_nothing(window)]  # its rows were written, and nothing else says that they are withdrawn
+            # Its rows were written, and nothing else shows that they are withdrawn.
+            rows = [_empty_row(window)]
         for columns in in_columns(rows, [column.type for column in window.columns]):
             self.write(self.block(columns))
 
@@ -58,7 +59,7 @@ class RowStream(ABC):
         self.flush()
 
 
-def _nothing(window: Window) -> tuple[Any, ...]:
+def _empty_row(window: Window) -> tuple[Any, ...]:
     """A row with the bounds of the window and NULLs."""
     bounds = (window.start, window.end)
     return tuple(bounds if column.type == WINDOW_TYPE else None for column in window.columns)
