@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import elf
 from elf.agent.run import arrow
-from elf.jobmaster.values.columns import CellColumn, ColumnRows, Texts
+from elf.jobmaster.values.columns import ColumnRows, column_of
 from elf.jobmaster.windows.result import ColumnInfo
 from tests.rigs.lines import NGINX_FORMAT, lines, records
 
@@ -188,33 +187,10 @@ HELD: dict[str, list[Any]] = {
 }
 
 
-def as_cells(kind: str, values: list[Any]) -> CellColumn:
-    """The column as the engine holds it."""
-    valid = np.array([value is not None for value in values])
-    if kind == "string":
-        text = "".join(value or "" for value in values).encode()
-        ends = np.cumsum([len((value or "").encode()) for value in values], dtype=np.uint32)
-        codes = [-1 if value is None else i for i, value in enumerate(values)]
-        texts = Texts(np.frombuffer(text, dtype=np.uint8), ends)
-        return CellColumn(kind, np.array(codes, dtype=np.int32), None, texts)
-    if kind.startswith("struct"):
-        return CellColumn(kind, np.array(values, dtype=np.int64))
-    if kind.startswith("decimal"):
-        scale = int(kind[:-1].rpartition(",")[2])
-        values = [0 if value is None else int(value.scaleb(scale, Context(prec=40))) for value in values]
-    dtype = {"boolean": np.bool_, "double": np.float64, "void": np.bool_, "decimal(38,20)": object}
-    if kind.startswith("array"):
-        held = np.empty(len(values), dtype=object)
-        held[:] = values
-    else:
-        held = np.array([0 if value is None else value for value in values], dtype=dtype.get(kind, np.int64))
-    return CellColumn(kind, held, valid)
-
-
 def test_columns_become_the_same_arrow_as_tuples() -> None:
     """Of every type, with NULL, cut out of the middle, in several windows, one of which is tuples."""
     columns = tuple(ColumnInfo(name, kind) for name, kind in KINDS.items())
-    cells = [as_cells(kind, HELD[name]) for name, kind in KINDS.items()]
+    cells = [column_of(kind, HELD[name]) for name, kind in KINDS.items()]
     rows = ColumnRows(cells, 0, 3)
     tuples = list(zip(*HELD.values(), strict=True))
     assert [repr(row) for row in rows] == [repr(row) for row in tuples]
