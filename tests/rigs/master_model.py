@@ -31,7 +31,7 @@ from elf.srt.messages.messages import (
 from elf.srt.messages.partial import merge_parts
 from elf.srt.messages.results import Put
 from tests.rigs.master_rig import CHILD, SINK, T0, Rig, parts_of, spec_of
-from tests.rigs.mesh_lines import SECOND, LogLine, plan_of, told, version_of, window_of
+from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of, version_of, window_of
 
 LINE_BYTES = 10
 FAR = T0 + 10_000 * SECOND
@@ -320,7 +320,7 @@ class Mesh:
 
     def _check(self, put: Put) -> None:
         """No publication counts a line twice; a final one of all workers has every line."""
-        rows, truth = told(put.rows), self.truth(put.version, *put.covers)
+        rows, truth = counts_of(put.rows), self.truth(put.version, *put.covers)
         for path, (hits, total) in rows.items():
             assert hits <= truth[path][0], (put.version, put.start, path)
             assert total <= truth[path][1]
@@ -370,7 +370,7 @@ class Mesh:
             put = self.last.get((version, start))
             assert put is not None, (version, start - T0, "never published")
             assert put.covers == covers
-            assert told(put.rows) == self.truth(version, *covers), (version, start - T0)
+            assert counts_of(put.rows) == self.truth(version, *covers), (version, start - T0)
             assert put.status != "open", (version, start - T0)
             assert put.agents_reporting == put.agents_expected == len(self.workers)
 

@@ -63,6 +63,6 @@ def window_of(lines: Iterable[LogLine], start: int, stop: int) -> Window:
     return out
 
 
-def told(rows: Iterable[tuple[object, ...]]) -> Window:
+def counts_of(rows: Iterable[tuple[object, ...]]) -> Window:
     """Published rows (…, path, hits, bytes) in the same form."""
     return {str(row[-3]): (int(str(row[-2])), int(str(row[-1]))) for row in rows}

@@ -300,7 +300,7 @@ def _pane(at: int) -> int:
     return at - at % (PANE_S * SECOND)
 
 
-def told(rows: Rows) -> Counted:
+def counts_of(rows: Rows) -> Counted:
     """The same of rows."""
     keys = [rows.key(i) for i in range(len(rows))]
     return {
@@ -319,5 +319,5 @@ def check_exact(job: Job, files: list[list[bytes]], above: Mapping[str, int] = {
             (pane, key_of(path.decode())): [n, n, size, 0] for (pane, path), (n, size) in groups.items()
         }
         mine = rows.get(line.version)
-        assert (told(mine[1]) if mine else {}) == dict(lines)
-        assert (told(mine[0]) if mine else {}) == expected
+        assert (counts_of(mine[1]) if mine else {}) == dict(lines)
+        assert (counts_of(mine[0]) if mine else {}) == expected

@@ -17,7 +17,7 @@ import zstandard
 
 from elf.srt.messages.messages import Position
 from tests.rigs.mesh_log_rig import GRACE_S, Job, Log, Server, check_exact, count, key_of, line_of, plan_of
-from tests.rigs.mesh_log_rig import told as rig_told
+from tests.rigs.mesh_log_rig import counts_of as rig_counts_of
 
 pytestmark = pytest.mark.slow
 
@@ -424,7 +424,7 @@ def test_logs_that_begin_alike_are_never_confused(
         assert job.gaps
         assert counted(job) <= lines_of(world)
         groups, _ = count(world.server.files, 0)
-        have = {key: lanes for part in job.rows().values() for key, lanes in rig_told(part[0]).items()}
+        have = {key: lanes for part in job.rows().values() for key, lanes in rig_counts_of(part[0]).items()}
         for (pane, path), (hits, size) in groups.items():
             mine = have.pop((pane, key_of(path.decode())), [0, 0, 0, 0])
             assert mine[0] <= hits

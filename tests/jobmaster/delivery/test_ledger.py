@@ -89,7 +89,7 @@ def test_a_later_epoch_is_above_any_count_of_an_earlier_one() -> None:
     assert ledger.entries["v1", 0] == ((2, A, 1), 7)
 
 
-def test_two_contents_of_one_revision_are_told_and_the_first_is_kept() -> None:
+def test_two_contents_of_one_revision_are_reported_and_the_first_is_kept() -> None:
     ledger = Ledger(JOB)
     ledger.step(MASTER, put((1, A), digest=7), 0)
     effects = ledger.step(MASTER, put((1, A), digest=8), 0)
@@ -97,7 +97,7 @@ def test_two_contents_of_one_revision_are_told_and_the_first_is_kept() -> None:
     assert ledger.entries["v1", 0] == ((1, A, 1), 7)
 
 
-def test_a_window_that_is_only_open_is_not_told_and_stays_so_after_a_restart() -> None:
+def test_a_window_that_is_only_open_is_not_reported_after_a_restart_either() -> None:
     ledger = Ledger(JOB)
     effects = ledger.step(MASTER, msgspec.structs.replace(put((1, A)), status="open"), 0)
     again = Ledger(JOB)
@@ -105,25 +105,25 @@ def test_a_window_that_is_only_open_is_not_told_and_stays_so_after_a_restart() -
     for each in (ledger, again):
         assert answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0)) == LedgerReport(JOB, (2, A), 0, ())
         each.step(MASTER, put((2, A)), 0)
-        told = answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0))
-        assert told == LedgerReport(JOB, (2, A), 0, ((("v1", 0), (2, A, 1), 7),))
+        final = answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0))
+        assert final == LedgerReport(JOB, (2, A), 0, ((("v1", 0), (2, A, 1), 7),))
 
 
-def test_a_master_may_ask_for_the_windows_it_retains() -> None:
+def test_a_master_may_request_only_the_windows_it_retains() -> None:
     ledger = Ledger(JOB)
     for start in (0, 10, 20):
         ledger.step(MASTER, put((1, A), start), 0)
-    tell = answer(ledger.step(MASTER, LedgerRequest(JOB, (2, A), 3, since_us=10), 0))
-    assert tell == LedgerReport(JOB, (2, A), 3, ((("v1", 10), (1, A, 1), 7), (("v1", 20), (1, A, 1), 7)))
+    report = answer(ledger.step(MASTER, LedgerRequest(JOB, (2, A), 3, since_us=10), 0))
+    assert report == LedgerReport(JOB, (2, A), 3, ((("v1", 10), (1, A, 1), 7), (("v1", 20), (1, A, 1), 7)))
 
 
-def test_the_newest_windows_are_told_when_there_are_too_many() -> None:
+def test_the_newest_windows_are_reported_when_there_are_too_many() -> None:
     ledger = Ledger(JOB)
     for start in range(ENTRIES_REPORTED_MAX + 10):
         ledger.step(MASTER, put((1, A), start), 0)
-    tell = answer(ledger.step(MASTER, LedgerRequest(JOB, (1, A)), 0))
-    assert isinstance(tell, LedgerReport)
-    assert [entry[0][1] for entry in tell.entries] == list(range(10, ENTRIES_REPORTED_MAX + 10))
+    report = answer(ledger.step(MASTER, LedgerRequest(JOB, (1, A)), 0))
+    assert isinstance(report, LedgerReport)
+    assert [entry[0][1] for entry in report.entries] == list(range(10, ENTRIES_REPORTED_MAX + 10))
 
 
 ballots = st.tuples(st.integers(1, 3), st.sampled_from([A, B]))
@@ -138,7 +138,7 @@ messages = st.one_of(
 @settings(derandomize=True, max_examples=200, deadline=None)
 @given(st.lists(st.tuples(messages, st.booleans()), max_size=150))
 def test_against_a_dict_with_restarts_between(steps: list[tuple[Any, bool]]) -> None:
-    """Every answer, and what a restart finds, is what the plainest model says."""
+    """Every answer, and the ledger after a restart, equal those of the plainest model."""
     ledger, records = Ledger(JOB), list[Any]()
     fence: Ballot = (0, b"")
     entries: dict[tuple[str, int], tuple[int, bytes, int]] = {}
@@ -160,7 +160,7 @@ def test_against_a_dict_with_restarts_between(steps: list[tuple[Any, bool]]) -> 
             held = entries.get(window, (0, b"", 0))
             assert answer(effects) == PutReply(JOB, fence, message.version, message.start, held)
         else:
-            told = (
+            final = (
                 ()
                 if refused
                 else tuple(
@@ -168,7 +168,7 @@ def test_against_a_dict_with_restarts_between(steps: list[tuple[Any, bool]]) -> 
                     for window in sorted(entries, key=lambda window: (window[1], window[0]))
                 )
             )
-            assert answer(effects) == LedgerReport(JOB, fence, message.number, told)
+            assert answer(effects) == LedgerReport(JOB, fence, message.number, final)
         if restart:
             ledger = Ledger(JOB)
             ledger.restore(records)

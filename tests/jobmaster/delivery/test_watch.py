@@ -1,4 +1,5 @@
-"""Watching a job over a network that loses, repeats and delays: every final window comes, none goes back, nobody is flooded."""
+"""Watching a job over a network that loses, repeats and delays: every final window arrives, none goes back, no watcher is
+flooded."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def put(start: int, revision: Revision, status: str = "open", rows: int = 1) -> 
 
 
 class Job:
-    """A job's windows as its log has them, whoever serves."""
+    """A job's windows as its log has them, whichever node serves."""
 
     def __init__(self) -> None:
         self.finals: dict[int, Put] = {}
@@ -81,7 +82,7 @@ class Job:
 
 
 class Scene:
-    """One watcher, one master at a time, and what is on the way between them."""
+    """One watcher, one master at a time, and the messages between them."""
 
     def __init__(self, seed: int, loss: float = 0.0, delay_us: int = 0) -> None:
         self.rng, self.loss, self.delay_us = Random(seed), loss, delay_us
@@ -142,7 +143,7 @@ class Scene:
             self.watcher.step(self.node, message, self.now)
 
     def check_order(self) -> None:
-        """Of each window revisions only rise, and a final one never becomes open or final again."""
+        """Each window's revisions only rise, and a final window never becomes open or final again."""
         last: dict[int, Put] = {}
         for each in self.came:
             before = last.get(each.start)
@@ -166,7 +167,7 @@ def test_windows_come_at_once_and_once() -> None:
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(0, 1 << 30), st.sampled_from([0.0, 0.1, 0.3]), st.booleans())
-def test_every_final_window_comes_whatever_is_lost(seed: int, loss: float, takes_over: bool) -> None:
+def test_every_final_window_arrives_whatever_is_lost(seed: int, loss: float, takes_over: bool) -> None:
     scene = Scene(seed, loss, delay_us=300_000)
     while not len(scene.master):  # it watches from now on
         scene.run(STEP_US)
@@ -191,7 +192,7 @@ def test_every_final_window_comes_whatever_is_lost(seed: int, loss: float, takes
         assert not lacking or max(lacking) < min(seen)
 
 
-def test_who_comes_later_is_told_the_last_few_final_windows_and_what_follows() -> None:
+def test_a_new_watcher_gets_the_last_few_final_windows_and_all_later_ones() -> None:
     scene = Scene(2)
     for start in range(20):
         scene.publish(start, "final")
@@ -202,7 +203,7 @@ def test_who_comes_later_is_told_the_last_few_final_windows_and_what_follows() -
     assert [each.start for each in scene.came] == list(range(20 - BACK, 21))
 
 
-def test_what_a_dead_master_did_not_tell_the_next_one_does() -> None:
+def test_the_next_master_sends_the_windows_that_a_dead_one_did_not() -> None:
     scene = Scene(3)
     scene.run(SECOND)
     scene.publish(1, "open")
@@ -216,7 +217,7 @@ def test_what_a_dead_master_did_not_tell_the_next_one_does() -> None:
     assert [(each.start, each.status) for each in scene.came] == [(1, "open"), (1, "final"), (2, "final")]
 
 
-def test_who_watches_says_so_at_once_to_a_master_that_takes_over() -> None:
+def test_a_watcher_subscribes_at_once_at_a_master_that_takes_over() -> None:
     scene = Scene(3)
     scene.run(SECOND)
     assert scene.watcher.tick(scene.now) == []
@@ -229,8 +230,8 @@ def test_who_watches_says_so_at_once_to_a_master_that_takes_over() -> None:
     assert scene.watcher.deadline == scene.now + PARAMETERS.emit_us
 
 
-def test_a_node_hears_of_another_master_as_soon_as_its_tree_does() -> None:
-    """With that, who watches there is known to the new master before it has anything to tell."""
+def test_a_node_knows_another_master_as_soon_as_its_tree_does() -> None:
+    """So the new master knows the node's watchers before it has anything to publish."""
     served: list[tuple[int, str]] = []
     heard: dict[str, list[int]] = {}
 
@@ -263,7 +264,7 @@ def test_the_first_windows_of_a_job_are_not_lost_with_its_first_master() -> None
     assert [each.start for each in scene.came] == [1]
 
 
-def test_an_earlier_masters_word_does_not_count() -> None:
+def test_an_earlier_masters_messages_are_ignored() -> None:
     scene = Scene(4)
     scene.run(SECOND)
     scene.take_over()
@@ -275,7 +276,7 @@ def test_an_earlier_masters_word_does_not_count() -> None:
     assert scene.watcher.ballot == (2, NEXT)
 
 
-def test_a_final_window_that_is_told_again_differently_is_called_revised() -> None:
+def test_a_final_window_with_other_rows_is_shown_as_revised() -> None:
     scene = Scene(5)
     scene.run(SECOND)
     scene.publish(1, "final")
@@ -286,8 +287,8 @@ def test_a_final_window_that_is_told_again_differently_is_called_revised() -> No
 
 
 @pytest.mark.parametrize("was_told", [True, False])
-def test_what_was_final_stays_so_where_a_log_without_it_was_followed_meanwhile(was_told: bool) -> None:
-    """A partition: on this side a master begins with an empty log, and gives way to the one whose log has the window."""
+def test_a_final_window_stays_final_after_following_a_log_without_it(was_told: bool) -> None:
+    """A partition: on this side a master begins with an empty log, and then yields to the one whose log has the window."""
     scene = Scene(11)
     scene.run(SECOND)
     if was_told:
@@ -310,10 +311,10 @@ def test_what_was_final_stays_so_where_a_log_without_it_was_followed_meanwhile(w
     scene.take_over()
     scene.run(2 * SECOND)
     scene.check_order()
-    told = [(each.start, each.status, each.revision[0]) for each in scene.came]
+    shown = [(each.start, each.status, each.revision[0]) for each in scene.came]
     of_1 = [("final", 1)] if was_told else [("open", 2), ("final", 1)]
-    assert [each[1:] for each in told if each[0] == 1] == [*of_1, ("revised", 3)]
-    assert [each[1:] for each in told if each[0] == 2] == [("open", 2), ("final", 3)]
+    assert [each[1:] for each in shown if each[0] == 1] == [*of_1, ("revised", 3)]
+    assert [each[1:] for each in shown if each[0] == 2] == [("open", 2), ("final", 3)]
 
 
 def test_a_withdrawal_that_was_lost_does_not_take_the_place_of_the_window_that_came_back() -> None:
@@ -329,14 +330,14 @@ def test_a_withdrawal_that_was_lost_does_not_take_the_place_of_the_window_that_c
     scene.loss = 1.0
     scene.publish(1, WITHDRAWN, rows=0)
     scene.loss = 0.0
-    scene.publish(2, "open", rows=PARAMETERS.frame_bytes_max // 40)  # in parts: what follows is owed
+    scene.publish(2, "open", rows=PARAMETERS.frame_bytes_max // 40)  # in parts: the next window is owed
     scene.publish(1, "final")
     scene.run(10 * SECOND)
     assert scene.finals()[1][2] == 3
 
 
-def test_a_large_window_is_told_to_people_as_its_first_part_says() -> None:
-    """By `elf job watch`: the status and the revision that the watcher gave it are in the first part only."""
+def test_a_large_window_is_shown_with_the_status_of_its_first_part() -> None:
+    """By `elf job watch`: only the first part has the status and the revision that the watcher gave it."""
     scene = Scene(13)
     scene.reads = False
     scene.run(SECOND)
@@ -353,9 +354,9 @@ def test_a_large_window_is_told_to_people_as_its_first_part_says() -> None:
     def answers() -> Iterator[protocol.Answer]:
         yield protocol.Versions({"v1": encode_plan(plan_of())})
         for put, parts in taken:
-            told = [decompress(part, PAYLOAD_BYTES_MAX) for part in parts] or [encode(put)]
-            for number, each in enumerate(told, 1):
-                yield protocol.Published(each, more=number < len(told))
+            shown = [decompress(part, PAYLOAD_BYTES_MAX) for part in parts] or [encode(put)]
+            for number, each in enumerate(shown, 1):
+                yield protocol.Published(each, more=number < len(shown))
 
     control: Any = SimpleNamespace(ask=lambda request: answers(), has_more=True)
     windows = [each for each in _windows(control, "hits", Stop()) if isinstance(each, Window)]
@@ -378,7 +379,7 @@ def test_parts_of_large_windows_wait_on_disk_for_the_last_one(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_what_waits_for_its_reader_is_counted() -> None:
+def test_windows_that_wait_for_their_reader_are_counted() -> None:
     scene = Scene(15)
     scene.reads = False
     scene.run(SECOND)
@@ -390,7 +391,7 @@ def test_what_waits_for_its_reader_is_counted() -> None:
     assert scene.watcher.held_bytes == 0
 
 
-def test_who_does_not_read_costs_a_bounded_amount_and_lacks_no_final_window() -> None:
+def test_a_watcher_that_does_not_read_costs_a_bounded_amount_and_misses_no_final_window() -> None:
     scene = Scene(6)
     scene.run(SECOND)
     scene.reads = False
@@ -406,7 +407,7 @@ def test_who_does_not_read_costs_a_bounded_amount_and_lacks_no_final_window() ->
     assert set(scene.finals()) >= set(range(4, 20))
 
 
-def test_who_is_silent_is_forgotten_and_a_clock_that_goes_back_changes_nothing() -> None:
+def test_a_silent_watcher_expires_even_if_the_clock_steps_back() -> None:
     scene = Scene(7)
     scene.run(SECOND)
     assert len(scene.master) == 1
@@ -418,7 +419,7 @@ def test_who_is_silent_is_forgotten_and_a_clock_that_goes_back_changes_nothing()
     assert scene.master.deadline is None
 
 
-def test_there_is_room_for_so_many() -> None:
+def test_the_number_of_watchers_is_bounded() -> None:
     master = Watchers(JOB, (1, MASTER), PARAMETERS, lambda key, status: None, lambda since, back: [])
     for number in range(w.WATCHERS_MAX):
         assert master.watch(Watch(JOB, ME, number, NEVER), 0)[0]
@@ -430,10 +431,10 @@ def test_there_is_room_for_so_many() -> None:
     watcher = Watcher(JOB, ME, 99, PARAMETERS)
     watcher.step(MASTER, answer.message, 0)
     assert watcher.is_refused
-    assert not master.watch(Watch(JOB, ME, 5, NEVER), 0)[0]  # known ones go on
+    assert not master.watch(Watch(JOB, ME, 5, NEVER), 0)[0]  # known watchers continue
 
 
-def test_of_a_window_too_large_the_first_rows_are_told_and_how_many_were_left_out() -> None:
+def test_of_a_too_large_window_the_first_rows_are_sent_and_the_number_left_out() -> None:
     scene = Scene(8)
     scene.run(SECOND)
     rows = w.WINDOW_BYTES_MAX // 500 + 1
@@ -447,7 +448,7 @@ def test_of_a_window_too_large_the_first_rows_are_told_and_how_many_were_left_ou
 
 @pytest.mark.parametrize("loss", [0.0, 0.2])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_large_window_comes_whole_in_parts_and_no_revision_is_mixed(seed: int, loss: float) -> None:
+def test_a_large_window_arrives_whole_in_parts_and_no_revisions_are_mixed(seed: int, loss: float) -> None:
     scene = Scene(seed, loss, delay_us=50_000)
     scene.run(SECOND)
     each = PARAMETERS.frame_bytes_max // 500
@@ -463,9 +464,9 @@ def test_a_large_window_comes_whole_in_parts_and_no_revision_is_mixed(seed: int,
         assert made.rows
     scene.run(20 * SECOND)
     for start in range(3):
-        told = [each for each in scene.came if each.start == start]
-        assert [put.status for put in told[-1:]] == ["final"]
-        for put in told:
+        shown = [each for each in scene.came if each.start == start]
+        assert [put.status for put in shown[-1:]] == ["final"]
+        for put in shown:
             assert list(put.rows) == [(f"/{n}", n) for n in range(len(put.rows))]
             assert len(put.rows) == (5 * each if put.status == "open" else 6 * each + start)
             assert not put.left_out

@@ -52,7 +52,7 @@ def sends(effects: Sequence[Effect]) -> list[tuple[bytes, Message]]:
 
 
 class Mesh:
-    """Directories that gossip over a network with delays, and if asked with losses."""
+    """Directories that gossip over a network with delays, and optionally losses."""
 
     def __init__(self, count: int, seed: int, loss: float = 0.0, known: int = 20) -> None:
         self.rng, self.loss, self.now, self.serial, self.messages = Random(seed), loss, 0, 0, 0
@@ -152,7 +152,7 @@ def test_any_order_and_any_exchange_ends_in_the_same_content(items: list[Item], 
     assert len({held.digest for held in nodes}) == 1
 
 
-def test_of_two_with_one_number_the_digest_decides_whoever_came_first() -> None:
+def test_of_two_with_one_number_the_digest_decides_in_any_order() -> None:
     one, two = spec(text="SELECT 1").item(), spec(text="SELECT 2").item()
     winner = max(one, two, key=body_digest)
     for order in ([one, two], [two, one]):
@@ -162,7 +162,7 @@ def test_of_two_with_one_number_the_digest_decides_whoever_came_first() -> None:
         assert held.get("job", one.name) == winner
 
 
-def test_put_tells_whether_it_was_news() -> None:
+def test_put_returns_whether_the_item_was_new() -> None:
     held = directory()
     assert held.put(spec(2).item(), 0)
     assert not held.put(spec(2).item(), 0)
@@ -210,7 +210,8 @@ def test_converged_nodes_share_their_buckets() -> None:
 
 
 def test_a_bucket_with_other_signatures_is_another_one() -> None:
-    """Of two nodes of one process, one heard of a job from Ann, the other from Bob; then both hear of another of that bucket."""
+    """Of two nodes of one process, one has a job's item from Ann, the other from Bob; then both get another item of that
+    bucket."""
     few = msgspec.structs.replace(P, buckets=1)
     by_ann, by_bob = (msgspec.structs.replace(spec().item(), signature=name) for name in (b"ann", b"bob"))
     other = msgspec.structs.replace(spec(job="errors").item(), signature=b"bob")
@@ -266,7 +267,7 @@ def test_a_forged_successor_does_not_hide_a_true_one_in_the_same_message() -> No
     assert held.get("job", true.name) == true
 
 
-def test_another_number_of_buckets_is_told() -> None:
+def test_another_number_of_buckets_is_reported() -> None:
     held = directory()
     held.put(advert(1), 0)
     (notice,) = held.step(name(1), GossipDigest(5, (1, 2)), 0)
@@ -295,7 +296,7 @@ def test_a_large_bucket_travels_in_pieces_and_still_converges() -> None:
     assert 0 < largest <= MESSAGE_BYTES_MAX
 
 
-def test_what_is_written_is_what_a_restart_finds() -> None:
+def test_a_restart_reads_what_was_written() -> None:
     held = directory()
     records: list[tuple[Item, ...]] = []
     rng = Random(4)
@@ -314,7 +315,7 @@ def test_what_is_written_is_what_a_restart_finds() -> None:
     assert not any(isinstance(effect, Write) for effect in back.tick(1_000, [name(1)]))
 
 
-def test_news_wait_for_the_first_neighbour() -> None:
+def test_new_items_wait_for_the_first_neighbour() -> None:
     held = directory()
     held.put(advert(1), 0)
     for now in (0, P.rumor_us, 2 * P.gossip_us):
@@ -357,20 +358,20 @@ def test_specs_adverts_and_ballots_come_back_as_they_were() -> None:
         JobSpec("a", 1, "access", (Version("d", b"", ""),), lateness_us=-1).item(),
     ],
 )
-def test_bytes_that_are_no_job_are_a_peers_error(item: Item) -> None:
+def test_invalid_job_bytes_are_a_peer_error(item: Item) -> None:
     with pytest.raises(PeerError, match="directory: "):
         decode_job(item)
 
 
 @pytest.mark.parametrize("stamp", [(), (1, 2), (1, 2, 1 << 64), (1, -1, 2)])
-def test_stamps_that_are_no_ballot_are_a_peers_error(stamp: tuple[int, ...]) -> None:
+def test_invalid_ballot_stamps_are_a_peer_error(stamp: tuple[int, ...]) -> None:
     with pytest.raises(PeerError, match="ballot"):
         ballot_of(Item("ballot", name(1), stamp, b""))
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
-def test_random_bytes_never_do_more_than_raise_a_peers_error(body: bytes) -> None:
+def test_random_bytes_raise_nothing_but_a_peer_error(body: bytes) -> None:
     for decode in (decode_job, decode_agent):
         with pytest.raises(PeerError):
             decode(Item("job", name(1), (1,), body))

@@ -1,4 +1,4 @@
-"""The schedule that the directory holds, and that a log which begins anew goes on with."""
+"""The schedule in the directory, which a log that begins anew continues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def spec_of(versions: Any = VERSIONS, **fields: Any) -> JobSpec:
 
 
 def lines_of(*places: tuple[int, int], ballot: Ballot = LOW) -> Schedule:
-    """(version, seconds) each."""
+    """Control lines from pairs (version, seconds)."""
     first = next_number(ballot, ())
     return tuple(
         Line(first + at, VERSIONS[of].digest, T0 + after * SECOND if after else 0, VERSIONS[of].plan)
@@ -94,7 +94,7 @@ def test_an_item_is_bounded() -> None:
      [1, b"", [["v" * 65, 5]]], [1, b"x" * 17, [["v", 5]]], [1, b"", [["v", at] for at in range(LINES_MAX + 1)]],
      [-1, b"", [["v", 5]]], [1, b"", [["v", 1 << 63]]]],
 )  # fmt: skip
-def test_an_item_that_is_none_is_refused(body: Any) -> None:
+def test_an_invalid_item_is_refused(body: Any) -> None:
     made = body if isinstance(body, bytes) else msgspec.msgpack.encode(body)
     item = Item("schedule", b"j" * 16, (1, 2, 3, 4), made)
     with pytest.raises(PeerError):
@@ -138,14 +138,14 @@ def test_a_spec_that_is_newer_than_the_schedule_comes_into_force_later() -> None
     assert begin.spec == (2, b"two")  # so that the master proposes the third version
 
 
-def test_a_schedule_that_is_newer_than_the_spec_counts_as_far_as_the_spec_knows_it() -> None:
+def test_a_schedule_newer_than_the_spec_counts_up_to_the_versions_of_the_spec() -> None:
     spec = spec_of(VERSIONS[:2])
     begin = begun(spec, lines_of((0, 0), (1, 30), (2, 44)), rank=(3, b"three"))
     assert places(begin.schedule) == places(lines_of((0, 0), (1, 30)))
     assert begin.spec == rank_of(spec)
 
 
-def test_a_schedule_of_other_versions_is_not_looked_at() -> None:
+def test_a_schedule_of_other_versions_is_ignored() -> None:
     spec = spec_of(VERSIONS[:1], number=7, mode="split")
     assert begun(spec, lines_of((1, 0), (2, 30))) == first_entry(spec, HIGH, T0 + 100 * SECOND)
 
@@ -159,7 +159,7 @@ CHANGES = (["split"], ["restate"], ["next"], ["split", "restate", "next"])
 @pytest.mark.slow
 @pytest.mark.parametrize("modes", CHANGES, ids="-".join)
 def test_rule_8_a_log_that_is_lost_with_all_replicas_keeps_each_windows_version(modes: list[s.Mode]) -> None:
-    """The last change is done, master and replicas are gone, disks and all: the oracle finds each window under the version that
+    """After the last change, master and replicas are lost with their disks: the oracle finds each window under the version that
     it had before."""
     lost_us = (6 + 2 * len(modes)) * SECOND
     changes = [

@@ -1,4 +1,5 @@
-"""What a master keeps while somebody is away, and how it is offered; held against lines that are each a bit of one sum."""
+"""The entries that a master keeps while a node is missing, and how it offers them; compared with lines that are each one bit of a
+sum."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from elf.srt.messages.effects import Notice, Post
 from elf.srt.messages.messages import FIRST, GAP, NO_BALLOT, Bundle, Commit, Resend, Slot, Span, Split
 from elf.srt.messages.parameters import Parameters
 from tests.rigs.master_rig import T0, Rig, spec_of
-from tests.rigs.mesh_lines import SECOND, LogLine, plan_of, told
+from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of
 
 ME, JOB = b"L" * 16, b"J" * 16
 A, B = b"a" * 16, b"b" * 16
@@ -36,13 +37,13 @@ def small(bytes_max: int) -> Unshared:
     return Unshared(bytes_max, run_bytes_max=1 << 20, unsure_us=10, settled_us=1_000)
 
 
-def test_nothing_is_kept_while_everybody_is_here() -> None:
+def test_nothing_is_kept_while_no_node_is_missing() -> None:
     unshared = small(1 << 20)
     assert unshared.keep(entry(span(A, 0, 10)), 0, 5) == []
     assert unshared.entries == []
 
 
-def test_from_a_loss_on_entries_are_kept_until_everybody_has_been_back_for_long() -> None:
+def test_entries_are_kept_from_a_loss_until_all_nodes_have_been_back_for_long() -> None:
     unshared = small(1 << 20)
     first, second, third = (entry(span(A, at, at + 10)) for at in (0, 10, 20))
     unshared.keep(first, 1, 100)
@@ -52,7 +53,7 @@ def test_from_a_loss_on_entries_are_kept_until_everybody_has_been_back_for_long(
     assert unshared.entries == []
 
 
-def test_past_the_bound_deltas_of_the_same_workers_are_joined_but_not_those_under_way_at_a_loss() -> None:
+def test_past_the_bound_deltas_of_the_same_workers_are_joined_except_those_in_flight_at_a_loss() -> None:
     unshared = small(480)
     for n in range(12):  # 40 bytes each
         unshared.keep(entry(span((A, B)[n % 2], n // 2 * 10, n // 2 * 10 + 10), n), 1, n * 5)
@@ -89,7 +90,7 @@ def test_workers_that_were_ever_in_one_bundle_are_joined() -> None:
     ]
 
 
-def test_what_does_not_meet_or_lost_lines_stays_apart() -> None:
+def test_spans_that_do_not_meet_and_gaps_are_not_joined() -> None:
     unshared = Unshared(120, 1 << 20, unsure_us=-1, settled_us=1_000)
     unshared.keep(entry(span(A, 0, 10)), 1, 0)
     unshared.keep(entry(span(A, 10, 20)), 1, 1)
@@ -104,7 +105,7 @@ def test_what_does_not_meet_or_lost_lines_stays_apart() -> None:
     assert unshared.entries == []
 
 
-def test_too_much_is_given_up_and_told_once_until_everybody_is_back() -> None:
+def test_too_much_is_dropped_and_reported_once_until_all_nodes_are_back() -> None:
     unshared = small(100)
     notices = [
         effect
@@ -180,7 +181,7 @@ def test_a_bundle_that_no_node_holds_is_offered_again() -> None:
 
 
 @pytest.mark.parametrize("back_us", [0, 5_000])
-def test_it_is_given_up_in_time_whatever_the_clock(back_us: int) -> None:
+def test_an_offering_ends_in_time_whatever_the_clock(back_us: int) -> None:
     made = offering(deltas(4))
     made.take_bundles()
     assert made.tick(999 - back_us) == []
@@ -195,7 +196,7 @@ def test_a_second_defeat_adds_what_is_new() -> None:
     some = deltas(4)
     made = offering(some[:3], sent_bytes_max=40)
     made.take_bundles()
-    made.offer(some, 5)  # the first is on its way already, and goes again
+    made.offer(some, 5)  # the first is in flight already, and is offered again
     found = []
     while not made.is_empty:
         for bundle in made.take_bundles():
@@ -209,8 +210,8 @@ def test_a_second_defeat_adds_what_is_new() -> None:
 
 
 class Parted:
-    """Four workers' logs of fourteen lines; line i of all has 2^i bytes, so a sum and its hits say which lines it has, and that
-    each is there once."""
+    """Four workers' logs of fourteen lines; line i of all has 2^i bytes, so a sum and its hits show which lines it includes, and
+    that each is included once."""
 
     def __init__(self, rng: Random, bytes_max: int) -> None:
         self.rng = rng
@@ -233,7 +234,7 @@ class Parted:
         return position.offset // LINE if position is not None else 0
 
     def read(self, rig: Rig, workers: list[bytes], most: int = 3, flags: int = 0) -> None:
-        """A bundle of the next lines of these workers, from where that master's log stands."""
+        """A bundle of the next lines of these workers, from that master's committed positions."""
         spans: dict[Slot, Span] = {}
         lines: list[LogLine] = []
         for worker in workers:
@@ -244,7 +245,7 @@ class Parted:
         rig.bundle(spans, lines)
 
     def lose(self, workers: list[bytes], now: int) -> None:
-        """The loser accepts, and keeps."""
+        """The loser accepts and keeps the bundle."""
         known = len(self.loser.log)
         self.read(self.loser, workers)
         for _, each in self.loser.log[known:]:
@@ -253,11 +254,11 @@ class Parted:
         self.unshared.check()
 
     def check(self) -> None:
-        """The winner has every line before its places, once, and no other."""
+        """The winner has every line before its positions, once, and no other."""
         self.winner.run(SECOND)
         shown = [window for window in self.winner.windows() if window.rows]
         hits, total = 0, 0
-        for path_hits, path_bytes in told(shown[-1].rows).values() if shown else ():
+        for path_hits, path_bytes in counts_of(shown[-1].rows).values() if shown else ():
             hits, total = hits + path_hits, total + path_bytes
         expected = [
             line for worker in self.workers for line in self.lines[worker][: self.at(self.winner, worker)]
@@ -267,7 +268,7 @@ class Parted:
 
 
 def deliver(parted: Parted, made: Offering, bundles: list[Bundle]) -> None:
-    """Give these to the winner; what it answers goes back."""
+    """Pass the bundles to the winner, and its answers back."""
     for bundle in bundles:
         parted.winner.give(bundle, ME)
     answer(parted, made)
@@ -282,7 +283,7 @@ def answer(parted: Parted, made: Offering) -> None:
 
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=40, derandomize=True, deadline=None)
-def test_in_order_everything_that_the_loser_alone_had_is_taken_over(seed: int) -> None:
+def test_in_order_all_entries_that_only_the_loser_had_are_taken_over(seed: int) -> None:
     rng = Random(seed)
     parted = Parted(rng, rng.choice((3_000, 20_000, 1 << 20)))
     mine, theirs = parted.workers[:2], parted.workers[2:]
@@ -303,7 +304,7 @@ def test_in_order_everything_that_the_loser_alone_had_is_taken_over(seed: int) -
 
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=60, derandomize=True, deadline=None)
-def test_whatever_comes_between_no_line_counts_twice(seed: int) -> None:
+def test_no_line_counts_twice_whatever_comes_between(seed: int) -> None:
     """Entries of workers of both sides, workers that read again meanwhile, offers that come twice or out of order."""
     rng = Random(seed)
     parted = Parted(rng, rng.choice((2_000, 1 << 20)))

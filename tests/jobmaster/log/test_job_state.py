@@ -1,4 +1,4 @@
-"""What a log means: the same on every node, from its beginning or from a snapshot; and what each entry does."""
+"""The state of a log: the same on every node, from its beginning or from a snapshot; and the effect of each entry."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_same_log_is_the_same_state_and_a_snapshot_with_the_rest_too(seed: i
     assert middle.index == (log[cut - 1][0] if cut else 0)
 
 
-def test_a_snapshot_stays_as_it_is_and_is_told_in_bytes() -> None:
+def test_a_snapshot_does_not_change_and_survives_encoding() -> None:
     state = new_state()
     add(state, Add((A,), T0), accept(state, {file(A): (0, 10, FIRST)}, [(T0, 1, 5)], T0))
     snapshot = state.snapshot()
@@ -123,7 +123,7 @@ def test_a_snapshot_stays_as_it_is_and_is_told_in_bytes() -> None:
     other.close()
 
 
-def test_entries_tell_their_size() -> None:
+def test_entries_know_their_size() -> None:
     state = new_state()
     entry = accept(state, {file(A): (0, 10, FIRST)}, [(T0, 1, 5)], T0)
     assert entry.nbytes > sum(part.nbytes for part in entry.parts.values())
@@ -132,7 +132,7 @@ def test_entries_tell_their_size() -> None:
 # Accept.
 
 
-def test_rule_2_a_watermark_counts_for_who_contributed_and_never_falls() -> None:
+def test_rule_2_a_watermark_counts_for_its_contributor_and_never_falls() -> None:
     state = new_state()
     both = {file(A): (0, 10, FIRST), file(B, 0): (0, 0, FIRST)}
     add(state, Accept(1, both, T0 + 5, {B: T0 + 2}, {}))
@@ -144,7 +144,7 @@ def test_rule_2_a_watermark_counts_for_who_contributed_and_never_falls() -> None
     assert state.front_us == T0 + 5
 
 
-def test_a_lane_says_nothing_about_the_watermark() -> None:
+def test_a_lane_does_not_move_the_watermark() -> None:
     state = new_state()
     add(
         state,
@@ -179,7 +179,7 @@ def test_late_lines_are_counted_in_the_current_window_and_in_no_other() -> None:
 # Control, retention, roster.
 
 
-def test_control_gives_up_the_pane_that_is_cut_and_opens_a_lane_for_each_file() -> None:
+def test_control_drops_the_divided_pane_and_opens_a_lane_for_each_file() -> None:
     state = new_state()
     spans = {file(A): (0, 30, FIRST), file(A, 2): (0, 10, FIRST | CLOSED), file(B, 0): (0, 0, FIRST)}
     add(state, accept(state, spans, [(T0, 1, 1), (T0 + SIZE, 1, 1), (T0 + SIZE + 7, 1, 1)], T0))
@@ -199,8 +199,8 @@ def test_control_gives_up_the_pane_that_is_cut_and_opens_a_lane_for_each_file() 
     assert file(A, 1, 7) not in state.positions.at
 
 
-def test_most_are_more_than_half_of_those_who_have_not_left() -> None:
-    """Who has left is done with every window, for each of two masters at once."""
+def test_a_majority_is_more_than_half_of_the_workers_that_have_not_left() -> None:
+    """A worker that has left is done with every window, at both of two masters at a time."""
     state, nodes = new_state(), [bytes([n]) * 16 for n in range(1, 6)]
     add(state, Add(tuple(nodes), T0), *(Left(node, T0 + SIZE) for node in nodes[3:]))
     add(state, accept(state, {file(nodes[0]): (0, 30, FIRST)}, [(T0, 1, 1)], T0 + SIZE))
@@ -210,7 +210,7 @@ def test_most_are_more_than_half_of_those_who_have_not_left() -> None:
     assert Progress(state, 0).has_majority(T0, T0 + SIZE)
 
 
-def test_whose_words_are_all_in_the_log() -> None:
+def test_the_state_records_masters_that_published_nothing_outside_the_log() -> None:
     one, two, three = (1, b"A" * 16), (2, b"B" * 16), (3, b"A" * 16)
     state = add(new_state(), Serve(one), Serve(two, unknown_us=T0), Serve(three))
     assert (state.served, state.whole, state.unknown_us) == (three, (two,), T0)
@@ -219,7 +219,7 @@ def test_whose_words_are_all_in_the_log() -> None:
     assert (again.served, again.whole) == (three, (two,))
 
 
-def test_who_leaves_with_lines_to_read_again_leaves_a_gap() -> None:
+def test_a_worker_that_leaves_with_lines_to_read_again_leaves_a_gap() -> None:
     state = new_state()
     both = {file(A): (0, 30, FIRST), file(B): (0, 30, FIRST)}
     add(state, Add((A, B), T0), accept(state, both, [(T0, 1, 1), (T0 + SIZE, 1, 1)], T0 + 2 * SIZE))
@@ -248,13 +248,13 @@ def test_an_agent_that_could_not_read_its_last_lines_is_missing_from_its_last_pr
     assert Progress(state, 0).of_final(T0 + SIZE, T0 + 2 * SIZE) == Coverage(whole, 2)
 
 
-def test_lost_lines_are_a_gap_from_what_was_promised_before_and_once_for_each_closed_file() -> None:
+def test_lost_lines_are_a_gap_from_the_last_watermark_and_once_for_each_closed_file() -> None:
     state = new_state()
     add(state, Add((A,), T0), accept(state, {file(A): (0, 10, FIRST)}, [(T0, 1, 1)], T0 + SECOND))
     spans = {file(A, 2): (0, 10, FIRST), file(A): (10, 10, CLOSED | GAP)}
     add(state, accept(state, spans, [(T0 + 1, 1, 1)], T0 + 3 * SECOND))
     assert state.gaps == {A: (T0 + SECOND, T0 + 3 * SECOND)}
-    # said again, as to every new master
+    # reported again, as to every new master
     spans = {file(A, 2): (10, 20, 0), file(A): (10, 10, CLOSED | GAP)}
     add(state, accept(state, spans, [(T0 + 2, 1, 1)], T0 + 9 * SECOND))
     assert state.gaps == {A: (T0 + SECOND, T0 + 3 * SECOND)}
@@ -274,7 +274,7 @@ def test_a_version_that_never_came_into_force_is_gone() -> None:
     assert state.panes.keys() == {FIRST_LINE.version, third.version}
 
 
-def test_retirement_takes_panes_tombstones_finals_versions_and_who_left() -> None:
+def test_retire_drops_panes_tombstones_finals_versions_and_departed_workers() -> None:
     state = new_state()
     spans = {file(A): (0, 30, FIRST | CLOSED), file(B): (0, 10, FIRST)}
     add(state, Add((A, B), T0), accept(state, spans, [(T0, 1, 1)], T0 + SIZE))
@@ -292,7 +292,7 @@ def test_retirement_takes_panes_tombstones_finals_versions_and_who_left() -> Non
     assert state.watermarks == {A: T0 + SIZE}
 
 
-def test_rejected_lines_beside_the_windows_are_in_a_snapshot_and_go_with_who_is_forgotten() -> None:
+def test_rejected_lines_outside_windows_are_in_a_snapshot_and_go_with_their_forgotten_worker() -> None:
     state = new_state()
     spans = {file(A): (0, 30, FIRST), file(B): (0, 10, FIRST | CLOSED)}
     add(state, Add((A, B), T0), replace(accept(state, spans, [(T0, 1, 1)], T0 + SIZE), untimed={A: 2, B: 5}))
@@ -310,7 +310,7 @@ def test_rejected_lines_beside_the_windows_are_in_a_snapshot_and_go_with_who_is_
     other.close()
 
 
-def test_rule_10_a_closed_file_goes_on_where_it_was_closed() -> None:
+def test_rule_10_a_closed_file_continues_at_its_end() -> None:
     state = add(new_state(), Add((A,), T0))
     add(state, accept(state, {file(A): (0, 30, FIRST | CLOSED)}, [], T0))
     places = state.positions.place
@@ -331,7 +331,7 @@ def test_rule_10_a_closed_file_goes_on_where_it_was_closed() -> None:
     assert state.positions.files_of(A) == ((file(A), Position(60, closed=True)),)
 
 
-def test_lines_lost_behind_an_end_that_is_known_are_a_gap_too() -> None:
+def test_lines_lost_after_a_known_end_are_a_gap_too() -> None:
     state = add(new_state(), Add((A,), T0))
     add(state, accept(state, {file(A): (0, 30, FIRST | CLOSED), file(A, 2): (0, 0, FIRST)}, [], T0 + SECOND))
     add(state, accept(state, {file(A): (30, 40, CLOSED | GAP), file(A, 2): (0, 0, 0)}, [], T0 + SIZE))
@@ -386,7 +386,7 @@ def test_schedule_rule_an_older_schedule_counts_up_to_the_pane_of_the_first_line
     assert belong(1, {FIRST_LINE.version: maker_of(plan_of()).nothing})
 
 
-def test_lanes_reach_as_far_back_as_panes_are_cut() -> None:
+def test_lanes_reach_back_to_the_start_of_divided_panes() -> None:
     shapes = {
         each.version: Shape.of(plan_of(window))
         for window, each in (
@@ -475,6 +475,6 @@ def test_virtual_rows_refuse_other_queries() -> None:
         RowMaker(plan, PATHS)
 
 
-def test_a_plan_that_is_none_is_refused() -> None:
+def test_an_invalid_plan_is_refused() -> None:
     with pytest.raises(PeerError):
         new_state((Line(1, "x", 0, b"nothing"),))

@@ -1,4 +1,4 @@
-"""A state in pieces counts when it is whole, wherever a crash cuts the records, and nothing before it is needed any more."""
+"""A state in pieces is valid when it is complete, wherever a crash truncates the records, and makes all earlier ones obsolete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def order(records: list[Any]) -> InOrder[Any]:
     return found
 
 
-def told(records: list[Any]) -> list[str]:
+def kinds_of(records: list[Any]) -> list[str]:
     """Kinds and places."""
     names = []
     for record in records:
@@ -45,47 +45,49 @@ def told(records: list[Any]) -> list[str]:
 def test_a_cut_among_entries() -> None:
     records = [base(0, 1), more(2), base(1, 2), Rows(1, 0, "a"), more(3), Rows(1, 1, "b"), more(4)]
     before = order(records)
-    assert told(before.counting()) == ["Base1", "More2", "More3", "More4"]
+    assert kinds_of(before.counting()) == ["Base1", "More2", "More3", "More4"]
     assert len(before.needed()) == len(records)
     records += [Whole(1, 2), more(5)]
     after = order(records)
-    assert told(after.counting()) == ["Base2", "Rows0", "Rows1", "Whole2", "More3", "More4", "More5"]
+    assert kinds_of(after.counting()) == ["Base2", "Rows0", "Rows1", "Whole2", "More3", "More4", "More5"]
     assert after.needed() == after.counting()
     assert order(sorted(after.needed(), key=records.index)).counting() == after.counting()
 
 
 def test_an_installed_state_comes_before_its_base() -> None:
     records = [base(0, 1), Rows(1, 0, "a"), more(2), Rows(1, 1, "b"), base(1, 9), Whole(1, 2)]
-    assert told(order(records[:-1]).counting()) == ["Base1", "More2"]
-    assert told(order(records).counting()) == ["Base9", "Rows0", "Rows1", "Whole2"]
+    assert kinds_of(order(records[:-1]).counting()) == ["Base1", "More2"]
+    assert kinds_of(order(records).counting()) == ["Base9", "Rows0", "Rows1", "Whole2"]
 
 
-def test_one_that_is_under_way_stays_when_another_is_whole() -> None:
-    """A replica cuts its own log while a master sends one; then that is whole, too."""
+def test_an_incomplete_state_stays_when_another_is_complete() -> None:
+    """A replica compacts its own log while a master sends one; then that is complete, too."""
     records = [base(0, 1), Rows(2, 0, "x"), base(1, 5), Rows(1, 0, "a"), Rows(2, 1, "y"), Whole(1, 1)]
-    assert told(order(records).counting()) == ["Base5", "Rows0", "Whole1"]
+    assert kinds_of(order(records).counting()) == ["Base5", "Rows0", "Whole1"]
     records += [base(2, 7), Whole(2, 2)]
-    assert told(order(records).counting()) == ["Base7", "Rows0", "Rows1", "Whole2"]
+    assert kinds_of(order(records).counting()) == ["Base7", "Rows0", "Rows1", "Whole2"]
     assert [record.piece for record in order(records).counting()[1:3]] == ["x", "y"]
 
 
 def test_numbers_begin_again_with_each_life() -> None:
     records = [base(1, 5), Rows(1, 0, "a"), Whole(1, 1), base(1, 6), Rows(1, 0, "old"), Rows(1, 1, "old")]
     records += [more(6), base(1, 8), Rows(1, 0, "new")]
-    assert told(order(records).counting()) == ["Base5", "Rows0", "Whole1", "More6"]
+    assert kinds_of(order(records).counting()) == ["Base5", "Rows0", "Whole1", "More6"]
     records += [Whole(1, 1)]
     assert [getattr(each, "piece", None) for each in order(records).counting()] == [None, "new", None]
 
 
-def test_a_state_that_is_not_whole_is_damage() -> None:
+def test_an_incomplete_state_is_damage() -> None:
     with pytest.raises(StateError, match="1 of 2 pieces"):
         order([base(1, 5), Rows(1, 0, "a"), Whole(1, 2)])
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(seed=st.integers(0, 1 << 20), lives=st.integers(1, 4))
-def test_cut_anywhere_the_last_whole_state_and_all_behind_it_are_there(seed: int, lives: int) -> None:
-    """Against a model that looks for the last whole state from the end; what is not needed may be dropped at any time."""
+def test_after_a_crash_anywhere_the_last_complete_state_and_all_after_it_are_read(
+    seed: int, lives: int
+) -> None:
+    """Against a model that searches the last complete state from the end; obsolete records may be dropped at any time."""
     rng, index = Random(seed), 1
     records: list[Any] = [base(0, 1)]
     kept = order(records)

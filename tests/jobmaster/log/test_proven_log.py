@@ -15,8 +15,8 @@ def proven(rig: Rig) -> list[AnyEntry]:
     return [entry for _, entry in rig.log if isinstance(entry, Proven)]
 
 
-def test_by_what_was_cut_under_its_ballot() -> None:
-    """A successor among few of nine agents, whose reducer still keeps a bundle of five that was cut under the ballot before."""
+def test_only_bundles_cut_under_its_ballot_count() -> None:
+    """A successor with few of nine agents, whose reducer still keeps a bundle of five that was cut under the earlier ballot."""
     first = Rig()
     first.do(first.master.adverts([(w, AgentAdvert("x", ("access",), 1, T0)) for w in WORKERS], first.now))
     first.bundle({file(worker): (0, 100, FIRST) for worker in WORKERS})
@@ -29,7 +29,7 @@ def test_by_what_was_cut_under_its_ballot() -> None:
     assert proven(successor) == [Proven((7, b"N" * 16))] * 2
 
 
-def test_also_by_those_who_stay() -> None:
+def test_a_departure_can_complete_the_majority() -> None:
     rig = Rig()
     rig.do(rig.master.adverts([(w, AgentAdvert("x", ("access",), 1, T0)) for w in WORKERS[:4]], rig.now))
     rig.bundle({file(worker): (0, 100, FIRST) for worker in WORKERS[:2]})

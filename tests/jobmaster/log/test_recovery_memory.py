@@ -1,4 +1,4 @@
-"""What a start takes whose journal is many times the memory cap: a record at a time, and trees that give way."""
+"""The memory of a start with a journal many times the memory cap: one record at a time, and trees that spill."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CAP = 16 * MIB
 RECORDS, ROWS = 40, 12_000
 """Together 50 MiB of rows."""
 PASSING = 4 * MIB
-"""Of the record at hand: as bytes, unpacked, and as an entry."""
+"""Of the current record: as bytes, unpacked, and as an entry."""
 
 
 def entry(number: int) -> Accept:
@@ -59,7 +59,7 @@ def state_of(image: Any, budget: Budget) -> JobState:
 
 
 async def fill(folder: Path) -> None:
-    """The journal of a master that wrote an entry at a time, each before the one before it was committed."""
+    """The journal of a master that wrote one entry at a time, each before the previous one was committed."""
     store, records = Store.open(folder, print)
     records.close()
     log, budget = new_log(folder)
@@ -76,7 +76,7 @@ async def fill(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_a_start_takes_the_cap_and_a_record_however_long_the_journal(tmp_path: Path) -> None:
-    """Rows of one pane, as a client sends them that makes up URLs."""
+    """Rows of one pane, as from a client that invents URLs."""
     asyncio.run(fill(tmp_path))
     budget = Budget(CAP, tmp_path)
     tracemalloc.start()
@@ -93,7 +93,7 @@ def test_a_start_takes_the_cap_and_a_record_however_long_the_journal(tmp_path: P
     state = succession.replica.log.state
     assert isinstance(state, JobState)
     assert succession.replica.log.index == RECORDS + 1
-    known = RECORDS - 2  # what is behind is not known to be committed
+    known = RECORDS - 2  # later entries are not known to be committed
     assert state.panes[VERSION].lines().lanes[0].tolist() == [known * ROWS]
     state.close()
     budget.close()

@@ -1,4 +1,4 @@
-"""A job's log on one node: what it holds, keeps on disk, promises and acknowledges."""
+"""A job's log on one node: the entries that it holds, writes and acknowledges, and the ballots that it promises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def append(
 
 
 def holding(entries: str, ballot: Any = ONE) -> Replica:
-    """It holds these under `ballot`, from a master that serves."""
+    """A replica that holds these entries under `ballot`, from a master that serves."""
     node = replica()
     node.promise(ballot)
     node.install(A, Install(JOB, ballot, len(entries), tuple(entries), ballot))
@@ -47,7 +47,7 @@ def contents(log: JobLog) -> list[str]:
     return [*(log.state.entries if log.state else ()), *log.tail]
 
 
-def test_rule_6_nothing_is_acknowledged_over_a_hole() -> None:
+def test_rule_6_nothing_is_acknowledged_past_a_missing_entry() -> None:
     node = holding("abc")
     assert answer(node.append(A, append(4, "d"))) == Held(JOB, ONE, 4)
     assert answer(node.append(A, append(6, "f"))) == Held(JOB, ONE, 4)
@@ -62,7 +62,7 @@ def test_rule_6_entries_of_another_ballot_need_a_snapshot_first() -> None:
     assert contents(node.log) == list("abc")
 
 
-def test_the_same_log_goes_on_under_the_next_ballot_from_exactly_its_end() -> None:
+def test_the_same_log_continues_under_the_next_ballot_at_exactly_its_end() -> None:
     node = holding("abc")
     node.promise(TWO)
     assert answer(node.append(A, append(5, "e", ballot=TWO, previous=ONE))) == Held(JOB, TWO, -1)
@@ -73,8 +73,8 @@ def test_the_same_log_goes_on_under_the_next_ballot_from_exactly_its_end() -> No
 
 
 @pytest.mark.parametrize("entries", ["abc", ""])
-def test_every_acknowledgement_stands_behind_a_write(entries: str) -> None:
-    """Also one that adds nothing: the write before may still be under way."""
+def test_every_acknowledgement_follows_a_write(entries: str) -> None:
+    """Also one that adds nothing: the earlier write may still be in progress."""
     node = holding("abc")
     effects = node.append(A, append(1, "abc"))
     assert [type(each) for each in effects] == [Write, Post]
@@ -92,23 +92,23 @@ def test_a_heartbeat_applies_what_is_committed_and_is_not_answered() -> None:
     assert node.log.applied == 5
 
 
-def test_who_has_more_tells_so_to_a_node_that_does_not_serve_yet() -> None:
+def test_a_longer_log_is_reported_to_a_node_that_does_not_serve_yet() -> None:
     node = holding("abc")
     node.promise(TWO)
-    told = answer(node.install(A, Install(JOB, TWO, 2, ("a", "b"), ONE)))
-    assert told == StateReport(JOB, TWO, TWO, ONE, 3)
-    assert answer(node.append(A, append(3, "", ballot=TWO, previous=ONE))) == told
+    report = answer(node.install(A, Install(JOB, TWO, 2, ("a", "b"), ONE)))
+    assert report == StateReport(JOB, TWO, TWO, ONE, 3)
+    assert answer(node.append(A, append(3, "", ballot=TWO, previous=ONE))) == report
     assert contents(node.log) == list("abc")
 
 
-def test_who_serves_under_a_higher_ballot_replaces_even_more() -> None:
+def test_a_node_that_serves_under_a_higher_ballot_replaces_even_a_longer_log() -> None:
     node = holding("abc")
     node.promise(TWO)
     assert answer(node.install(A, Install(JOB, TWO, 1, ("x",), TWO))) == Held(JOB, TWO, 1)
     assert contents(node.log) == ["x"]
 
 
-def test_an_older_install_of_the_same_ballot_takes_nothing_away() -> None:
+def test_an_older_install_of_the_same_ballot_changes_nothing() -> None:
     node = holding("abc")
     assert answer(node.install(A, Install(JOB, ONE, 1, ("a",), ONE))) == Held(JOB, ONE, 3)
     assert contents(node.log) == list("abc")
@@ -139,8 +139,8 @@ def test_a_log_without_entries_ranks_lowest() -> None:
     assert rank(NO_BALLOT, THREE, 9) < rank(ONE, ONE, 1)
 
 
-def test_a_log_that_nobody_serves_yet_proves_nothing_after_a_link_was_reset_either() -> None:
-    """A took its log to B, which has it; a third node has not answered yet when the link to B begins anew."""
+def test_a_log_that_is_not_served_yet_proves_nothing_after_a_link_reset_either() -> None:
+    """A sent its log to B, which has it; a third node has not answered yet when the link to B is reset."""
     master, peer = holding("abc"), holding("abc")
     for node in (master, peer):
         node.promise(TWO)
@@ -156,8 +156,8 @@ def test_a_log_that_nobody_serves_yet_proves_nothing_after_a_link_was_reset_eith
     assert peer.log.last == TWO
 
 
-def test_a_replica_that_has_less_than_it_acknowledged_counts_for_nothing_until_it_has_the_log_anew() -> None:
-    """Its folder was restored: where the entries are part of the master's state by now, it gets all anew."""
+def test_a_replica_with_less_than_it_acknowledged_does_not_count_until_it_has_the_log_again() -> None:
+    """Its folder was restored: if the entries are part of the master's state by now, it gets the whole log again."""
     master = holding("abc")
     master.log.commit(3)
     replication = Replication(master, A, ONE, 20_000, {B: 0})
@@ -193,7 +193,7 @@ step = st.one_of(
 
 @settings(max_examples=200, derandomize=True)
 @given(st.lists(step, max_size=25))
-def test_what_is_read_back_is_what_was_held(steps: list[tuple[str, int, int]]) -> None:
+def test_the_log_is_read_back_as_it_was_held(steps: list[tuple[str, int, int]]) -> None:
     """Against the test's own reading of the records, and against a second log that restores them."""
     log, disk, ballot, made = JobLog(ListState, 1 << 20), list[LogRecord](), 1, 0
     disk.append(log.begin((ballot, A)))

@@ -1,4 +1,4 @@
-"""Replicas that write nothing and replicas that are away, as the node that serves sees them."""
+"""Replicas that write nothing and replicas that are missing, as the serving node sees them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOOK_US = 6_000_000
 
 
 def looks_until_able(failures: ReplicaFailures) -> int:
-    """A lacks entry 1 at two looks; for how many more it is left out then."""
+    """A lacks entry 1 at two looks; returns for how many more it is left out then."""
     failures.look({A: 0, B: 1}, 1)
     assert failures.usable([A, B]) == [A, B]
     failures.look({A: 0, B: 1}, 1)
@@ -21,19 +21,19 @@ def looks_until_able(failures: ReplicaFailures) -> int:
     return looks
 
 
-def test_who_writes_nothing_is_left_out_twice_as_long_each_time() -> None:
+def test_a_replica_that_writes_nothing_is_left_out_twice_as_long_each_time() -> None:
     failures = ReplicaFailures(ME, LOOK_US)
     assert [looks_until_able(failures) for _ in range(3)] == [STUCK_LOOKS, 2 * STUCK_LOOKS, 4 * STUCK_LOOKS]
 
 
-def test_who_is_slow_but_writes_stays() -> None:
+def test_a_slow_replica_that_writes_stays() -> None:
     failures = ReplicaFailures(ME, LOOK_US)
     for index in range(1, 20):
         failures.look({A: index - 1}, index)
         assert failures.usable([A]) == [A]
 
 
-def test_who_went_and_came_back_is_not_stuck() -> None:
+def test_a_replica_that_left_and_returned_is_not_stuck() -> None:
     failures = ReplicaFailures(ME, LOOK_US)
     for _ in range(2):
         failures.look({A: 0}, 1)
@@ -43,7 +43,7 @@ def test_who_went_and_came_back_is_not_stuck() -> None:
     assert failures.usable([A]) == [A]
 
 
-def test_it_looks_while_there_is_something_to_see() -> None:
+def test_it_looks_while_replicas_are_behind_or_stuck() -> None:
     failures = ReplicaFailures(ME, LOOK_US)
     failures.watch([], 0)
     assert not failures.alarm.rings(LOOK_US)
@@ -57,7 +57,7 @@ def test_it_looks_while_there_is_something_to_see() -> None:
     assert failures.alarm.at == 2 * LOOK_US
 
 
-def test_losses_count_who_is_away_until_all_are_here() -> None:
+def test_losses_count_missing_nodes_until_none_is_missing() -> None:
     failures = ReplicaFailures(ME, LOOK_US)
     failures.note_lost([ME, b"", A], [A, B])
     assert failures.losses == 0, "it only made room"

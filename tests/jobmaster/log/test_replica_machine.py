@@ -1,4 +1,4 @@
-"""A replica against plain lists: masters that come and go, a disk that is behind, crashes at any time."""
+"""A replica compared with plain lists: changing masters, a slow disk, crashes at any time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SNAPSHOT_ENTRIES = 4
 
 
 class Master:
-    """Who decides under one ballot: a list that only grows, once it serves. `last`: under which its beginning was served."""
+    """The master of one ballot: a list that only grows once it serves. `last`: the ballot under which its beginning was
+    served."""
 
     def __init__(self, ballot: Ballot, last: Ballot, entries: list[str]) -> None:
         self.ballot, self.last, self.entries = ballot, last, entries
@@ -44,7 +45,7 @@ class Master:
 
 
 class Model:
-    """What a replica is to hold and to say, by the text of the rules."""
+    """The expected log and answers of a replica, according to the rules."""
 
     def __init__(self) -> None:
         self.promised: Ballot = NO_BALLOT
@@ -92,7 +93,7 @@ class Model:
 
 
 class Disk:
-    """What was written, in order, of which the first `done` are durable. What stands behind a write leaves when it is."""
+    """The writes in order, of which the first `done` are durable. Effects after a write leave when it is durable."""
 
     def __init__(self) -> None:
         self.writes: list[tuple[Write, list[Message]]] = []
@@ -106,7 +107,7 @@ class Disk:
         return found
 
     def promised(self) -> Ballot:
-        """By all that is durable."""
+        """Restore a replica from the durable records."""
         records = self.records("ballot", self.done) + self.records("log", self.done)
         ballots = (record.ballot for record in records if isinstance(record, Base | More | Promise))
         return max(ballots, default=NO_BALLOT)
@@ -123,7 +124,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         self.disk, self.model = Disk(), Model()
         self.replica = Replica(JOB, ListState, SNAPSHOT_ENTRIES, 1 << 20)
         self.masters = [Master((1, A), NO_BALLOT, [])]
-        self.word: Ballot = NO_BALLOT  # the highest ballot that it gave its word for
+        self.word: Ballot = NO_BALLOT  # the highest ballot that it promised
         self.answered: tuple[NodeId, Ballot] | None = None
         self.made = 0
 
@@ -133,7 +134,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         which=st.integers(0, 3), cut=st.integers(0, 3), node=st.sampled_from([A, B]), higher=st.integers(0, 1)
     )
     def begin(self, which: int, cut: int, node: NodeId, higher: int) -> None:
-        """A node is about to serve with what some node holds of a log that was served, or without any."""
+        """A node is about to serve with some node's copy of a log that was served, or without any."""
         ballot = max(master.ballot for master in self.masters)[0] + higher, node
         if any(master.ballot == ballot for master in self.masters):
             return
@@ -146,12 +147,12 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
             self.masters.append(Master(ballot, NO_BALLOT, []))
 
     def master(self, which: int) -> Master:
-        """Mostly the one that came last."""
+        """Usually the newest master."""
         return self.masters[max(0, len(self.masters) - 1 - max(0, which - 2))]
 
     @rule(which=st.integers(0, 4), count=st.integers(0, 4), proves=st.booleans(), commits=st.booleans())
     def propose(self, which: int, count: int, proves: bool, commits: bool) -> None:
-        """It serves from now on, if it did not; `proves`: and more than half have reported."""
+        """The master serves from now on, if it did not; `proves`: and more than half have reported."""
         master = self.master(which)
         master.last = master.ballot
         for _ in range(count):
@@ -164,7 +165,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 4), late=st.integers(0, 2))
     def go_on(self, count: int, late: int) -> None:
-        """The newest serves, and all that it has comes, of which it knows most to be committed."""
+        """The newest master serves, and its whole log arrives, of which it knows most to be committed."""
         self.propose(0, count, False, False)
         master = self.master(0)
         master.committed = max(master.committed, len(master.entries) - late)
@@ -172,7 +173,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
 
     @rule(step=st.sampled_from([-1, 0, 0, 1]), count=st.integers(0, 2))
     def take_over(self, step: int, count: int) -> None:
-        """Another node, which held as much or a little more or less, goes on and does not serve yet."""
+        """Another node, which held as much or a little more or less, continues the log and does not serve yet."""
         model = self.model
         held = next((master for master in self.masters if master.ballot == model.last), None)
         if held is not None:
@@ -183,10 +184,10 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 4), step=st.sampled_from([-3, -1, 0, 0, 0, 0, 1, 2]), count=st.integers(0, 5))
     def append(self, which: int, step: int, count: int) -> None:
-        """What follows what is held (0), some of that again, or something beyond."""
+        """Entries that follow the held ones (0), repeat some of them, or leave a hole."""
         master = self.master(which)
         if not master.serves and master.last == NO_BALLOT:
-            return  # nobody holds the beginning of a log that is new
+            return  # no node holds the beginning of a new log
         first = min(max(1, len(self.model.entries) + 1 + step), len(master.entries) + 1)
         message = master.append(first, count)
         if self.follows(master):
@@ -203,7 +204,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
             self.perform(self.replica.install(master.ballot[1], master.install()), expected)
 
     def follows(self, master: Master) -> bool:
-        """As `Succession` does: the word of a lower ballot is refused, a higher one is promised first."""
+        """As in `Succession`: a message of a lower ballot is refused, a higher one is promised first."""
         if master.ballot < self.model.promised:
             refusal = Held(JOB, self.model.promised, -1, refused=True)
             self.perform(self.replica.refuse(master.ballot[1]), refusal)
@@ -235,7 +236,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         self.fetched(node, ballot)
 
     def fetched(self, node: NodeId, ballot: Ballot) -> None:
-        """All that is held, once; without a log, that there is none."""
+        """Expect the whole log, once; without a log, the report of none."""
         model = self.model
         effects = self.replica.fetch(node, Fetch(JOB, ballot))
         if model.held == NO_BALLOT:
@@ -252,7 +253,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
     @precondition(lambda self: self.answered and self.answered[1] == self.model.promised)
     @rule(node=st.sampled_from([A, B]))
     def reset(self, node: NodeId) -> None:
-        """A link is reset, and who had fetched asks once more."""
+        """A link is reset, and the node that had fetched asks again."""
         assert self.answered is not None
         asker, ballot = self.answered
         self.replica.link_reset(node)
@@ -263,7 +264,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
     # The disk.
 
     def perform(self, effects: list[Effect], expected: Message | None) -> None:
-        """Exactly the expected message leaves, behind all writes before it in the list."""
+        """Exactly the expected message leaves, after all writes before it in the list."""
         said: list[Message] = []
         behind: list[Message] | None = None
         for effect in effects:
@@ -288,7 +289,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
                 self.leaves(message, behind_write=True)
 
     def leaves(self, message: Message, behind_write: bool) -> None:
-        """Rules 6 and 7: what is said of the log, and what is promised, is on the disk by then."""
+        """Rules 6 and 7: entries that are acknowledged, and ballots that are promised, are on the disk by then."""
         if isinstance(message, Held) and message.index >= 0:
             assert behind_write
             durable = read_back(self.disk.records("log", self.disk.done))
@@ -304,7 +305,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
 
     @rule(survive=st.integers(0, 6))
     def restart(self, survive: int) -> None:
-        """Of the writes under way the first few arrive, and what stood behind them does not leave."""
+        """The first few of the pending writes arrive, and the effects after them do not leave."""
         disk, model = self.disk, self.model
         disk.done = min(disk.done + survive, len(disk.writes))
         del disk.writes[disk.done :]

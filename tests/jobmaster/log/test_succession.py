@@ -96,7 +96,7 @@ def test_a_broken_rule_is_found(kind: Any, name: str, broken: Any, monkeypatch: 
 # Transcripts. Set ELF_GOLDEN=write to write them anew, and read the difference.
 
 
-def tell(world: World, name: str) -> None:
+def check_transcript(world: World, name: str) -> None:
     path = GOLDEN / f"{name}.txt"
     text = "\n".join(world.story) + "\n"
     if os.environ.get("ELF_GOLDEN") == "write":
@@ -125,7 +125,7 @@ def test_transcript_takeover_after_death() -> None:
     world.crash(world.nodes[0])
     world.settle()
     world.check_rest()
-    tell(world, "takeover")
+    check_transcript(world, "takeover")
 
 
 def test_transcript_transfer_to_a_closer_joiner() -> None:
@@ -135,7 +135,7 @@ def test_transcript_transfer_to_a_closer_joiner() -> None:
     world.settle()
     world.check_rest()
     assert world.transfers == 1
-    tell(world, "transfer")
+    check_transcript(world, "transfer")
 
 
 def test_transcript_all_replicas_lost_is_fresh() -> None:
@@ -146,7 +146,7 @@ def test_transcript_all_replicas_lost_is_fresh() -> None:
         world.crash(node, disk_lost=True)
     world.settle()
     assert world.fresh == 2
-    tell(world, "lost")
+    check_transcript(world, "lost")
 
 
 def test_restarting_all_loses_nothing() -> None:
@@ -174,11 +174,11 @@ def test_a_disk_alone_is_enough_and_commits_only_what_it_has() -> None:
     assert world.commits == 1
 
 
-# Two lineages: one that more than half have reported to, and one that was begun by those who did not reach it.
+# Two lineages: a log with a majority, and one that was begun by nodes that did not reach it.
 
 
 def two_sides(old: str, new: str, *, again: int = 0) -> World:
-    """Those of `old` serve a proven log with three entries. Those of `new` begin a longer one, restarted `again` times."""
+    """The nodes of `old` serve a proven log with three entries; those of `new` begin a longer one, restarted `again` times."""
     world = World(0, 6, honest=False)
     for node in world.nodes:
         node.group = int(node.name in new)
@@ -219,7 +219,7 @@ def meet(world: World) -> World:
 
 @pytest.mark.parametrize("again", [0, 2])
 @pytest.mark.parametrize(("old", "new"), [("ABC", "DEF"), ("DEF", "ABC"), ("ACE", "BDF"), ("BCDEF", "A")])
-def test_a_log_that_most_have_reported_to_wins_over_one_begun_anew(old: str, new: str, again: int) -> None:
+def test_a_log_with_a_majority_wins_over_one_begun_anew(old: str, new: str, again: int) -> None:
     world = two_sides(old, new, again=again)
     other = world.by_id[bytes(15) + bytes(["ABCDEF".index(new[0]) + 1])]
     assert other.core.role is Role.SERVING
@@ -230,7 +230,7 @@ def test_a_log_that_most_have_reported_to_wins_over_one_begun_anew(old: str, new
     assert world.nodes[0].log.entries[:5] == kept
 
 
-def test_one_begun_anew_wins_when_most_have_reported_to_it_since() -> None:
+def test_a_log_begun_anew_wins_when_it_has_a_later_majority() -> None:
     world = two_sides("DEF", "ABC", again=1)
     for _ in range(2):
         world.prove(world.nodes[0])
@@ -240,10 +240,10 @@ def test_one_begun_anew_wins_when_most_have_reported_to_it_since() -> None:
     assert world.nodes[0].log.entries[: len(kept)] == kept
 
 
-@pytest.mark.parametrize("is_told_first", [True, False])
+@pytest.mark.parametrize("is_ballot_first", [True, False])
 @pytest.mark.parametrize(("old", "new"), [("DEF", "ABC"), ("ACE", "BDF")])
-def test_the_word_about_a_better_log_is_not_missed(old: str, new: str, is_told_first: bool) -> None:
-    """The ballot is heard before its node is a neighbour; or the links are reset while the word is on its way."""
+def test_a_report_of_a_higher_log_is_not_missed(old: str, new: str, is_ballot_first: bool) -> None:
+    """The ballot arrives before its node is a neighbour; or the links are reset while the report is in flight."""
     world = two_sides(old, new, again=2)
     holders = [node for node in world.nodes if node.name in old]
     server = next(node for node in world.nodes if node.name == new[0])
@@ -251,10 +251,10 @@ def test_the_word_about_a_better_log_is_not_missed(old: str, new: str, is_told_f
     for node in world.nodes:
         node.group = 0
     for node in holders:
-        if not is_told_first:
+        if not is_ballot_first:
             world.look(node)
         world.perform(node, node.core.heard_ballot(ballot, world.time(node)))
-    for node in () if is_told_first else holders:
+    for node in () if is_ballot_first else holders:
         while node.waiting:
             world.sync(node)
         world.reset(node, server)
@@ -279,7 +279,7 @@ def phase(node: Succession) -> Phase:
 
 
 def serve_with(me: Succession, replica: NodeId) -> Ballot:
-    """It begins a job with one replica that holds nothing."""
+    """A node that begins a job with one replica that holds nothing."""
     me.closest(True, [replica], 0)
     me.step(replica, StateReport(JOB, NO_BALLOT, NO_BALLOT, NO_BALLOT, 0), 0)
     ballot = me.ballot
@@ -309,11 +309,11 @@ def test_rule_7_two_processes_with_one_key_never_take_the_same_ballot() -> None:
     assert other.role is Role.SERVING
 
 
-def test_a_query_promises_nothing_and_an_ask_is_written_first() -> None:
+def test_a_query_promises_nothing_and_a_request_under_a_ballot_is_written_first() -> None:
     me = alone()
-    [told] = messages(me.step(B, StateRequest(JOB, NO_BALLOT), 0), StateReport)
-    assert told.highest == NO_BALLOT
-    for _ in range(2):  # a repeated ask may come before the first write is durable
+    [report] = messages(me.step(B, StateRequest(JOB, NO_BALLOT), 0), StateReport)
+    assert report.highest == NO_BALLOT
+    for _ in range(2):  # a repeated request may come before the first write is durable
         effects = me.step(B, StateRequest(JOB, (3, B)), 0)
         assert isinstance(effects[0], Write)
         assert messages(effects, StateReport)[0].highest == (3, B)
@@ -369,7 +369,7 @@ def test_a_master_that_is_fenced_off_again_and_again_waits_longer_each_time() ->
     assert me.deadline == now + ask
 
 
-def test_what_waits_for_replicas_is_bounded() -> None:
+def test_entries_that_wait_for_replicas_are_bounded() -> None:
     me = alone()
     serve_with(me, B)
     for _ in range(PARAMETERS.snapshot_entries):
@@ -387,7 +387,7 @@ def test_a_clock_that_steps_back_does_not_delay_an_append() -> None:
     assert messages(me.tick(5 + PARAMETERS.append_us), Append)
 
 
-def test_a_late_teller_with_more_is_not_passed_over() -> None:
+def test_a_late_report_of_a_longer_log_is_not_ignored() -> None:
     me = alone()
     me.closest(True, [B], 0)
     me.tick(2 * PARAMETERS.ask_us)
@@ -412,10 +412,11 @@ def test_a_late_teller_with_more_is_not_passed_over() -> None:
 @pytest.mark.parametrize(
     ("teller", "last", "handed_on"), [(B, (1, B), True), (C, (1, B), False), (B, (0, B), False)]
 )
-def test_who_served_before_and_promises_hands_its_log_on(
+def test_a_former_master_that_promises_hands_its_log_on(
     teller: NodeId, last: Ballot, handed_on: bool
 ) -> None:
-    """Three entries of the master (1, B) are here: what it says itself, of that log, ends what it may have published besides."""
+    """This node holds three entries of master (1, B). If B itself reports the same log, it has published nothing that is not in
+    it."""
     me = alone()
     me.step(B, Install(JOB, (1, B), 3, ("a", "b", "c"), (1, B), ()), 0)
     me.closest(True, [teller], 0)
@@ -437,21 +438,21 @@ def test_waiting_for_a_transfer_is_bounded() -> None:
     assert (me.phase, me.ballot) == (Phase.PROMISE, (3, A))
 
 
-def test_other_nodes_words_under_a_ballot_do_not_count() -> None:
+def test_messages_under_another_nodes_ballot_are_ignored() -> None:
     me = alone()
     assert me.step(B, Append(JOB, (5, C), 1, ("x",), 0), 0) == []
     assert me.highest == NO_BALLOT
 
 
-def test_nobody_gives_up_its_log_twice_for_one_that_does_not_come() -> None:
-    """A neighbour whose words come, and which hears none: its log is waited for once."""
+def test_a_log_that_never_arrives_is_awaited_only_once() -> None:
+    """A neighbour whose messages arrive, and which receives none: its log is awaited once."""
     me = alone()
     ballot = serve_with(me, B)
 
-    def tell() -> list[Effect]:
+    def look() -> list[Effect]:
         return me.step(B, StateReport(JOB, me.ballot, me.ballot, (3, B), 9, False, (2, B)), 0)
 
-    assert messages(tell(), StateRequest)
+    assert messages(look(), StateRequest)
     assert phase(me) is Phase.PROMISE
     me.tick(PARAMETERS.ask_us_max)
     assert phase(me) is Phase.FETCH
@@ -462,5 +463,5 @@ def test_nobody_gives_up_its_log_twice_for_one_that_does_not_come() -> None:
     me.step(me.me, Held(JOB, me.ballot, me.replica.log.index), now)
     me.step(B, Held(JOB, me.ballot, me.replica.log.index), now)
     assert me.role is Role.SERVING
-    assert messages(tell(), StateRequest) == []
+    assert messages(look(), StateRequest) == []
     assert me.role is Role.SERVING

@@ -1,4 +1,4 @@
-"""Nothing that a master keeps of a job grows with its age: years of rotations, of agents that come and go, and of changes."""
+"""A master's memory of a job does not grow with its age: years of rotations, of agents that come and go, and of changes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.rigs.mesh_lines import SECOND, plan_of, version_of
 
 HOUR = 3600 * SECOND
 ROTATIONS = 10_000
-"""Of a year, and some more, at one an hour."""
+"""A little more than a year of rotations, one an hour."""
 STAY = 125
 """Rotations after which an agent is replaced."""
 CHANGE = 500
 
 
 def sizes(thing: Any, depth: int = 3) -> dict[str, int]:
-    """How many things everything in it holds, by attribute."""
+    """The number of items in each collection of the object, by attribute."""
     found: dict[str, int] = {}
     for name, value in vars(thing).items():
         if isinstance(value, Sized) and not isinstance(value, str | bytes):
@@ -41,7 +41,7 @@ def worker_of(number: int) -> bytes:
 
 
 class Fleet:
-    """Three agents whose logs are rotated each hour. Each stays for a while; another one takes its place."""
+    """Three agents whose logs are rotated each hour. After a while each is replaced by another."""
 
     def __init__(self, plan: Plan, plans: tuple[Plan, Plan], writes: bool = True) -> None:
         self.rig = Rig(spec_of(plan, keep_us=2 * HOUR, lateness_us=60 * SECOND), sinks=(SINK,))

@@ -1,4 +1,5 @@
-"""Windows that two masters at once may both call final: one of them hears of it first, from whoever has promised to both."""
+"""Windows that two masters at a time may both publish as final: one learns of it first, from a worker that has promised to
+both."""
 
 from __future__ import annotations
 
@@ -22,20 +23,20 @@ ONE, TWO, THREE = (1, b"a" * 16), (2, b"b" * 16), (3, b"a" * 16)
 
 
 def promising(told: Promised, child: int = 1) -> Bundle:
-    """A bundle of that child which says so."""
+    """A bundle of that child with those promises to others."""
     worker = node_name(child)
     return replace(bundle_of(worker, 1, {(worker, 1, 0): (0, 10, FIRST)}), elsewhere=told)
 
 
-def test_a_worker_says_what_it_promised_to_others_until_one_such_bundle_is_committed() -> None:
+def test_a_worker_reports_its_promises_to_others_until_such_a_bundle_is_committed() -> None:
     bench = Bench()
     bench.welcome()
     first = bench.cut({F: (0, 50, FIRST)}, T + 10)
-    assert first.elsewhere == ((NO_BALLOT, T),)  # a former life, by its start
+    assert first.elsewhere == ((NO_BALLOT, T),)  # of an earlier life, up to this life's start
     bench.step(Commit(JOB, first.ballot, (first.id,)))
     second = bench.flush({F: (50, 100, 0)})
     assert second.elsewhere == ()
-    bench.step(Commit(JOB, TWO, (second.id,)))  # cut for another one: nothing is proven
+    bench.step(Commit(JOB, TWO, (second.id,)))  # cut for another master: proves nothing
     third = bench.flush({F: (100, 150, 0)})
     assert third.ballot == TWO
     assert third.elsewhere == ((NO_BALLOT, T), (first.ballot, second.watermark))
@@ -49,13 +50,13 @@ def test_only_the_last_masters_are_remembered() -> None:
     promises = Promises()
     for epoch in range(1, 2 * MASTERS_MAX + 1):
         promises.note((epoch, ME), epoch)
-    promises.note((2 * MASTERS_MAX, ME), 5)  # less than before
+    promises.note((2 * MASTERS_MAX, ME), 5)  # a lower watermark than before
     told = promises.to_others((2 * MASTERS_MAX - 1, ME))
     epochs = [*range(MASTERS_MAX + 1, 2 * MASTERS_MAX - 1), 2 * MASTERS_MAX]
     assert told == tuple(((epoch, ME), epoch) for epoch in epochs)
 
 
-def test_a_reducer_passes_on_the_highest_of_each() -> None:
+def test_a_reducer_forwards_the_highest_of_each() -> None:
     bundle = OpenBundle(1 << 20)
     each: tuple[tuple[int, Promised], ...] = (
         (1, ((ONE, 7), (TWO, 5))),
@@ -77,12 +78,14 @@ def test_a_reducer_passes_on_the_highest_of_each() -> None:
     [
         (ONE, (), False, 50),
         (ONE, (ONE,), False, BEFORE_ALL),  # it has handed its log on
-        (THREE, (), False, BEFORE_ALL),  # this one itself
+        (THREE, (), False, BEFORE_ALL),  # this master itself
         (NO_BALLOT, (ONE,), True, 50),
         (NO_BALLOT, (ONE,), False, BEFORE_ALL),
     ],
 )
-def test_what_counts_for_a_master(told: Ballot, whole: tuple[Ballot, ...], is_new: bool, until: int) -> None:
+def test_which_promises_to_others_count_for_a_master(
+    told: Ballot, whole: tuple[Ballot, ...], is_new: bool, until: int
+) -> None:
     elsewhere = Elsewhere(THREE, slack_us=10)
     elsewhere.heard(promising(((told, 50),)), whole, is_new, now=100)
     assert elsewhere.until_us == until
@@ -97,8 +100,8 @@ def test_a_promise_of_the_far_future_is_not_believed() -> None:
 
 
 def stopped(seed: int) -> s.Scenario:
-    """The master stands still for some seconds, or is heard by nobody, or hears nobody; and goes on. People watch at it, and
-    elsewhere, and some connect anew."""
+    """The master stalls for some seconds, or loses all messages in one direction, and continues. Watchers are connected to it and
+    to other nodes, and some reconnect."""
     rng = Random(seed)
     at = 6 * SECOND + rng.randrange(SECOND)
     until = at + rng.randint(3, 7) * SECOND
@@ -118,7 +121,7 @@ def stopped(seed: int) -> s.Scenario:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(9))
-def test_a_window_is_final_once_where_a_master_stood_still_or_was_cut_off_one_way(seed: int) -> None:
+def test_a_window_is_final_once_if_a_master_stalled_or_was_cut_off_one_way(seed: int) -> None:
     outcome = simulate(stopped(seed))
     assert outcome.violation == ""
     assert outcome.finals > 5

@@ -1,4 +1,4 @@
-"""The master's rules, one by one: what is accepted, dropped, parked, split; when anything is told; when a window is final."""
+"""The master's rules, one by one: which bundles are accepted, dropped, parked, split; when it answers; when a window is final."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def told_total(rig: Rig) -> int:
     return int(sum(panes.lines().lanes[0].sum() for panes in rig.state.panes.values()))
 
 
-def test_rule_4_a_bundle_ahead_waits_for_what_is_missing() -> None:
+def test_rule_4_a_bundle_ahead_waits_for_the_missing_one() -> None:
     rig = opened()
     third = rig.bundle({file(A): (300, 400, 0)}, [(T0, 1, 3)])
     second = rig.bundle({file(A): (200, 300, 0)}, [(T0, 1, 2)])
@@ -67,7 +67,7 @@ def test_rule_4_a_bundle_ahead_waits_for_what_is_missing() -> None:
     assert not len(rig.master.intake.parking)
 
 
-def test_rule_4_what_waited_too_long_is_split() -> None:
+def test_rule_4_a_bundle_parked_for_too_long_is_split() -> None:
     rig = opened()
     ahead = rig.bundle({file(A): (300, 400, 0), file(B): (100, 110, 0)})
     rig.tick(PARAMETERS.park_us - 1)
@@ -87,7 +87,7 @@ def test_rule_4_parked_bundles_wait_anew_when_the_clock_goes_back() -> None:
     assert rig.splits()
 
 
-def test_rule_4_what_does_not_fit_into_the_parking_is_split() -> None:
+def test_rule_4_a_bundle_without_room_in_the_parking_is_split() -> None:
     rig = Rig(parameters=msgspec.structs.replace(PARAMETERS, park_bytes_max=1_000))
     rig.bundle({file(A): (0, 100, FIRST)})
     rig.bundle({file(A): (300, 400, 0)}, [(T0, 1, 1)])
@@ -113,7 +113,7 @@ def test_rule_4_what_does_not_fit_into_the_parking_is_split() -> None:
         "closes across",
     ],
 )
-def test_rule_4_what_is_mixed_is_split_with_the_positions_that_do_not_fit(
+def test_rule_4_a_mixed_bundle_is_split_with_the_positions_that_do_not_fit(
     spans: dict[tuple[bytes, int, int], tuple[int, int, int]],
 ) -> None:
     rig = opened()
@@ -125,7 +125,7 @@ def test_rule_4_what_is_mixed_is_split_with_the_positions_that_do_not_fit(
     assert told_total(rig) == 0
 
 
-def test_rule_4_who_is_only_ahead_in_a_mixed_bundle_is_not_told_to_read_again() -> None:
+def test_rule_4_a_worker_only_ahead_in_a_mixed_bundle_does_not_read_again() -> None:
     rig = opened()
     mixed = rig.bundle({file(A): (200, 250, 0), file(B): (0, 50, 0)}, [(T0, 1, 5)])
     (split,) = rig.splits()
@@ -137,7 +137,7 @@ def test_rule_4_who_is_only_ahead_in_a_mixed_bundle_is_not_told_to_read_again() 
     assert told_total(rig) == 2
 
 
-def test_rule_4_of_a_worker_with_one_file_behind_all_places_are_told() -> None:
+def test_rule_4_a_worker_with_one_file_behind_gets_all_its_positions() -> None:
     rig = opened()
     rig.bundle({file(A, 2): (0, 100, FIRST)})
     rig.bundle({file(A): (150, 160, 0), file(A, 2): (50, 60, 0), file(B): (120, 130, 0)}, [(T0, 1, 5)])
@@ -155,7 +155,7 @@ def test_unknown_files_open_only_with_first_or_from_zero() -> None:
     assert len(rig.committed()) == 1
 
 
-def test_who_goes_on_in_a_file_that_is_not_known_is_told_nothing_so_that_it_asks() -> None:
+def test_a_worker_that_continues_an_unknown_file_gets_no_positions_so_that_it_asks() -> None:
     rig = opened()
     rig.bundle({file(A): (150, 160, 0), file(A, 9): (50, 50, 0), file(B): (120, 130, 0)})
     rig.tick(PARAMETERS.park_us)
@@ -163,7 +163,7 @@ def test_who_goes_on_in_a_file_that_is_not_known_is_told_nothing_so_that_it_asks
     assert split.positions == ((file(B), Position(100)),)
 
 
-def test_file_0_stands_at_0_always() -> None:
+def test_file_0_is_always_at_position_0() -> None:
     rig = Rig()
     for _ in range(3):
         rig.bundle({file(A, 0): (0, 0, FIRST)}, watermark=rig.now)
@@ -172,7 +172,7 @@ def test_file_0_stands_at_0_always() -> None:
 
 
 def test_a_watermark_that_was_cut_under_another_master_promises_nothing() -> None:
-    """It leaves out files that the other one has committed to their ends, which this one may lack."""
+    """It omits files that the other master has committed to their ends, which this one may lack."""
     rig = Rig()
     rig.bundle({file(A): (0, 100, FIRST)}, watermark=T0 + 5, ballot=(1, b"L" * 16))
     rig.bundle({file(A): (100, 110, 0)}, watermark=T0 + 3)
@@ -181,14 +181,14 @@ def test_a_watermark_that_was_cut_under_another_master_promises_nothing() -> Non
     assert rig.state.watermarks == {A: T0 + 3}
 
 
-def test_who_left_under_another_log_is_missing_until_then() -> None:
+def test_a_worker_that_left_under_another_log_is_missing_until_then() -> None:
     rig = Rig()
     rig.do(rig.master.adverts([(B, AgentAdvert("b", ("access",), 1, T0 + 9, T0 + 9))], rig.now))
     member = rig.state.positions.roster[B]
     assert (member.until_us, member.has_left) == (T0 + 9, False)
 
 
-def test_who_left_another_master_reads_to_the_end_once_more() -> None:
+def test_a_worker_that_left_another_master_reads_to_the_end_again() -> None:
     """Its lines may be in a log that is lost."""
     rig = opened()
     rig.take(Welcome)
@@ -197,7 +197,7 @@ def test_who_left_another_master_reads_to_the_end_once_more() -> None:
     assert rig.state.positions.roster[A].until_us > T0 + 9
 
 
-def test_rule_10_closed_files_go_on_where_they_were_closed() -> None:
+def test_rule_10_closed_files_continue_at_their_end() -> None:
     rig = opened()
     rig.bundle({file(A): (100, 150, CLOSED)})
     rig.bundle({file(A): (150, 150, CLOSED), file(B): (100, 120, 0)})
@@ -225,7 +225,7 @@ def test_rows_of_another_shape_are_split() -> None:
 # Rule 6.
 
 
-def test_rule_6_nothing_is_told_before_it_is_in_the_log() -> None:
+def test_rule_6_nothing_is_acknowledged_before_it_is_in_the_log() -> None:
     rig = opened(delayed=True)
     one = rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 5)])
     again = rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 5)])
@@ -273,7 +273,7 @@ def test_a_put_is_repeated_until_the_sink_holds_it() -> None:
     rig = Rig(sinks=[SINK], deaf=True)
     rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
     rig.run(3 * SECOND)
-    assert len(rig.take(Put)) == 0, "nothing before the ledger is told"
+    assert len(rig.take(Put)) == 0, "nothing before the ledger is reported"
     rig.deaf = False
     rig.run(SECOND)
     rig.deaf = True
@@ -324,8 +324,8 @@ def test_rule_8_what_was_published_before_a_rebuild_is_published_again_only_when
     assert [(w.status, w.agents_reporting, w.revision[0]) for w in new.windows()] == [("revised", 3, 2)]
 
 
-def test_rule_8_a_sink_that_lacks_what_another_holds_from_before_a_rebuild_gets_what_is_left_of_it() -> None:
-    """Seed 9000352: A has lost lines, so the window never is whole again. It waited for ever, and retention with it."""
+def test_rule_8_a_sink_that_lacks_a_window_from_before_a_rebuild_gets_the_remaining_lines() -> None:
+    """Seed 9000352: A has lost lines, so the window is never whole again. It waited forever, and so did retention."""
     rig = Rig(sinks=[SINK])
     rig.bundle({file(A): (0, 9, FIRST), file(B): (0, 9, FIRST)}, [(T0, 1, 1)] * 2, watermark=T0 + 60 * SECOND)
     rig.run(SECOND)
@@ -349,7 +349,7 @@ def test_rule_8_a_sink_that_lacks_what_another_holds_from_before_a_rebuild_gets_
     assert told_to == {other}
     assert not new.windows()
     assert not new.master.publication.newest_finals(0, 1)
-    # the next master does not tell it again, and lets it go
+    # the next master does not publish it again, and retires it
     after = Rig(state=new.state, ballot=(3, b"N" * 16), sinks=[SINK, other], now=new.now, ledgers=ledgers)
     after.run(2 * SECOND)
     assert not [entry for _, entry in after.log if isinstance(entry, Final)]

@@ -1,5 +1,5 @@
-"""The master against one pass over the lines: bundles that come in order, again, too early, merged, split, or not at all; masters
-that die with half of what they proposed; and changes of the job in all modes, inside panes."""
+"""The master compared with one pass over the lines: bundles that come in order, repeated, too early, merged, split, or not at
+all; masters that die with half of their proposals; and changes of the job in all modes, inside panes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(mesh: Mesh, steps: int) -> None:
 
 @given(seed=seeds)
 @settings(max_examples=40, derandomize=True, deadline=None)
-def test_every_window_is_what_one_pass_says(seed: int) -> None:
+def test_every_window_equals_one_pass_over_all_lines(seed: int) -> None:
     rng = Random(seed)
     mesh = Mesh(rng, some_workers(rng, 3), ["10 seconds"])
     run(mesh, 60)
@@ -33,7 +33,7 @@ def test_every_window_is_what_one_pass_says(seed: int) -> None:
 
 @given(seed=seeds)
 @settings(max_examples=30, derandomize=True, deadline=None)
-def test_also_when_masters_die(seed: int) -> None:
+def test_every_window_equals_one_pass_when_masters_die(seed: int) -> None:
     rng = Random(seed)
     mesh = Mesh(rng, some_workers(rng, 3), ["10 seconds/5 seconds"])
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Retention at a master whose log takes its time: lines are published before they are dropped, and not read again."""
+"""Retention at a master with a slow log: lines are published before they are dropped, and not read again."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from elf.jobmaster.directory.job_spec import JobSpec, Version
 from elf.jobmaster.log.entries import Final, Retire
 from elf.srt.messages.messages import CLOSED, FIRST, Hello
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
-from tests.rigs.mesh_lines import SECOND, LogLine, plan_of, told, version_of
+from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of, version_of
 
 A, B, C = b"A" * 16, b"B" * 16, b"\x03" * 16
 SIZE = 10 * SECOND
 LATER = T0 + 3000 * SECOND
-"""By far more than what is retained."""
+"""Far longer than retention."""
 SOON = T0 + 1000 * SECOND
 """A little more."""
 
@@ -30,12 +30,12 @@ def finals_waiting(rig: Rig) -> list[Final]:
 
 
 def until_final(rig: Rig, start: int) -> None:
-    """Just so long that nothing has been retired for it."""
+    """Run just long enough that nothing is retired yet."""
     while not any(key[1] == start for key in rig.state.finals):
         rig.tick(PARAMETERS.emit_us)
 
 
-def test_lines_on_their_way_into_the_log_are_published_before_their_pane_is_dropped() -> None:
+def test_proposed_lines_are_published_before_their_pane_is_dropped() -> None:
     rig = Rig()
     rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
     until_final(rig, T0)
@@ -50,7 +50,7 @@ def test_lines_on_their_way_into_the_log_are_published_before_their_pane_is_drop
     rig.run(2 * SECOND)
     revised = rig.windows()[0]
     assert (revised.start, revised.status, revised.lines.late) == (T0, "revised", 0)
-    assert told(revised.rows) == {"/page/1": (2, 2)}
+    assert counts_of(revised.rows) == {"/page/1": (2, 2)}
     rig.bundle({file(A): (30, 40, 0)}, [(LATER + 1, 1, 1)], watermark=LATER + 60 * SECOND)
     rig.run(2 * SECOND)
     assert rig.state.positions.retained_us > T0 + SIZE
@@ -66,7 +66,7 @@ def test_a_changed_window_is_published_again_before_its_panes_are_dropped() -> N
     rig.master.publication.settle()
     assert rig.master.publication.retire_at() == T0
     rig.run(2 * SECOND)
-    assert told(next(w.rows for w in rig.windows() if w.status == "revised")) == {"/page/1": (2, 2)}
+    assert counts_of(next(w.rows for w in rig.windows() if w.status == "revised")) == {"/page/1": (2, 2)}
     rig.bundle({file(A): (30, 40, 0)}, [(SOON + 1, 1, 1)], watermark=SOON + 60 * SECOND)
     rig.run(2 * SECOND)
     assert rig.state.positions.retained_us > T0 + SIZE
@@ -87,8 +87,8 @@ def test_a_window_that_a_sink_lacks_is_retained_twice_as_long() -> None:
         assert publication.retire_at() == T0 + passed_us - rig.spec.keep_us
 
 
-def test_a_window_read_before_its_panes_were_dropped_is_told_and_forgotten() -> None:
-    """One of three is heard only now. Its bundle, Retire, and the window with all three come into the log in this order."""
+def test_a_window_read_before_its_panes_were_dropped_is_published_and_forgotten() -> None:
+    """One of three reports only now. Its bundle, Retire, and the window with all three come into the log in this order."""
     rig = Rig()
     rig.do(rig.master.hello(Hello(rig.spec.id, C, 3), rig.now))
     rig.bundle({file(A): (0, 10, FIRST), file(B): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 60 * SECOND)
@@ -108,9 +108,9 @@ def test_a_window_read_before_its_panes_were_dropped_is_told_and_forgotten() -> 
     rig.delayed = False
     windows = rig.windows()
     assert [(window.start, window.agents_reporting) for window in windows] == [(T0, 3), (LATER, 3)]
-    assert told(windows[0].rows) == {"/page/1": (1, 1)}
+    assert counts_of(windows[0].rows) == {"/page/1": (1, 1)}
     assert {start for _, start in rig.state.finals} == {LATER}
-    # whoever serves next finds the same, and retention goes on
+    # the next master finds the same, and retention continues
     successor = Rig(spec=rig.spec, state=rig.state, ballot=(2, b"N" * 16))
     successor.run(SECOND)
     assert not successor.windows()
@@ -150,8 +150,8 @@ class Story:
             self.rig.bundle({file(A, lane=lane.number): (0, self.at, FIRST)}, watermark=0)
 
 
-def test_a_window_of_a_version_that_came_back_is_not_read_where_its_panes_are_gone() -> None:
-    """Its line of the schedule goes with retention, so what it covers is nothing; what it was told as stays."""
+def test_a_window_of_a_version_that_came_back_is_not_read_if_its_panes_were_dropped() -> None:
+    """Retention drops its line of the schedule, so it covers nothing; its published result stays."""
     first, second = version_of(plan_of()), version_of(plan_of(where="WHERE status >= 0"))
     story = Story()
     for at in range(0, 100, 2):
@@ -174,7 +174,7 @@ def test_a_window_of_a_version_that_came_back_is_not_read_where_its_panes_are_go
     assert [story.rig.ledgers[SINK].entries[key] for key in kept] == [held[key] for key in kept]
 
 
-def test_a_line_all_of_whose_windows_are_past_is_late_where_sizes_are_no_multiples_of_slides() -> None:
+def test_a_line_with_only_past_windows_is_late_if_sizes_are_no_multiples_of_slides() -> None:
     story = Story("25 seconds/10 seconds", keep_s=20)
     second, positions = 0, story.rig.state.positions
     while second < 40 or (positions.retained_us - T0) // SECOND % 10 < 5:
@@ -187,7 +187,7 @@ def test_a_line_all_of_whose_windows_are_past_is_late_where_sizes_are_no_multipl
 
 
 def test_lines_before_the_log_began_are_left_out_and_not_counted_as_late() -> None:
-    """A worker that read for an earlier log, which began with older lines, brings what sinks may have from there."""
+    """A worker that read for an earlier log, which began with older lines, sends lines that sinks may have from there."""
     rig = Rig()
     assert rig.state.positions.since_us == T0
     before, first = (T0 - 2 * SIZE, 9, 1), (T0 + 1, 1, 1)
@@ -195,13 +195,13 @@ def test_lines_before_the_log_began_are_left_out_and_not_counted_as_late() -> No
     until_final(rig, T0)
     (window,) = [each for each in rig.windows() if each.status == "final"]
     assert (window.start, window.lines.read, window.lines.late) == (T0, 1, 0)
-    assert told(window.rows) == {"/page/1": (1, 1)}
+    assert counts_of(window.rows) == {"/page/1": (1, 1)}
     assert rig.state.late == 0
     assert rig.state.positions.at[file(A)] == 20
 
 
 @pytest.mark.parametrize("comes", ["again", "from under another master", "as new"])
-def test_lines_of_a_file_that_the_log_has_forgotten_are_late_only_where_they_come_as_new(comes: str) -> None:
+def test_lines_of_a_file_that_the_log_has_forgotten_are_late_only_if_they_come_as_new(comes: str) -> None:
     rig = Rig()
     lines = [(T0, 1, 1), (T0 + 1, 2, 1)]
     rig.bundle({file(A): (0, 20, FIRST | CLOSED)}, lines, watermark=T0 + 60 * SECOND)
@@ -219,8 +219,8 @@ def test_lines_of_a_file_that_the_log_has_forgotten_are_late_only_where_they_com
     assert rig.state.late == (2 if comes == "as new" else 0)
 
 
-def test_what_has_changed_and_may_not_be_told_holds_retention_for_as_long_once_more() -> None:
-    """A log was begun anew, so a window that a sink holds is told again by all only; and an agent that is new says nothing."""
+def test_a_changed_window_that_may_not_be_published_delays_retention_by_keep_us_at_most() -> None:
+    """A log was begun anew, so a window that a sink holds is published only with all workers; and a new agent reports nothing."""
     spec = spec_of(plan_of(), keep_us=100 * SECOND)
     first = Rig(spec, sinks=[SINK])
     spans = {file(A): (0, 10, FIRST), file(B): (0, 10, FIRST)}
@@ -243,8 +243,8 @@ def test_what_has_changed_and_may_not_be_told_holds_retention_for_as_long_once_m
     assert rig.state.positions.retained_us > T0 + 400 * SECOND
 
 
-def test_nothing_is_retired_behind_a_change_on_its_way() -> None:
-    """Else what its lane brings again would be late. The look at who is silent may fall between."""
+def test_nothing_is_retired_while_a_change_is_proposed() -> None:
+    """Otherwise the lines that its lane reads again would be late. The look at silent workers may come in between."""
     rig = Rig()
     rig.do(rig.master.hello(Hello(rig.spec.id, C, 3), rig.now))
     spans = {file(A): (0, 10, FIRST), file(B): (0, 10, FIRST)}

@@ -1,4 +1,4 @@
-"""Rules of windows and changes where a master was wrong once."""
+"""Rules of windows and changes that a master once broke."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def change(rig: Rig, plan: Any, line_us: int, mode: Any = "split") -> None:
 
 
 def test_a_change_of_a_job_without_windows_reads_closed_files_again_too() -> None:
-    """Its rows are all in one pane, which is given up; times of lines cannot be told from panes."""
+    """Its rows are all in one pane, which is dropped; panes do not show the times of lines."""
     rig = Rig(spec_of(plan_of("")))
     rig.bundle({file(A): (0, 100, FIRST)}, [(T0 + SECOND, 1, 5)], watermark=T0 + 2 * SECOND)
     change(rig, plan_of("", WHERE), T0 + 5 * SECOND)
@@ -46,8 +46,8 @@ def test_a_change_of_a_job_without_windows_reads_closed_files_again_too() -> Non
     assert lane.ends == {file(A, 1, lane.number): 300, file(A, 2, lane.number): 50}
 
 
-def test_a_job_without_windows_says_from_when_on_it_counts_after_a_change() -> None:
-    """Lines of a closed file count until retention has passed it; a change reads again what is left, and says so."""
+def test_a_job_without_windows_reports_since_when_it_counts_after_a_change() -> None:
+    """Lines of a closed file count until retention has passed it; a change reads the remaining lines again, and reports that."""
     rig = Rig(spec_of(plan_of(""), keep_us=60 * SECOND), sinks=(SINK,))
     first = rig.state.schedule[0].version
     rig.bundle({file(A): (0, 100, FIRST | CLOSED)}, [(T0 + SECOND, 1, 5)], watermark=T0 + 2 * SECOND)
@@ -58,7 +58,7 @@ def test_a_job_without_windows_says_from_when_on_it_counts_after_a_change() -> N
     retained = rig.state.positions.retained_us
     assert retained >= T0 + days - 70 * SECOND
     assert not rig.state.positions.closed
-    assert rig.state.panes[first].lines().lanes[1].sum() == 2  # nothing that was counted went
+    assert rig.state.panes[first].lines().lanes[1].sum() == 2  # no counted line was dropped
     (put, *_) = [put for put in reversed(rig.take(Put)) if put.version == first]
     assert put.covers[0] == T0
     change(rig, plan_of("", WHERE), T0 + days + SECOND)
@@ -69,11 +69,12 @@ def test_a_job_without_windows_says_from_when_on_it_counts_after_a_change() -> N
     rig.master.check()
 
 
-# Who may close a window with less than all.
+# Partial windows.
 
 
-def test_strangers_do_not_stand_in_for_the_roster() -> None:
-    """Lines of a worker whose certificate was revoked are still accepted; they made a majority of the others unheard."""
+def test_revoked_workers_do_not_count_for_the_majority() -> None:
+    """Lines of a worker whose certificate was revoked are still accepted; once they completed a majority without other
+    workers."""
     rig = Rig(sinks=(SINK,))
     rig.do(rig.master.forget([C, D], rig.now))
     rig.do(rig.master.adverts([(worker, AgentAdvert("w", ("access",), 1, T0)) for worker in (A, B)], rig.now))
@@ -83,7 +84,7 @@ def test_strangers_do_not_stand_in_for_the_roster() -> None:
     assert rig.master.roster.has_majority()
 
 
-def test_who_left_long_ago_is_not_remembered() -> None:
+def test_a_worker_that_left_long_ago_is_forgotten() -> None:
     rig = Rig(spec_of(plan_of(), keep_us=60 * SECOND))
     roster: Any = rig.master.roster
     rig.bundle({file(A): (0, 10, FIRST), file(B): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0 + 20 * SECOND)
@@ -95,7 +96,7 @@ def test_who_left_long_ago_is_not_remembered() -> None:
     rig.run(SECOND)
     rig.tick(PARAMETERS.forget_us // 16)
     assert roster._known == {B} == set(rig.state.positions.roster)
-    # its advert, which says that it has left, is no news
+    # its advert, which says that it has left, is not new
     rig.do(rig.master.adverts([(A, AgentAdvert("a", ("access",), 1, T0, T0 + 20 * SECOND))], rig.now))
     assert set(rig.state.positions.roster) == {B}
 
@@ -103,8 +104,8 @@ def test_who_left_long_ago_is_not_remembered() -> None:
 # Changes.
 
 
-def test_a_restatement_after_a_rebuild_leaves_alone_what_was_final_before() -> None:
-    """It began with the oldest window that was not final in the new log: that was all that is retained."""
+def test_a_restatement_after_a_rebuild_does_not_change_earlier_finals() -> None:
+    """It began with the oldest window that was not final in the new log, which meant all retained windows."""
     rig = Rig(sinks=(SINK,))
     lines = [(T0 + at * SIZE + SECOND, at % 3, 5) for at in range(4)]
     rig.bundle({file(A): (0, 100, FIRST)}, lines[:3], watermark=T0 + 3 * SIZE + 3 * SECOND)

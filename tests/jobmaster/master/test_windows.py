@@ -1,4 +1,4 @@
-"""The master's windows: when one is final, what revises it, who is waited for, and what is told anew."""
+"""The master's windows: when one is final, what revises it, which workers it waits for, and when it is published again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elf.jobmaster.log.entries import Retire
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Control, Farewell, Goodbye, Hello
 from elf.srt.messages.results import Shown, Watch
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, A, B, Rig, file, opened, spec_of
-from tests.rigs.mesh_lines import SECOND, plan_of, told, version_of, window_of
+from tests.rigs.mesh_lines import SECOND, counts_of, plan_of, version_of, window_of
 
 C = b"\x03" * 16
 SIZE = 10 * SECOND
@@ -24,7 +24,7 @@ def test_a_window_is_final_when_everyone_expected_passed_its_end_and_lateness() 
     rig.run(SECOND)
     found = rig.windows()
     assert {window.status for window in found} == {"open"}
-    assert told(found[0].rows) == window_of(lines, T0, T0 + SIZE)
+    assert counts_of(found[0].rows) == window_of(lines, T0, T0 + SIZE)
     rig.bundle({file(A): (100, 100, 0)}, watermark=T0 + 12 * SECOND - 1)
     rig.run(SECOND)
     assert not [window for window in rig.windows() if window.status == "final"]
@@ -34,13 +34,13 @@ def test_a_window_is_final_when_everyone_expected_passed_its_end_and_lateness() 
     assert [(window.start, window.agents_reporting, window.agents_expected) for window in finals] == [
         (T0, 2, 2)
     ]
-    assert told(finals[0].rows) == window_of(lines, T0, T0 + SIZE)
+    assert counts_of(finals[0].rows) == window_of(lines, T0, T0 + SIZE)
     assert rig.ledgers[SINK].entries[finals[0].version, T0][0] == (1, b"M" * 16, finals[0].revision[2])
     assert rig.master.outbox.waiting == 0
     rig.master.check()
 
 
-def test_expected_is_the_directory_not_who_reported() -> None:
+def test_expected_workers_come_from_the_directory_not_from_reports() -> None:
     rig = Rig()
     adverts = [(worker, AgentAdvert(worker.hex(), ("access",), 1, T0)) for worker in (A, B, C)]
     other = (b"D" * 16, AgentAdvert("d", ("errors",), 1, T0))
@@ -81,7 +81,7 @@ def test_without_a_majority_nothing_is_final_with_less() -> None:
 
 
 @pytest.mark.parametrize("watches_first", [True, False])
-def test_what_a_new_master_accepts_first_is_told_without_waiting_for_an_emit_interval(
+def test_a_new_masters_first_bundles_are_published_without_waiting_for_an_emit_interval(
     watches_first: bool,
 ) -> None:
     rig = Rig()
@@ -98,7 +98,7 @@ def test_what_a_new_master_accepts_first_is_told_without_waiting_for_an_emit_int
     rig.tick(PARAMETERS.append_us)
     (shown,) = rig.take(Shown)
     assert (shown.put.status, shown.put.lines[0]) == ("open", 1)
-    # From then on it is told in emit intervals.
+    # From then on it publishes in emit intervals.
     rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 6)])
     rig.tick(PARAMETERS.append_us)
     assert rig.take(Shown) == []
@@ -106,7 +106,7 @@ def test_what_a_new_master_accepts_first_is_told_without_waiting_for_an_emit_int
     assert [each.put.lines[0] for each in rig.take(Shown)] == [2]
 
 
-def test_a_bundle_that_is_a_little_late_is_told_when_it_comes_and_not_at_the_next_emit_interval() -> None:
+def test_a_bundle_that_is_a_little_late_is_published_at_once_and_not_at_the_next_emit_interval() -> None:
     rig = Rig()
     rig.bundle({file(A): (0, 100, FIRST)}, [(T0, 1, 5)])
     rig.tick(PARAMETERS.append_us)
@@ -116,7 +116,7 @@ def test_a_bundle_that_is_a_little_late_is_told_when_it_comes_and_not_at_the_nex
     rig.bundle({file(A): (100, 200, 0)}, [(T0, 1, 6)])
     rig.tick(PARAMETERS.append_us)
     assert [window.lines.read for window in rig.windows()] == [2]
-    # What comes with it waits for an interval after it, however often it comes.
+    # Later bundles wait for an interval after it, however often they come.
     for number in range(2, 6):
         rig.bundle({file(A): (number * 100, number * 100 + 100, 0)}, [(T0, 1, 6)])
         rig.tick(PARAMETERS.append_us)
@@ -126,7 +126,7 @@ def test_a_bundle_that_is_a_little_late_is_told_when_it_comes_and_not_at_the_nex
 
 
 def test_nothing_is_final_before_the_log_says_that_its_master_serves() -> None:
-    """With that entry it says up to when another master may have called windows final."""
+    """That entry states up to when another master may have published windows as final."""
     rig = Rig(delayed=True)
     rig.commit()
     rig.bundle({file(A): (0, 100, FIRST)}, [(T0, 1, 5)], watermark=T0 + 60 * SECOND)
@@ -148,7 +148,7 @@ def test_late_lines_revise_a_final_window_while_it_is_retained() -> None:
     rig.run(SECOND)
     windows = rig.windows()
     assert [(window.status, window.revision[2]) for window in windows] == [("final", 1), ("revised", 2)]
-    assert told(windows[-1].rows) == {"/page/1": (2, 2)}
+    assert counts_of(windows[-1].rows) == {"/page/1": (2, 2)}
 
 
 def test_lines_past_retention_are_counted_as_late() -> None:
@@ -159,19 +159,21 @@ def test_lines_past_retention_are_counted_as_late() -> None:
     rig.bundle({file(A): (10, 20, 0)}, [(later, 1, 1)], watermark=later + 60 * SECOND)
     rig.run(2 * SECOND)
     assert [entry for _, entry in rig.log if isinstance(entry, Retire)]
-    assert rig.state.positions.retained_us == later + 58 * SECOND - rig.spec.keep_us  # past it is everybody
+    assert (
+        rig.state.positions.retained_us == later + 58 * SECOND - rig.spec.keep_us
+    )  # all workers are past it
     assert T0 not in rig.state.touched[rig.state.schedule[-1].version]
     rig.windows()
     rig.bundle({file(A): (20, 30, 0)}, [(T0, 1, 1), (later, 2, 2)], watermark=later + 61 * SECOND)
     rig.run(SECOND)
     opened_now, revised = rig.windows()
-    assert told(revised.rows) == {"/page/1": (1, 1), "/page/2": (1, 2)}
+    assert counts_of(revised.rows) == {"/page/1": (1, 1), "/page/2": (1, 2)}
     assert (opened_now.lines.read, opened_now.lines.late, len(opened_now.rows)) == (1, 1, 0)
     rig.master.check()
 
 
 def test_a_gap_makes_the_windows_it_touches_incomplete() -> None:
-    """Nobody brings lines that are lost, so who is past them is waited for no longer."""
+    """Lost lines never arrive, so a worker that is past them is not waited for."""
     rig = opened()
     rig.bundle({file(A): (100, 110, GAP), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + 30 * SECOND)
     rig.run(SECOND)
@@ -189,7 +191,7 @@ def test_a_gap_makes_the_windows_it_touches_incomplete() -> None:
     ]
 
 
-def test_who_has_a_gap_and_is_not_past_the_window_is_waited_for() -> None:
+def test_a_worker_with_a_gap_that_is_not_past_the_window_is_waited_for() -> None:
     rig = opened()
     rig.bundle({file(A): (100, 110, GAP)}, [(T0, 1, 1)], watermark=T0 + SECOND)
     rig.bundle({file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + 30 * SECOND)
@@ -201,7 +203,7 @@ def test_who_has_a_gap_and_is_not_past_the_window_is_waited_for() -> None:
     assert found == [(T0, 1, 2)]
 
 
-def test_who_left_is_not_waited_for_and_its_lines_count() -> None:
+def test_a_worker_that_left_is_not_waited_for_and_its_lines_count() -> None:
     rig = opened()
     rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + SECOND)
     rig.do(rig.master.goodbye(Goodbye(rig.spec.id, B, T0 + 2 * SECOND, 1, rig.master.ballot), rig.now))
@@ -212,7 +214,7 @@ def test_who_left_is_not_waited_for_and_its_lines_count() -> None:
     assert found == [(T0, 2, 2), (T0 + SIZE, 1, 1)]
 
 
-def test_who_is_forgotten_is_expected_no_more_and_expected_again_when_it_reports() -> None:
+def test_a_forgotten_worker_is_expected_again_when_it_reports() -> None:
     rig = opened(spec=spec_of(plan_of(), keep_us=48 * 3600 * SECOND))  # type: ignore[arg-type]
     rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, watermark=T0 + SECOND)
     for _ in range(18):
@@ -225,7 +227,7 @@ def test_who_is_forgotten_is_expected_no_more_and_expected_again_when_it_reports
     rig.master.check()
 
 
-def test_whose_certificate_is_revoked_is_expected_no_more_whatever_of_it_is_still_on_its_way() -> None:
+def test_a_revoked_worker_is_not_expected_even_if_lines_of_it_still_arrive() -> None:
     rig = opened()
     rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + SECOND)
     rig.do(rig.master.forget({B}, rig.now))
@@ -249,11 +251,11 @@ def test_a_query_without_windows_has_one_that_stays_open() -> None:
     rig.run(SECOND)
     windows = rig.windows()
     assert [(window.start, window.status) for window in windows] == [(None, "open")] * 2
-    assert told(windows[-1].rows) == {"/page/1": (2, 5), "/page/2": (1, 1)}
+    assert counts_of(windows[-1].rows) == {"/page/1": (2, 5), "/page/2": (1, 1)}
     rig.master.check()
 
 
-def test_a_final_window_that_a_change_cuts_is_told_again_only_when_its_lines_are_back() -> None:
+def test_a_final_window_that_a_change_divides_is_revised_only_when_its_lines_are_back() -> None:
     rig = Rig()
     lines = [(T0 + 1, 1, 1), (T0 + 8 * SECOND, 2, 2)]
     rig.bundle({file(A): (0, 20, FIRST)}, lines, watermark=T0 + 60 * SECOND)
@@ -270,7 +272,7 @@ def test_a_final_window_that_a_change_cuts_is_told_again_only_when_its_lines_are
     assert (control.lane_us, [line.from_us for line in control.schedule]) == (T0, [0, T0 + 5 * SECOND])
     rig.run(5 * SECOND)
     assert not [window for window in rig.windows() if window.status != "open"]
-    assert len(rig.take(Control)) >= 3, "it is said again while somebody may not have heard"
+    assert len(rig.take(Control)) >= 3, "it is repeated while a worker may have missed it"
     rig.do(rig.master.hello(Hello(rig.spec.id, A, 1), rig.now))
     (welcome,) = rig.welcomes()
     number = control.schedule[-1].number
@@ -280,7 +282,7 @@ def test_a_final_window_that_a_change_cuts_is_told_again_only_when_its_lines_are
     )
     rig.run(SECOND)
     found = {
-        (window.version, window.start - T0, window.status): told(window.rows) for window in rig.windows()
+        (window.version, window.start - T0, window.status): counts_of(window.rows) for window in rig.windows()
     }
     old, new = (line.version for line in control.schedule)
     start = T0 + 5 * SECOND - (T0 + 5 * SECOND) % (7 * SECOND) - T0
@@ -290,7 +292,7 @@ def test_a_final_window_that_a_change_cuts_is_told_again_only_when_its_lines_are
     rig.master.check()
 
 
-def test_a_spec_that_is_older_or_says_the_same_changes_nothing() -> None:
+def test_an_older_or_equal_spec_changes_nothing() -> None:
     rig = Rig()
     assert not rig.master.spec_changed(rig.spec, rig.now)
     other = spec_of(plan_of("7 seconds"), 0)

@@ -1,4 +1,4 @@
-"""Exactly one version per result: what a change of the schedule takes back is withdrawn at every sink."""
+"""Exactly one version per result: windows that a change of the schedule removes are withdrawn at every sink."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def changed(rig: Rig, line_us: int, mode: Any = "split", plan: Any = SECOND_PLAN
 
 
 def rig_with_finals(windows: int = 4, **fields: Any) -> Rig:
-    """Files of A and B, read up to the end of so many windows, which are final."""
+    """Files of A and B, read up to the end of that many windows, which are final."""
     rig = Rig(sinks=(SINK,), **fields)
     lines = [(T0 + at * SIZE + SECOND, at % 3, 5) for at in range(windows)]
     end = T0 + windows * SIZE + 5 * SECOND
@@ -76,7 +76,7 @@ def statuses(puts: Sequence[Put]) -> list[tuple[str, int]]:
 # At a master.
 
 
-def test_windows_past_the_line_are_withdrawn_and_the_one_that_is_cut_is_revised() -> None:
+def test_windows_past_the_control_line_are_withdrawn_and_the_divided_one_is_revised() -> None:
     rig = rig_with_finals()
     first = rig.state.schedule[0].version
     changed(rig, T0 + 2 * SIZE + 3 * SECOND)
@@ -110,7 +110,7 @@ def test_a_window_that_was_only_open_is_never_final_past_the_line() -> None:
     rig.master.check()
 
 
-def test_a_version_that_comes_back_tells_its_windows_above_their_withdrawal() -> None:
+def test_a_version_that_comes_back_publishes_its_windows_above_their_withdrawal() -> None:
     rig = rig_with_finals()
     plan, first = plan_of(), rig.state.schedule[0].version
     changed(rig, T0 + 2 * SIZE)
@@ -132,8 +132,8 @@ def test_a_version_that_comes_back_tells_its_windows_above_their_withdrawal() ->
     rig.master.check()
 
 
-def test_a_revision_goes_on_where_a_version_was_away_while_panes_were_retired() -> None:
-    """Its count was forgotten with the version, and what came back was refused by the sink as older."""
+def test_revisions_continue_after_a_version_was_away_while_panes_were_retired() -> None:
+    """The count was forgotten with the version, and the sink refused later revisions as older."""
     rig = rig_with_finals()
     first = rig.state.schedule[0].version
     changed(rig, T0 + 2 * SIZE)
@@ -143,8 +143,8 @@ def test_a_revision_goes_on_where_a_version_was_away_while_panes_were_retired() 
     assert rig.master.publication.next_revision(key) > before
 
 
-def test_what_only_a_ledger_knows_is_withdrawn_by_the_next_master() -> None:
-    """The log is lost, and begins anew with another schedule than the windows were told by."""
+def test_a_window_that_only_a_ledger_knows_is_withdrawn_by_the_next_master() -> None:
+    """The log is lost, and begins anew with another schedule than that of the published windows."""
     rig = rig_with_finals()
     first, ledgers = rig.state.schedule[0].version, rig.ledgers
     spec = msgspec.structs.replace(spec_of(SECOND_PLAN), number=2)
@@ -156,11 +156,11 @@ def test_what_only_a_ledger_knows_is_withdrawn_by_the_next_master() -> None:
     }
     third = Rig(spec, ballot=(3, b"O" * 16), ledgers=ledgers, sinks=(SINK,), now=rig.now)
     third.run(SECOND)
-    assert not finals(third)  # told once is enough
+    assert not finals(third)  # published once is enough
 
 
 def test_windows_before_the_schedules_first_line_stay() -> None:
-    """A version that retention has passed: nobody withdraws what it told."""
+    """A version that retention has passed: its windows are not withdrawn."""
     rig = rig_with_finals()
     first = rig.state.schedule[0].version
     ledgers = rig.ledgers
@@ -171,7 +171,7 @@ def test_windows_before_the_schedules_first_line_stay() -> None:
     assert ledgers[SINK].entries[first, T0][1] != NO_ROWS
 
 
-def test_a_ledger_keeps_a_withdrawal_above_what_was_told() -> None:
+def test_a_ledger_keeps_a_withdrawal_above_earlier_revisions() -> None:
     ledger = Ledger(b"J" * 16)
     told = Put(
         b"J" * 16, (1, b"M" * 16), "v", 0, 10, (0, 10), "final", (1, b"M" * 16, 1), 7, 1, 1, (1, 1, 0, 0)
@@ -191,7 +191,7 @@ def test_a_ledger_keeps_a_withdrawal_above_what_was_told() -> None:
 # For people.
 
 
-def test_a_watcher_hears_that_a_window_was_withdrawn_if_it_saw_it() -> None:
+def test_a_watcher_gets_the_withdrawal_of_a_window_that_it_saw() -> None:
     watcher = Watcher(b"J" * 16, b"W" * 16, 1, PARAMETERS)
     told = Put(
         b"J" * 16, (1, b"M" * 16), "v", 0, 10, (0, 10), "final", (1, b"M" * 16, 1), 7, 1, 1, (1, 1, 0, 0)
@@ -200,7 +200,7 @@ def test_a_watcher_hears_that_a_window_was_withdrawn_if_it_saw_it() -> None:
     other = msgspec.structs.replace(gone, start=10)
     for place, put in enumerate((told, gone, other), 1):
         watcher.step(b"M" * 16, Shown(b"J" * 16, 1, place, put), 0)
-    assert len(watcher.take()) == 2  # not of the one that was never seen here
+    assert len(watcher.take()) == 2  # no withdrawal of the window that it never saw
     watcher.check()
 
 
@@ -208,7 +208,7 @@ def test_a_watcher_hears_that_a_window_was_withdrawn_if_it_saw_it() -> None:
 
 
 def shown(run: Run, last: dict[Any, Put]) -> list[str]:
-    """Results in sinks that are none of the schedule's."""
+    """Results in sinks that the schedule does not have."""
     schedule = [Line(0, each.version, each.from_us, b"") for each in run.schedule(run.specs[0])]
     return [
         f"{put.version[:6]} {put.status} [{put.start - EPOCH_US}, {put.end - EPOCH_US})"
@@ -287,7 +287,7 @@ def test_a_master_that_withdraws_nothing_is_found_out(monkeypatch: pytest.Monkey
 
 
 def put_of(status: str, n: int, plan: Plan, rows: Sequence[LogLine] = ()) -> Put:
-    """As a master with the state of one pane tells it."""
+    """As published by a master, with the state of one pane."""
     panes: tuple[PaneParts, ...] = ()
     if rows:
         part = Panes(plan, Budget(1 << 24))
@@ -362,7 +362,7 @@ def window_of(status: str, n: int, rows: Sequence[tuple[Any, ...]]) -> Window:
 
 
 @pytest.mark.parametrize("kind", [JsonLines, Csv])
-def test_rows_for_programs_say_that_a_window_was_withdrawn(kind: Any) -> None:
+def test_rows_for_programs_show_a_withdrawn_window(kind: Any) -> None:
     out = io.BytesIO()
     sink = kind(out, meta=True)
     sink.put(window_of("final", 1, [((T0, T0 + SIZE), 7)]))
@@ -376,7 +376,7 @@ def test_rows_for_programs_say_that_a_window_was_withdrawn(kind: Any) -> None:
         assert last.startswith("2023-11-14T22:13:20Z,2023-11-14T22:13:30Z,,withdrawn,1.0.2,")
 
 
-def test_the_console_says_it_too() -> None:
+def test_the_console_shows_it_too() -> None:
     out = io.BytesIO()
     sink = Table(out, terminal=False)
     sink.put(window_of(WITHDRAWN, 2, ()))

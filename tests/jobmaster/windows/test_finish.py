@@ -1,4 +1,4 @@
-"""Finishing: families beside their groups, members in order, rows in the plan's order, each against plain Python."""
+"""Finishing: families matched with their groups, members in order, rows in the plan's order, each compared with plain Python."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_members_of_one_group_are_counted_without_being_held(tmp_path: Path) -> 
 
 
 def test_a_piece_ends_where_its_families_are_large(tmp_path: Path) -> None:
-    """The groups alone would be one piece; each has about a thousand registers beside it."""
+    """The groups alone would be one piece, but each has about a thousand registers."""
     schema = {"path": STRING, "client_ip": STRING, "time": TIMESTAMP}
     plan = compile_query(
         "SELECT path, approx_count_distinct(client_ip) AS n FROM access GROUP BY path", {"access": schema}
@@ -169,7 +169,7 @@ COLUMNS = st.lists(
 
 @bounded
 @given(COLUMNS, st.lists(st.tuples(st.booleans(), st.booleans()), min_size=3, max_size=3), st.integers(0, 40))
-def test_rows_are_ordered_as_sql_says(
+def test_rows_are_ordered_as_in_sql(
     rows: list[tuple[bytes | None, int | None, float | None]], hows: list[tuple[bool, bool]], unused: int
 ) -> None:
     strings = Strings()
@@ -217,7 +217,7 @@ def test_averages_round_once_whatever_their_size(tmp_path: Path, most: int) -> N
 
 
 def test_a_derived_text_orders_a_window_of_many_pieces(tmp_path: Path) -> None:
-    """The dictionary of lower(path) belongs to a piece; the keys that order pieces are made while it is there."""
+    """The dictionary of lower(path) belongs to a piece; the keys that order pieces are made while it exists."""
     rng = random.Random(3)
     numbers = rng.sample(range(10**9), 30_000)
     path = tmp_path / "a.log"
@@ -236,7 +236,7 @@ def test_a_derived_text_orders_a_window_of_many_pieces(tmp_path: Path) -> None:
 def test_windows_larger_and_smaller_than_a_piece_hold_the_same_rows(
     tmp_path: Path, limit: int | None
 ) -> None:
-    """Pieces end between windows where they can; rows, order and LIMIT do not show where."""
+    """Pieces end between windows where possible; rows, order and LIMIT do not depend on it."""
     rng = random.Random(4)
     path = tmp_path / "a.log"
     expected: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))

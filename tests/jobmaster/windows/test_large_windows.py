@@ -1,4 +1,5 @@
-"""Windows larger than a frame on their way to a sink: in parts, over a network that loses and repeats, whole or not at all."""
+"""Windows larger than a frame are sent to a sink in parts, over a network that loses and repeats, and stored whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ SECOND = 1_000_000
 
 
 def put(start: int, ballot: Ballot, n: int = 1, panes: int = 3, parts: int = 20, size: int = 1_500) -> Put:
-    """States that tell whose they are, of random lengths; one pane is empty."""
+    """States that show whose they are, of random lengths; one pane is empty."""
     rng = Random(f"{start} {ballot} {n}")
     made = [
         PaneParts(
@@ -68,7 +69,7 @@ def put(start: int, ballot: Ballot, n: int = 1, panes: int = 3, parts: int = 20,
 
 
 class Sink:
-    """A sink's process: its ledger is durable, what it has gathered is not."""
+    """A sink's process: its ledger is durable, the gathered parts are not."""
 
     def __init__(
         self, store: Any = InMemory, lakes: tuple[str, ...] = ("lake",), bytes_max: int = 400 << 10
@@ -85,22 +86,22 @@ class Sink:
     def take(self, source: bytes, message: Any, now: int) -> list[Effect]:
         effects: list[Effect] = []
         if isinstance(message, PutPart) and wanted(self.ledgers.values(), message):
-            made, tell = self.gathering.step(message, now)
+            made, reply = self.gathering.step(message, now)
             self.gathering.check()
-            effects += [Send(source, tell)] if tell is not None else []
+            effects += [Send(source, reply)] if reply is not None else []
             if made is None:
                 return effects
             message = made
-        told, lakes = step_all(self.ledgers, source, message, now)
+        answers, lakes = step_all(self.ledgers, source, message, now)
         if isinstance(message, Put):
             self.gathering.forget(JOB, message.version, message.start)
         for lake in lakes:
             self.lakes[lake][message.start] = whole(message)
-        return effects + told
+        return effects + answers
 
 
 class Scene:
-    """A master, its sink, and what is on the way. `kept`: what the job's log has, of which a master that takes over tells."""
+    """A master, its sink, and the messages in flight. `kept`: the job's log, from which a new master publishes."""
 
     def __init__(
         self, seed: int, loss: float = 0.0, sink: Sink | None = None, parameters: Parameters = PARAMETERS
@@ -128,7 +129,7 @@ class Scene:
         return self.kept[start]
 
     def take_over(self) -> None:
-        """What the sink's ledger lacks, the new master tells under its own revisions."""
+        """The new master publishes the windows that the sink's ledger lacks, under its own revisions."""
         self.ballot = (self.ballot[0] + 1, B)
         self.serve()
         for start in self.kept:
@@ -183,7 +184,7 @@ class Scene:
 
 
 def same(stored: Put, made: Put) -> bool:
-    """But for rows, which no lake stores."""
+    """Whether two windows are equal except for rows, which no lake stores."""
     return encode(whole(replace(stored, rows=()))) == encode(whole(replace(made, rows=())))
 
 
@@ -200,7 +201,7 @@ def test_large_windows_are_stored_whole_each_once(seed: int, loss: float) -> Non
     assert not scene.notices
 
 
-def test_a_few_parts_are_on_the_way_at_a_time_and_none_twice_without_loss() -> None:
+def test_a_few_parts_are_in_flight_at_a_time_and_none_twice_without_loss() -> None:
     scene = Scene(1)
     made = scene.publish(0, parts=120)
     chunks = ChunkedWindow(made, FRAME)
@@ -226,12 +227,12 @@ def test_a_sink_that_dies_with_all_parts_and_no_answer_gets_them_again() -> None
     take = scene.sink.take
 
     def deaf(source: bytes, message: Any, now: int) -> list[Effect]:
-        """What is whole is lost with the process, before it is durable."""
+        """The complete window is lost with the process before it is durable."""
         if not isinstance(message, PutPart):
             return take(source, message, now)
-        tell = scene.sink.gathering.step(message, now)[1]
-        assert tell is not None
-        return [Send(source, tell)]
+        reply = scene.sink.gathering.step(message, now)[1]
+        assert reply is not None
+        return [Send(source, reply)]
 
     scene.sink.take = deaf  # type: ignore[method-assign]
     scene.run(10 * SECOND)
@@ -255,7 +256,7 @@ def test_a_master_that_changes_between_parts_begins_anew_under_its_revision(seed
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_revision_between_parts_takes_the_place_of_the_one_on_its_way(seed: int) -> None:
+def test_a_new_revision_between_parts_replaces_the_one_in_flight(seed: int) -> None:
     scene = Scene(seed, 0.2)
     for n in range(1, 4):
         scene.publish(0, n, parts=60)
@@ -275,7 +276,7 @@ def test_small_windows_pass_a_large_one() -> None:
     scene.until_held()
 
 
-def test_a_window_past_the_bound_is_told_to_the_operator_and_the_rest_goes_on() -> None:
+def test_a_window_past_the_bound_is_reported_to_the_operator_and_others_continue() -> None:
     scene = Scene(5)
     scene.publish(0, parts=400)
     made = scene.publish(10)
@@ -289,7 +290,7 @@ def test_a_window_past_the_bound_is_told_to_the_operator_and_the_rest_goes_on() 
     assert scene.outbox.lost == 1
 
 
-def test_a_window_past_what_the_sink_takes_is_told_too() -> None:
+def test_a_window_too_large_for_the_sink_is_reported_too() -> None:
     scene = Scene(6, sink=Sink(bytes_max=20 << 10))
     scene.publish(0)
     scene.until_held()
@@ -314,8 +315,8 @@ def test_states_lie_on_disk_until_they_are_read(tmp_path: Any) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_gathered_is_bounded_and_idle_ones_give_way() -> None:
-    """Two windows that do not fit together: the first goes on, the second waits until nobody tells of the first any more."""
+def test_gathered_parts_are_bounded_and_idle_windows_are_dropped() -> None:
+    """Two windows that do not fit together: the second waits until parts of the first stop arriving."""
     gathering = Gathering(100_000)
     made = [ChunkedWindow(put(10 * at, (1, A), parts=50), FRAME) for at in range(2)]
     parts = [[part_of(chunks, at) for at in range(chunks.of)] for chunks in made]
@@ -370,8 +371,8 @@ def test_cuts_are_about_as_large_as_asked_and_nothing_is_left_out() -> None:
         chunks = ChunkedWindow(made, FRAME)
         cuts = [fragment_of(chunks.payload(at)) for at in range(chunks.of)]
         assert all(put_bytes(cut) <= FRAME or sum(len(p.parts) for p in cut.panes) == 1 for cut in cuts)
-        told = [(pane.start, part) for cut in cuts for pane in cut.panes for part in pane.parts]
-        assert told == [(pane.start, part) for pane in made.panes for part in pane.parts]
+        answers = [(pane.start, part) for cut in cuts for pane in cut.panes for part in pane.parts]
+        assert answers == [(pane.start, part) for pane in made.panes for part in pane.parts]
         assert {pane.start for cut in cuts for pane in cut.panes} == {pane.start for pane in made.panes}
         assert rows_bytes(made) + panes_bytes(made) == chunks.nbytes
         for at in range(chunks.of):
@@ -379,14 +380,14 @@ def test_cuts_are_about_as_large_as_asked_and_nothing_is_left_out() -> None:
         assert chunks.held_bytes == len(chunks.payload(chunks.of - 1))
 
 
-def test_a_lake_more_at_one_sink_is_told_what_it_lacks() -> None:
+def test_one_more_lake_at_a_sink_gets_the_windows_it_lacks() -> None:
     """Both lakes of a job at one agent hold each window once, though the second came later."""
     sink = Sink(lakes=("first",))
     scene = Scene(9, sink=sink)
     made = [scene.publish(10 * at, parts=30) for at in range(2)]
     scene.until_held()
     sink.ledgers["second"], sink.lakes["second"] = Ledger(JOB, b"second"), {}
-    told = list(sink.lakes["first"])
+    answers = list(sink.lakes["first"])
     scene.outbox.serve([SINK], {SINK})
     assert scene.outbox.ledgers() == []
     scene.run(SECOND)
@@ -394,18 +395,18 @@ def test_a_lake_more_at_one_sink_is_told_what_it_lacks() -> None:
     for each in made:
         scene.outbox.put(each)
     scene.until_held()
-    assert sorted(sink.lakes["second"]) == sorted(told) == [0, 10]
+    assert sorted(sink.lakes["second"]) == sorted(answers) == [0, 10]
     assert all(same(sink.lakes["second"][each.start], each) for each in made)
 
 
-def test_an_old_part_tell_means_nothing() -> None:
+def test_an_old_part_reply_is_ignored() -> None:
     scene = Scene(10)
     made = scene.publish(0, parts=50)
     scene.run(300_000)
     before = scene.sent
     for begun in (0, 1):
-        tell = PartReply(JOB, "v1", 0, made.revision, 0, begun)
-        assert scene.outbox.part_acknowledged(SINK, tell) == []
+        reply = PartReply(JOB, "v1", 0, made.revision, 0, begun)
+        assert scene.outbox.part_acknowledged(SINK, reply) == []
     assert scene.outbox.part_acknowledged(B, PartReply(JOB, "v1", 0, made.revision, 0, 1 << 40)) == []
     assert scene.sent == before
     scene.until_held()

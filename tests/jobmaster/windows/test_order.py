@@ -1,4 +1,4 @@
-"""Ordering a window of many pieces: keys against a comparison of values, sorting against Python's, merging against both."""
+"""Ordering a window of many pieces: keys compared with values, sorting with Python's, merging with both."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_bisection_counts_what_is_before(values: list[bytes], wanted: bytes) -> 
     assert lower_bound(keys, ends, wanted) == sum(value < wanted for value in values)
 
 
-def test_many_long_texts_that_are_alike_take_neither_depth_nor_time() -> None:
+def test_many_long_texts_with_common_prefixes_take_neither_depth_nor_time() -> None:
     values = [b"x" * 1_000 + bytes([i % 7]) + b"y" * (i % 3) for i in range(2_000)]
     keys, ends = packed(values)
     expected = sorted(range(len(values)), key=lambda i: (values[i], i))

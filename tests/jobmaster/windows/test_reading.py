@@ -1,4 +1,4 @@
-"""Large windows are read step by step: they hold the same as if read at once, and everything else goes on meanwhile."""
+"""Large windows are read step by step: their contents are the same as if read at once, and other work continues meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.windows import reading
 from elf.srt.messages.results import Put, Watch
 from tests.rigs.master_rig import SINK, T0, Rig, file, spec_of
-from tests.rigs.mesh_lines import SECOND, LogLine, plan_of, told, window_of
+from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of, window_of
 
 A, B, ME = b"A" * 16, b"B" * 16, b"W" * 16
 WINDOW = 10 * SECOND
@@ -47,7 +47,7 @@ def reads(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def pace(rig: Rig, span_us: int) -> None:
-    """As a node does: tick when the master wants to."""
+    """Like a node: tick at the master's deadlines."""
     until = rig.now + span_us
     while rig.now < until:
         deadline = rig.master.deadline
@@ -62,14 +62,14 @@ def test_a_large_window_is_the_same_as_one_read_at_once(monkeypatch: pytest.Monk
     pace(rig, 3 * SECOND)
     (final,) = rig.state.finals.values()
     windows = [window for window in rig.windows() if window.status == "final"]
-    assert told(windows[-1].rows) == window_of(lines(T0, 40), T0, T0 + WINDOW)
+    assert counts_of(windows[-1].rows) == window_of(lines(T0, 40), T0, T0 + WINDOW)
     assert len(steps) > 5
     assert rig.ledgers[SINK].entries[next(iter(rig.state.finals))] == (final.revision, final.digest)
     rig.master.check()
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_lines_that_come_while_it_is_read_are_in_it_or_it_is_read_anew() -> None:
+def test_lines_that_arrive_during_a_read_are_included_or_the_window_is_read_anew() -> None:
     rig = rig_with()
     rig.bundle({file(A): (100, 110, 0)}, watermark=T0 + 20 * SECOND)
     seen = list(lines(T0, 40))
@@ -82,14 +82,14 @@ def test_lines_that_come_while_it_is_read_are_in_it_or_it_is_read_anew() -> None
         offset += 10
     pace(rig, 4 * SECOND)
     windows = [window for window in rig.windows() if window.status != "open"]
-    assert told(windows[-1].rows) == window_of(seen, T0, T0 + WINDOW)
+    assert counts_of(windows[-1].rows) == window_of(seen, T0, T0 + WINDOW)
     for window in windows:
-        rows = told(window.rows)
+        rows = counts_of(window.rows)
         assert sum(hits for hits, _ in rows.values()) == window.lines.parsed, "never half of a bundle"
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_several_large_windows_come_one_after_the_other() -> None:
+def test_several_large_windows_are_read_one_after_the_other() -> None:
     rig = rig_with(windows=4)
     rig.bundle({file(A): (400, 410, 0)}, watermark=T0 + 100 * SECOND)
     pace(rig, 8 * SECOND)
@@ -99,7 +99,7 @@ def test_several_large_windows_come_one_after_the_other() -> None:
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_who_begins_to_watch_is_told_large_finals_that_are_read_again() -> None:
+def test_a_new_watcher_gets_large_finals_that_are_read_again() -> None:
     rig = rig_with(windows=3)
     rig.bundle({file(A): (300, 310, 0)}, watermark=T0 + 100 * SECOND)
     pace(rig, 6 * SECOND)
@@ -120,7 +120,9 @@ def _shown() -> object:
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_small_windows_of_the_job_are_told_while_a_large_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_windows_of_the_job_are_published_while_a_large_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = rig_with()
     rig.bundle({file(A): (100, 110, 0)}, [(T0 + WINDOW, 1, 1)], watermark=T0 + 100 * SECOND)
     held: list[bool] = []
@@ -134,7 +136,7 @@ def test_small_windows_of_the_job_are_told_while_a_large_one_is_read(monkeypatch
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_what_nobody_asks_for_any_more_gives_way() -> None:
+def test_contents_that_are_never_fetched_are_dropped() -> None:
     rig = rig_with()
     rig.master.is_watched = True
     contents = rig.master.publication._contents

@@ -1,4 +1,4 @@
-"""Pane states in parts: a cap cuts them, and neither their values nor their digests show where."""
+"""Pane states in parts: their values and digests do not depend on where a memory cap divides them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elf.jobmaster.windows.result import PaneState, StateValues, Window
 
 
 class Kept:
-    """A sink that keeps states."""
+    """A sink that stores states."""
 
     wants_open = False
     wants_state = True

@@ -1,4 +1,4 @@
-"""Windows against one pass over the lines: bounded and live, any cutting, any order, a memory cap, late lines."""
+"""Windows compared with one pass over the lines: bounded and live, any batches, any order, a memory cap, late lines."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_bounded_is_one_pass(shape: tuple[int, int], seed: int, cuts: list[int],
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(shape=shapes, seed=st.integers(0, 1000), lateness_s=st.sampled_from([0, 5, 20]))
 def test_live_ends_where_one_pass_does(shape: tuple[int, int], seed: int, lateness_s: int) -> None:
-    """However the watermark runs, each window's last revision is the answer, as long as its panes are retained."""
+    """However the watermark advances, each window's last revision is the answer, as long as its panes are retained."""
     log = lines(200, seed, disorder=15)
     bench, rng = Bench(plan_of(*shape)), random.Random(seed)
     live = LiveWindows(bench.publisher, bench.panes, lateness_us=lateness_s * SECOND, keep_us=3600 * SECOND)
@@ -217,7 +217,7 @@ def test_each_line_is_in_its_windows_counters_and_rejects_follow_the_line_before
     assert all(window.lines.read == sum(expected[window.start or 0]) for window in result)
 
 
-def test_a_window_without_groups_still_tells_its_lines(tmp_path: Path) -> None:
+def test_a_window_without_groups_still_counts_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text("\n".join(lines(50, 3)) + "\n")
     result = elf.run(
