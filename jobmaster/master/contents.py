@@ -46,8 +46,13 @@ class Contents:
             self.reading = None
         return reading.content, reading
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether `read_on` has work."""
+        return self.reading is not None and self.reading.is_under_way
+
     def read_on(self) -> None:
-        """One step of the large window that is being read."""
+        """Take one step of the large window that is being read."""
         if self.reading is not None and self.reading.is_under_way:
             self.reading.step()
 

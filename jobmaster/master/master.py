@@ -29,7 +29,8 @@ from elf.jobmaster.log.job_state import JobState, WindowKey
 from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.intake import Intake
 from elf.jobmaster.master.proposals import ROOM_KEPT, Proposals
-from elf.jobmaster.master.publication import Publication, Ready
+from elf.jobmaster.master.publication import Publication
+from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.roster import Roster
 from elf.jobmaster.windows.result import Window
 from elf.srt.messages.effects import Effect
@@ -91,7 +92,7 @@ class Master:
             self._reread,
             with_open=not stores_states,
             name=spec.name,
-            is_before=self.publication.is_before,
+            is_before=self.publication.earlier.is_before,
         )
         self.watchers = Watchers(self.job, ballot, parameters, self._reread, self.publication.newest_finals)
         self._out: list[Effect] = []
@@ -249,7 +250,7 @@ class Master:
 
     def _look_again(self, now: int) -> None:
         """Schedule the next emission if there may be windows to publish, and the next step of a window that is being read."""
-        if self.publication.is_reading and self._read_at is None:
+        if self.publication.contents.is_reading and self._read_at is None:
             self._read_at = now + self.parameters.read_us
         soon = now + self._emit_us
         if self.publication.has_work and (self._emit_at is None or self._emit_at > soon):
@@ -286,7 +287,7 @@ class Master:
     def _read_on(self, now: int) -> None:
         """Read one step of a large window; other work is done between the steps."""
         if self._is_time(self._read_at, now, self.parameters.read_us):
-            self.publication.read_on()
+            self.publication.contents.read_on()
             self._read_at = None
 
     @property
@@ -308,13 +309,13 @@ class Master:
         self.log.propose(ready.entry)
 
     def _publish(self, ready: Ready) -> None:
-        put = self.publication.as_put(self.job, ready)
+        put = ready.as_put(self.job, self.ballot)
         self.outbox.put(put)
-        if not ready.coverage.is_whole and not self.publication.may_be_partial(ready.key):
+        if not ready.coverage.is_whole and not self.publication.earlier.may_be_partial(ready.key):
             return
         self._out += self.watchers.publish(without_panes(put))
         if self.is_watched:
-            self._published.append(self.publication.as_window(ready))
+            self._published.append(ready.as_window(self.publication.contents.publisher(ready.key[0])))
 
     def withdraw(self, put: Put) -> None:
         """Windows*: one version per result. A window that is no result any more is withdrawn wherever it was published."""
@@ -322,11 +323,11 @@ class Master:
         self._out += self.watchers.publish(put)
 
     def _publish_open(self, ready: Ready) -> None:
-        put = self.publication.as_put(self.job, ready)
+        put = ready.as_put(self.job, self.ballot)
         self._out += self.outbox.open(put)
         self._out += self.watchers.publish(put)
         if self.is_watched:
-            self._published.append(self.publication.as_window(ready))
+            self._published.append(ready.as_window(self.publication.contents.publisher(ready.key[0])))
 
     def take_published(self) -> list[Window]:
         """Windows for the watcher on this node, in order, once each."""
@@ -370,7 +371,7 @@ class Master:
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
         ready = self.publication.reread(key)
-        return self.publication.as_put(self.job, ready) if isinstance(ready, Ready) else ready
+        return ready.as_put(self.job, self.ballot) if isinstance(ready, Ready) else ready
 
     def ledger_reported(self, source: NodeId, message: LedgerReport, now: int) -> list[Effect]:
         """A sink reports its ledger."""

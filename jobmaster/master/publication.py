@@ -19,45 +19,22 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-import msgspec
-
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.outbox import LATER
 from elf.jobmaster.log.entries import Accept, Final, Revision
 from elf.jobmaster.log.job_state import JobState, Published, WindowKey
 from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL
 from elf.jobmaster.master.contents import Contents
+from elf.jobmaster.master.earlier_results import EarlierResults
 from elf.jobmaster.master.elsewhere import Elsewhere
+from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.unsettled import Unsettled
 from elf.jobmaster.master.window_rule import Coverage, Progress
 from elf.jobmaster.windows.reading import Content
-from elf.jobmaster.windows.result import Lines, Window
 from elf.jobmaster.windows.windows import starts_of
-from elf.srt.messages.ids import JobId
 from elf.srt.messages.messages import Ballot, Micros
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import NO_ROWS, WITHDRAWN, PaneParts, Put
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """A window's result, read at entry `at`."""
-
-    key: WindowKey
-    covers: tuple[Micros, Micros]
-    status: str
-    revision: Revision
-    coverage: Coverage
-    rows: Sequence[tuple[Any, ...]]
-    lines: Lines
-    digest: int
-    at: int
-    panes: tuple[PaneParts, ...] = ()
-
-    @property
-    def entry(self) -> Final:
-        version, start = self.key
-        about = (self.revision, self.digest, *self.coverage, self.at, self.covers, self.status != "final")
-        return Final(version, start, *about)
+from elf.srt.messages.results import NO_ROWS, WITHDRAWN, Put
 
 
 class Publication:
@@ -77,7 +54,8 @@ class Publication:
     ) -> None:
         self.state, self.ballot, self.lateness_us, self.keep_us = state, ballot, lateness_us, keep_us
         self._parameters = parameters
-        self._contents = Contents(state, budget, stores_states)
+        self.contents = Contents(state, budget, stores_states)
+        self.earlier = EarlierResults(state, ballot)
         self.elsewhere = Elsewhere(ballot, parameters.lagging_us)
         self._unsettled = Unsettled()
         self._counts: dict[WindowKey, int] = {}
@@ -85,11 +63,6 @@ class Publication:
         self._held_since: dict[WindowKey, int] = {}
         self._partial: set[WindowKey] = set()
         self._forced: set[WindowKey] = set()
-        self._before: set[WindowKey] = set()  # published before this log began
-        self._unlogged: set[WindowKey] = (
-            set()
-        )  # published since, with a log of which this one is an older copy
-        self._better: set[WindowKey] = set()  # of `_before`: windows whose first panes are not in this log
         self.has_ledgers = True
         """Whether every durable sink has reported its ledger."""
         self._retire_delay = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
@@ -129,14 +102,14 @@ class Publication:
             return
         shape = self.state.shape(version)
         self._unsettled.begin(version)
-        finals, reading = self.state.finals, self._contents.reading
+        finals, reading = self.state.finals, self.contents.reading
         for pane in panes:
             for start in starts_of(pane, shape.size_us, shape.slide_us) if shape.pane_us else (0,):
                 key = (version, start)
                 if reading is not None and reading.key == key:
                     reading.is_stale = True
                 if (
-                    key not in self._better
+                    not self.earlier.is_better(key)
                     and not self.state.is_past(*key)
                     and not self.state.is_withdrawn(*key)
                 ):
@@ -170,7 +143,7 @@ class Publication:
         """CONTROL at `index`: removed versions have no windows; windows whose panes were dropped have changed. Returns the
         withdrawals: (of final windows, of windows that were published as open)."""
         known = self.state.touched
-        self._contents.reading = None
+        self.contents.reading = None
         self._unsettled.keep_only(self.state.touched.keys())
         self._pending = {key: ready for key, ready in self._pending.items() if key[0] in known}
         self._partial &= self.state.finals.keys()
@@ -205,22 +178,23 @@ class Publication:
     def retired(self) -> None:
         """Panes were dropped: forget the windows that began there."""
         self._rests = {key: rest for key, rest in self._rests.items() if not self._is_over(key)}
-        reading = self._contents.reading
+        reading = self.contents.reading
         if reading is not None and self._is_over(reading.key):
-            self._contents.reading = None
+            self.contents.reading = None
         self._unsettled.keep_only(self.state.touched.keys())
         self._leave_out_past()
         published: tuple[dict[WindowKey, Any], ...] = (self._counts, self._opened, self._withdrawn)
         for each in published:
             for key in [key for key in each if self._is_over(key)]:
                 del each[key]
-        self._contents.keep_only(self.state.touched.keys())
+        self.contents.keep_only(self.state.touched.keys())
 
     def _leave_out_past(self) -> None:
         """Forget windows whose panes are dropped."""
         is_past = self.state.is_past
         self._unsettled.leave_out(is_past)
-        for keys in (self._partial, self._forced, self._before, self._unlogged, self._better):
+        self.earlier.leave_out(is_past)
+        for keys in (self._partial, self._forced):
             keys.difference_update([key for key in keys if is_past(*key)])
         for key in [key for key in self._held_since if is_past(*key)]:
             del self._held_since[key]
@@ -238,18 +212,12 @@ class Publication:
         are no results. is_late: the sink was added after this master began, and so lacks windows that it published before."""
         ledger = {key: (revision, digest) for key, revision, digest in entries}
         results = {key: held for key, held in ledger.items() if held[1] != NO_ROWS}
-        for key, (revision, _) in results.items():
-            if self.is_before(revision) and not self.state.is_past(*key):
-                self._before.add(key)
-                if key not in self.state.finals:
-                    self._keep_of_sink(key)
-            elif key not in self.state.finals and revision[:2] != self.ballot:
-                self._unlogged.add(key)
+        for key in self.earlier.report(results):
+            self._unsettled.discard(key)
         for key, published in self.state.finals.items():
             is_others = is_late or published.revision[:2] != self.ballot
-            is_better = (
-                key in results and self.is_before(results[key][0]) and published.passed < published.expected
-            )
+            is_partial = published.passed < published.expected
+            is_better = key in results and self.earlier.is_before(results[key][0]) and is_partial
             if is_others and not is_better and self.ledger_differs(published, ledger.get(key)):
                 self._forced.add(key)
                 self._unsettled.mark(key)
@@ -259,12 +227,6 @@ class Publication:
             for key, (revision, _) in results.items()
             if self.state.is_withdrawn(*key)
         ]
-
-    def _keep_of_sink(self, key: WindowKey) -> None:
-        """Do not publish a window that began before this log, which has only the window's end: the sink's result is better."""
-        if key[1] < self.state.positions.since_us:
-            self._better.add(key)
-            self._unsettled.discard(key)
 
     def ledger_differs(self, published: Published, held: tuple[Revision, int] | None) -> bool:
         """Sinks*: whether a sink lacks a window that is final in the log, or holds another revision: other rows, or the same rows
@@ -288,7 +250,7 @@ class Publication:
         if self.state.index != self._emitted_at:
             self._emitted_at = self.state.index
             self._retire_delay -= 1
-        self._contents.look()
+        self.contents.look()
         due: list[Ready] = []
         opened: list[Ready] = []
         for version in list(self._unsettled.unfinal):
@@ -306,7 +268,7 @@ class Publication:
                     and with_open
                     and key not in self.state.finals
                     and self._unsettled.has_changed(key)
-                    and self.may_be_partial(key)
+                    and self.earlier.may_be_partial(key)
                 ):
                     opened += self._open(key, progress)
         return self._pend(due), opened
@@ -368,8 +330,7 @@ class Publication:
     def _first_status(self, key: WindowKey) -> str:
         """Rule Final*: a window that is final for the first time in this log may be a revision of a result that readers have."""
         due_us = self.state.covers(*key)[1] + self.lateness_us
-        is_in_sink = key in self._before or key in self._unlogged
-        is_known = is_in_sink or self.state.was_final(key) or self.elsewhere.may_have(due_us)
+        is_known = self.earlier.has(key) or self.state.was_final(key) or self.elsewhere.may_have(due_us)
         return "revised" if is_known else "final"
 
     def _is_worse(self, coverage: Coverage, known: Published) -> bool:
@@ -387,7 +348,7 @@ class Publication:
             return True
         is_settled = progress.is_settled(*self.state.covers(*key))
         is_waited_for = not is_settled and (
-            not self.may_be_partial(key) or not progress.has_majority(*self.state.covers(*key))
+            not self.earlier.may_be_partial(key) or not progress.has_majority(*self.state.covers(*key))
         )
         if is_waited_for or self._may_be_older(key):
             self._held_since.pop(key, None)
@@ -396,15 +357,6 @@ class Publication:
             return has_majority
         since = self._held_since[key] = min(now, self._held_since.get(key, now))
         return now - since >= self._parameters.hold_us_max and has_majority
-
-    def is_before(self, revision: Revision) -> bool:
-        """Whether the revision was published before this log began."""
-        return revision[:2] < self.state.ballot
-
-    def may_be_partial(self, key: WindowKey) -> bool:
-        """Rule 8*: a window published before the log was rebuilt is published again only when all workers have read it again. If
-        the missing ones cannot come any more, it is final in the log nevertheless: for sinks that lack it, and for retention."""
-        return key not in self._before
 
     def _may_be_older(self, key: WindowKey) -> bool:
         """Whether a sink that has not reported its ledger may hold the window from before this log began. The log began with the
@@ -416,7 +368,7 @@ class Publication:
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready | Literal["later"]:
         """Read a window. `LATER`: it is large and being read, or another window is."""
         is_open = status == "open"
-        found = self._contents.of(key, exact=not is_open, with_panes=not is_open)
+        found = self.contents.of(key, exact=not is_open, with_panes=not is_open)
         if found is None:
             return LATER
         content, reading = found
@@ -430,21 +382,10 @@ class Publication:
     def _ready(
         self, key: WindowKey, status: str, revision: Revision, coverage: Coverage, read: Content, at: int
     ) -> Ready:
-        covers = self.state.covers(*key)
-        about = (key, covers, status, revision, coverage)
+        about = (key, self.state.shape(key[0]).size_us, self.state.covers(*key), status, revision, coverage)
         return Ready(*about, read.rows, read.lines, read.digest, at, read.panes)
 
-    # ---- reading ----
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether `read_on` has something to do."""
-        reading = self._contents.reading
-        return reading is not None and reading.is_under_way
-
-    def read_on(self) -> None:
-        """One step of the large window that is being read."""
-        self._contents.read_on()
+    # ---- committed and read again ----
 
     def next_revision(self, key: WindowKey) -> Revision:
         """Windows*: a revision is (epoch, node, n), compared in order: a later master's is higher, whatever its count."""
@@ -472,7 +413,7 @@ class Publication:
         known = self.state.finals.get(key)
         if known is None or self.state.is_past(*key) or key in self._pending:
             return None
-        found = self._contents.of(key, exact=True, with_panes=True)
+        found = self.contents.of(key, exact=True, with_panes=True)
         if found is None:
             return LATER
         content, covers = found[0], self.state.covers(*key)
@@ -488,7 +429,7 @@ class Publication:
         shown = (
             key
             for key, known in self.state.finals.items()
-            if known.passed == known.expected or self.may_be_partial(key)
+            if known.passed == known.expected or self.earlier.may_be_partial(key)
         )
         finals = sorted(shown, key=lambda key: (key[1], key[0]))
         before = bisect_left(finals, since_us, key=lambda key: key[1])
@@ -497,44 +438,6 @@ class Publication:
     def republish_open(self) -> None:
         """A watcher is new: publish all open windows at the next emit interval, though they have not changed."""
         self._unsettled.mark_unfinal()
-
-    # ---- conversions ----
-
-    def as_put(self, job: JobId, ready: Ready) -> Put:
-        version, start = ready.key
-        size = self.state.shape(version).size_us
-        lines = (ready.lines.read, ready.lines.parsed, ready.lines.rejected, ready.lines.late)
-        return Put(
-            job,
-            self.ballot,
-            version,
-            start,
-            start + size,
-            ready.covers,
-            ready.status,
-            ready.revision,
-            ready.digest,
-            *ready.coverage,
-            lines,
-            ready.rows,
-            ready.panes,
-        )
-
-    def as_window(self, ready: Ready) -> Window:
-        """The window for the local watcher. The node of its revision is the id as a number."""
-        version, start = ready.key
-        epoch, node, n = ready.revision
-        windowed = bool(self.state.shape(version).size_us)
-        made = self._contents.publisher(version).window(
-            start if windowed else None,
-            ready.rows,
-            ready.lines,
-            ready.status,
-            (epoch, int.from_bytes(node), n),
-        )
-        return msgspec.structs.replace(
-            made, agents_reporting=ready.coverage.passed, agents_expected=ready.coverage.expected
-        )
 
     # ---- retention ----
 
@@ -573,12 +476,12 @@ class Publication:
         shape = self.state.shape(version)
         if not shape.pane_us:
             return self.state.positions.since_us
-        known = self.state.finals.keys() | self._before
+        known = self.state.finals.keys() | self.earlier.before
         behind = [start + shape.slide_us for of, start in known if of == version]
         unfinal = {
             start
             for start in self._unsettled.unfinal.get(version, set())
-            if (version, start) not in self._before
+            if (version, start) not in self.earlier.before
         }
         low = min(unfinal, default=now - now % shape.slide_us)
         return min(low, max(behind)) if behind else low

@@ -41,7 +41,8 @@ from elf.jobmaster.master.intake import Intake
 from elf.jobmaster.master.master import Master
 from elf.jobmaster.master.parking import Parked, Parking
 from elf.jobmaster.master.proposals import Proposals
-from elf.jobmaster.master.publication import Publication, Ready
+from elf.jobmaster.master.publication import Publication
+from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.roster import Roster
 from elf.jobmaster.master.window_rule import Progress
 from elf.srt.link.link import Link

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elf.jobmaster.master import contents
-from elf.jobmaster.master.publication import Publication
+from elf.jobmaster.master.contents import Contents
 from elf.jobmaster.windows import reading
 from elf.srt.messages.results import Put, Watch
 from tests.rigs.master_rig import SINK, T0, Rig, file, spec_of
@@ -36,13 +36,13 @@ def rig_with(at: int = 0, count: int = 40, windows: int = 1) -> Rig:
 
 def reads(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     steps: list[int] = []
-    step = Publication.read_on
+    step = Contents.read_on
 
-    def count(self: Publication) -> None:
+    def count(self: Contents) -> None:
         steps.append(rig.now)
         step(self)
 
-    monkeypatch.setattr(Publication, "read_on", count)
+    monkeypatch.setattr(Contents, "read_on", count)
     return steps
 
 
@@ -95,7 +95,7 @@ def test_several_large_windows_are_read_one_after_the_other() -> None:
     pace(rig, 8 * SECOND)
     assert len(rig.state.finals) == 4
     assert rig.ledgers[SINK].entries.keys() == rig.state.finals.keys()
-    assert not rig.master.publication.is_reading
+    assert not rig.master.publication.contents.is_reading
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -126,7 +126,7 @@ def test_small_windows_of_the_job_are_published_while_a_large_one_is_read(
     rig = rig_with()
     rig.bundle({file(A): (100, 110, 0)}, [(T0 + WINDOW, 1, 1)], watermark=T0 + 100 * SECOND)
     held: list[bool] = []
-    monkeypatch.setattr(Publication, "read_on", lambda self: held.append(True))
+    monkeypatch.setattr(Contents, "read_on", lambda self: held.append(True))
     pace(rig, SECOND)
     assert held
     assert [start for _, start in rig.state.finals] == [T0 + WINDOW]
@@ -139,7 +139,7 @@ def test_small_windows_of_the_job_are_published_while_a_large_one_is_read(
 def test_contents_that_are_never_fetched_are_dropped() -> None:
     rig = rig_with()
     rig.master.is_watched = True
-    contents = rig.master.publication._contents
+    contents = rig.master.publication.contents
     for _ in range(100):
         pace(rig, 5_000)
         if contents.reading is not None:
@@ -148,7 +148,7 @@ def test_contents_that_are_never_fetched_are_dropped() -> None:
     rig.master.is_watched = False
     rig.master.outbox.with_open = False
     pace(rig, 5 * SECOND)
-    assert rig.master.publication._contents.reading is None
+    assert rig.master.publication.contents.reading is None
 
 
 @pytest.mark.usefixtures("small_steps")
