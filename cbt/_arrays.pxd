@@ -1,4 +1,4 @@
-"""What the kernels share: arrays as C sees them, operations as codes."""
+"""Shared by the kernels: arrays as C sees them, operations as codes."""
 
 cimport numpy as cnp
 

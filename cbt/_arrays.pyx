@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""What the kernels share: arrays as C sees them, operations as codes."""
+"""Shared by the kernels: arrays as C sees them, operations as codes."""
 
 from libc.stdint cimport uint64_t
 

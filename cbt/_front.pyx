@@ -56,8 +56,8 @@ cdef extern from "front.h":
 cdef class Front:
     """The hash table in front of a tree: groups of (pane, atoms), lanes updated in place. Slots are dense from 0.
 
-    An atom is an integer: a number, a dictionary code, a double's bits; its NULLs are kept apart. The hash is seeded at
-    random, so that a log cannot choose collisions. It only grows; its owner empties it when `nbytes` passes a bound.
+    An atom is an integer: a number, a dictionary code, a double's bits; NULLs are stored separately. The hash is seeded at
+    random, so that a log cannot choose collisions. The table only grows; its owner empties it when `nbytes` exceeds a bound.
     """
 
     cdef elf_front table
@@ -121,7 +121,7 @@ cdef class Front:
         """Find or make each row's group: int32 array of n slots, -1 where the mask `where` is False. O(n).
 
         `pane`: int64 array or one int. `columns`: (values, valid or None) per atom, int32 or int64, of length n, or 1 for a
-        constant. n is that of the longest, or of `where`; `rows` says it where neither does.
+        constant. n is the length of the longest, or of `where`; `rows` gives it where neither does.
         """
         columns = list(columns)
         if len(columns) != self.atoms:

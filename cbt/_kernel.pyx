@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The inner loops over rows: ordering, merging, packing. The loops are C (rows.h, frame.h) and release the GIL.
 
-Here are the checks of what comes in, and the arrays of what goes out. Shapes and dtypes of rows are those of rows.py.
+This module checks the arguments and allocates the results. Shapes and dtypes of rows are those of rows.py.
 """
 
 cimport numpy as cnp
@@ -145,7 +145,7 @@ def fold(rows, ops):
 
 
 cdef class Merger:
-    """Reads ordered runs as one, equal keys folded, from front to back and as far as is asked. O(n log k) over all.
+    """Reads ordered runs as one, equal keys folded, from front to back, as far as requested. O(n log k) over all.
 
     `runs` are ordered and folded, each; `scattered` are several such runs one after the other, each. They must not change
     meanwhile.
@@ -193,29 +193,29 @@ cdef class Merger:
         free(self.state.stop)
 
     def read(self, until=None):
-        """The rows from where the last read ended up to the place `until`, (pane, hash, sub, key); None: all that are left.
+        """The rows from the end of the last read up to the bound `until`, (pane, hash, sub, key); None: all that are left.
 
-        Where they come from one run alone, they are views of it; else they own their arrays.
+        If they come from one run only, they are views of it; else they own their arrays.
         """
         return self._next(until, True)
 
     def gather(self, until=None):
-        """The rows that `read` would give, but one run after the other, as they are. O(bytes)."""
+        """The rows that `read` would return, but unmerged, run by run. O(bytes)."""
         return self._next(until, False)
 
     def skip(self, until):
-        """Go on from the place `until`, as if all before it had been read. O(log n) per run."""
+        """Continue at the bound `until`, as if all before it had been read. O(log n) per run."""
         cdef size_t r
         self._stop(until)
         for r in range(self.state.k):
             self.state.at[r] = self.state.stop[r]
 
     def left(self, until=None):
-        """How many rows `gather` would give. O(log n) per run."""
+        """How many rows `gather` would return. O(log n) per run."""
         return self._stop(until)[0]
 
     cdef (size_t, size_t) _stop(self, until):
-        """Stop all runs at a place; returns how many rows and bytes of keys lie before it."""
+        """Stop all runs at a bound; returns the numbers of rows and of key bytes before it."""
         cdef int64_t pane = 0
         cdef uint64_t hashed = 0, sub = 0
         cdef uint8_t *key = NULL
@@ -302,7 +302,7 @@ def first_disorder(rows, size_t after=0):
 
 
 def trim_memory():
-    """Give freed pages back to the system, where the allocator would keep them (glibc)."""
+    """Return freed pages to the system, where the allocator would keep them (glibc)."""
     with nogil:
         elf_trim()
 
@@ -338,8 +338,8 @@ _WRONG = {
 
 
 def unpack_rows(const uint8_t[::1] body, size_t n, size_t n_lanes, size_t key_bytes):
-    """The n rows of `pack_columns` and the key bytes behind them, hashed, in arrays of their own: a view of `body` would keep its
-    columns too, which no owner of rows counts. O(bytes).
+    """The n rows of `pack_columns` and the key bytes after them, hashed, in arrays of their own: a view of `body` would keep its
+    columns too, which no owner of rows accounts for. O(bytes).
 
     Lengths are checked, the order is not. Raises PeerError.
     """

@@ -1,10 +1,10 @@
-"""The mathematics of the families: what a value adds to its group's rows, and what the merged rows say.
+"""The mathematics of the families: the rows that a value adds to its group, and the result of the merged rows.
 
-Every family merges by sum or max of its rows, so all that is approximate or rounded happens once, at the end, and is a
-function of the set of values alone: neither order nor the shape of the tree can show.
+Every family merges by sum or max of its rows, so approximation and rounding happen once, at the end, and depend on the set of
+values alone: neither the order nor the shape of the tree can change a result.
 
 - Distinct values: HyperLogLog, 4096 registers, with the hash and the (register, rho) of Apache DataSketches.
-- Quantiles: counts in log-linear buckets made of a double's own bits, so that no machine's logarithm matters.
+- Quantiles: counts in log-linear buckets made of a double's own bits, independent of any machine's logarithm.
 - Sums of doubles: integers in bins of 32 binary exponents, added without rounding.
 - Sums and sums of squares of integers: 128-bit lanes, exact; variance is rounded once.
 """
@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 
 
-# ---- doubles as they count ------------------------------------------------------------------------------------------
+# ---- doubles, canonical and ordered ------------------------------------------------------------------------------------------
 
 
 def canonical(values: Doubles) -> Doubles:
@@ -78,7 +78,7 @@ def registers_of_doubles(values: Doubles) -> tuple[Ints, Ints]:
 
 
 def _sigma(empty: int) -> float:
-    """Ertl's sigma of the share of empty registers."""
+    """Ertl's sigma of the fraction of empty registers."""
     if empty == REGISTERS:
         return inf
     x, y = empty / REGISTERS, 1.0
@@ -90,7 +90,7 @@ def _sigma(empty: int) -> float:
 
 
 def _tau(full: int) -> float:
-    """Ertl's tau of the share of registers below the greatest value."""
+    """Ertl's tau of the fraction of registers below the greatest value."""
     if full in (0, REGISTERS):
         return 0.0
     x, y = 1.0 - full / REGISTERS, 1.0
@@ -102,7 +102,7 @@ def _tau(full: int) -> float:
 
 
 class _Table:
-    """A function of 0 to REGISTERS, computed where it is first asked for: most reports have few groups."""
+    """A function of 0 to REGISTERS, computed at first use: most reports have few groups."""
 
     def __init__(self, function: Callable[[int], float]) -> None:
         self._function = function
@@ -122,7 +122,7 @@ _SIGMA, _TAU = _Table(_sigma), _Table(_tau)
 
 
 def estimate(registers: Ints, rhos: Ints) -> float:
-    """How many distinct values gave these registers (each at most once, with its greatest rho)."""
+    """The estimated number of distinct values, from its registers (each at most once, with its greatest rho)."""
     return float(estimates(np.array([0, len(registers)], dtype=np.int64), registers, rhos)[0])
 
 
@@ -177,7 +177,7 @@ def bucket(values: NDArray[Any]) -> Ints:
 
 
 def bucket_value(buckets: Ints, *, integer: bool) -> NDArray[Any]:
-    """What stands for each bucket: the midpoint of its values, as float64; of its integers, rounded up, as int64."""
+    """The value that represents each bucket: the midpoint of its values, as float64; of its integers, rounded up, as int64."""
     size = np.abs(buckets)
     if integer:
         middle = _integer_midpoint(size)

@@ -1,8 +1,8 @@
-"""The memory budget: one cap for everything a process holds, and what gives way when it is reached.
+"""The memory budget: one cap for all memory of a process, and the order in which holders free memory when it is reached.
 
-Every holder says what it holds: trees through `charge` and `release`, fragments by being kept here, all others (fronts,
-dictionaries) by `reserve`. Over the cap, first the largest uncompressed root buffers are compressed into their trees, then
-the coldest compressed fragments go to the spill file. One thread at a time.
+Every holder reports what it holds: trees through `charge` and `release`, fragments by being kept here, all others (fronts,
+dictionaries) by `reserve`. Above the cap, first the largest uncompressed root buffers are compressed into their trees, then the
+coldest compressed fragments are written to the spill file. One thread at a time.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from elf.cbt.rows import Op, Rows
 from elf.cbt.spill import Extent, SpillFile
 
 FRAGMENT_OVERHEAD_BYTES = 320
-"""What a fragment costs beside its frame: the objects, lists and tables that point at it."""
+"""Of a fragment, besides its frame: the objects, lists and tables that point at it."""
 ROWS_OVERHEAD_BYTES = 900
-"""What the seven arrays cost beside their bytes, of one that is not packed: more than a small one's rows."""
+"""Of the seven arrays of an unpacked fragment, besides their data: more than the rows of a small one."""
 
 
-ALLOCATOR_SHARE = 5
-"""One part in so many of the cap is left to what passes too quickly to be charged."""
-LOST_SHARE = 2
-"""What nobody holds and the process has all the same (what is on its way, holes between what is held, code that was loaded
-meanwhile) counts too, up to one part in so many of the cap: a process may also do something else, and its trees must not starve
-for that."""
-TRIM_SHARE = 16
-"""Holes are given back to the system when memory is short and one part in so many of the cap was freed since the last time."""
+ALLOCATOR_PARTS = 5
+"""One part in so many of the cap is reserved for allocations that are too short-lived to be charged."""
+UNACCOUNTED_PARTS = 2
+"""Memory of the process that no holder has reported (data in transit, holes in the heap, code loaded meanwhile) counts too, up to
+one part in so many of the cap: the process may have other uses, which must not starve its trees."""
+TRIM_PARTS = 16
+"""Freed memory is returned to the system when memory is short and one part in so many of the cap was freed since the last
+time."""
 
 
-RAW_SHARE, RAW_BYTES_MAX = 16, 64 << 20
-"""The newest fragments are not packed, up to one part in so many of the cap and this many bytes: those are about to be split
-or merged again, and packing them each time would cost more than all else."""
+RAW_PARTS, RAW_BYTES_MAX = 16, 64 << 20
+"""The newest fragments stay unpacked, up to one part in so many of the cap and this many bytes: they are soon split or merged
+again, and packing them each time would cost more than all else."""
 
 
 class Buffered(Protocol):
@@ -50,15 +50,15 @@ class Buffered(Protocol):
 
 
 class Fragment:
-    """Rows of a node: as they are while they are new, then packed in a frame, then in the spill file. Made by
-    `Budget.keep`, or of bytes that are packed already by `Budget.keep_packed`."""
+    """Rows of a node: unpacked while they are new, then packed in a frame, then in the spill file. Made by `Budget.keep`, or, of
+    packed bytes, by `Budget.keep_packed`."""
 
     __slots__ = ("count", "extent", "frame", "ops", "raw_bytes", "rows", "shared")
 
     def __init__(self, rows: Rows | None, ops: Sequence[Op], frame: bytes | None = None) -> None:
         self.rows, self.ops, self.frame = rows, ops, frame
         self.extent: Extent | None = None
-        self.shared = 0  # by so many holders more than one
+        self.shared = 0  # number of holders beyond the first
         self.count, self.raw_bytes = (len(rows), rows.nbytes) if rows is not None else (0, 0)
 
     @property
@@ -74,11 +74,11 @@ class Fragment:
 
 
 class Budget:
-    """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: where the spill file goes (default TMPDIR).
-    `resident`: tells the bytes of memory that the process has now; what it had at the beginning (`bare_bytes`, or when this is
-    made) is not counted.
+    """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: folder of the spill file (default TMPDIR).
+    `resident`: returns the bytes of memory of the process; those that it had at the start (`bare_bytes`, else when this is
+    created) do not count.
 
-    The attribute `cap_bytes` is what holders may use: the cap less the allocator's share.
+    The attribute `cap_bytes` is the part that holders may use: the cap without the allocator's part.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Budget:
         resident: Callable[[], int] | None = None,
         bare_bytes: int | None = None,
     ) -> None:
-        self.cap_bytes, self.spill_dir = cap_bytes - cap_bytes // ALLOCATOR_SHARE, spill_dir
+        self.cap_bytes, self.spill_dir = cap_bytes - cap_bytes // ALLOCATOR_PARTS, spill_dir
         self._charged = 0
         self._reserved: dict[str, int] = {}
         self._in_memory: OrderedDict[Fragment, None] = OrderedDict()  # coldest first
-        self._raw: OrderedDict[Fragment, None] = OrderedDict()  # those of them that are not packed
+        self._raw: OrderedDict[Fragment, None] = OrderedDict()  # the unpacked ones, coldest first
         self._raw_bytes = 0
         self._spill = SpillFile(spill_dir)
         self._trees: WeakSet[Buffered] = WeakSet()
@@ -101,13 +101,13 @@ class Budget:
         self._orphans: deque[tuple[Sequence[Fragment], int]] = deque()
         self._resident = resident
         self._bare = bare_bytes if bare_bytes is not None else resident() if resident is not None else 0
-        self._lost = 0
+        self._unaccounted = 0
         self.spilled_total = 0
 
     @property
     def used(self) -> int:
-        """Bytes of memory held by all holders, and those that are lost between them."""
-        return self._held + self._lost
+        """Bytes of memory of all holders, and unaccounted ones."""
+        return self._held + self._unaccounted
 
     @property
     def _held(self) -> int:
@@ -124,14 +124,14 @@ class Budget:
 
     @property
     def short(self) -> bool:
-        """Whether it is worth time to make what is held smaller: more than half is in use."""
+        """Whether saving memory is worth time: more than half of the cap is in use."""
         return self.used > self.cap_bytes // 2
 
     def register(self, tree: Buffered) -> None:
         self._trees.add(tree)
 
     def reserve(self, name: str, size: int) -> None:
-        """Say that the holder `name` now holds `size` bytes (0: nothing). May compress and spill. Raises OSError."""
+        """Report that the holder `name` now holds `size` bytes (0: nothing). May compress and spill. Raises OSError."""
         if size:
             self._reserved[name] = size
         else:
@@ -146,9 +146,10 @@ class Budget:
 
     @contextmanager
     def scratch(self, size: int) -> Iterator[None]:
-        """Room for a passing need: fragments give way to it, trees do not (one of them may be the one that asks)."""
-        self._look()
-        # The rows at hand come first; `settle` says what a full disk means for the rest.
+        """Reserve memory within a `with` block: fragments are spilled for it, trees are not compressed (the caller may be
+        one)."""
+        self._update()
+        # The caller's rows come first; `settle` raises if the disk is full.
         with suppress(OSError):
             self._spill_until(self.cap_bytes - size)
         self._charged += size
@@ -158,11 +159,11 @@ class Budget:
             self._charged -= size
 
     def settle(self) -> None:
-        """Come back under the cap as far as holders can give way. Raises OSError; all trees are whole then.
+        """Free memory until the cap holds, as far as holders can. Raises OSError; all trees stay intact then.
 
-        Root buffers keep a quarter of the cap, lest they be emptied before they have gathered anything worth it.
+        Root buffers keep a quarter of the cap, so that they are not emptied while nearly empty.
         """
-        self._look()
+        self._update()
         if self._settling or self.used <= self.cap_bytes:
             return
         self._settling = True
@@ -176,7 +177,8 @@ class Budget:
             self._settling = False
 
     def give_back(self, freed: int) -> None:
-        """After `freed` bytes were let go of: where memory is or was short, do not leave them to the allocator, in holes."""
+        """After `freed` bytes were freed: return them to the system where memory is or was short, since the allocator would keep
+        them."""
         self._freed += freed
         if self._freed > self.cap_bytes and (self.short or self.spilled):
             self._trim()
@@ -185,19 +187,19 @@ class Budget:
         self._freed = 0
         trim_memory()
 
-    def _look(self) -> None:
-        """See what the process has beyond what is held."""
+    def _update(self) -> None:
+        """Measure the process's unaccounted memory."""
         self._collect()
         if self._resident is None:
             return
-        if self._measure() > self.cap_bytes and self._freed > self.cap_bytes // TRIM_SHARE:
+        if self._measure() > self.cap_bytes and self._freed > self.cap_bytes // TRIM_PARTS:
             self._trim()
             self._measure()
 
     def _measure(self) -> int:
         assert self._resident is not None
         grown = self._resident() - self._bare
-        self._lost = min(max(grown - self._held, 0), self.cap_bytes // LOST_SHARE)
+        self._unaccounted = min(max(grown - self._held, 0), self.cap_bytes // UNACCOUNTED_PARTS)
         return grown
 
     def _compress_until(self, buffers_bytes_max: int) -> None:
@@ -212,13 +214,13 @@ class Budget:
 
     def _pack(self, fragment: Fragment) -> None:
         assert fragment.rows is not None
-        self._let_raw_go(fragment)
+        self._drop_raw(fragment)
         self._charged -= fragment.nbytes
         fragment.frame = pack(fragment.rows, fragment.ops, SMALL if self.short else FAST)
         fragment.rows = None
         self._charged += fragment.nbytes
 
-    def _let_raw_go(self, fragment: Fragment) -> None:
+    def _drop_raw(self, fragment: Fragment) -> None:
         del self._raw[fragment]
         self._raw_bytes -= fragment.nbytes
 
@@ -235,23 +237,22 @@ class Budget:
             fragment.frame = None
 
     def keep(self, rows: Rows, ops: Sequence[Op]) -> Fragment:
-        """Hold rows, which may be several ordered runs. Packs the coldest of those that are not packed; never spills: see
-        `settle`."""
+        """Hold rows, which may be several ordered runs. Packs the coldest unpacked fragments; never spills: see `settle`."""
         if rows.pane.base is not None:
-            rows = rows.copy()  # of what they are a view of, the rest would stay as well
+            rows = rows.copy()  # a view would keep all of its base
         fragment = Fragment(rows, ops)
         self._charged += fragment.nbytes
         self._in_memory[fragment] = None
         self._raw[fragment] = None
         self._raw_bytes += fragment.nbytes
-        while self._raw_bytes > min(self.cap_bytes // RAW_SHARE, RAW_BYTES_MAX):
+        while self._raw_bytes > min(self.cap_bytes // RAW_PARTS, RAW_BYTES_MAX):
             self._pack(next(iter(self._raw)))
         return fragment
 
     def keep_packed(self, frame: bytes) -> Fragment:
-        """Hold bytes that somebody else has packed; the oldest fragments go to disk for them.
+        """Hold bytes that the caller has packed; the coldest fragments are spilled to make room.
 
-        Raises OSError, with nothing held, when the disk is full.
+        Raises OSError, and holds nothing, when the disk is full.
         """
         self._spill_until(self.cap_bytes - len(frame) - FRAGMENT_OVERHEAD_BYTES)
         fragment = Fragment(None, (), frame)
@@ -260,24 +261,24 @@ class Budget:
         return fragment
 
     def read(self, fragment: Fragment) -> Rows:
-        """The fragment's rows, from wherever they are: not to be written to. Raises OSError."""
+        """The fragment's rows, from memory or disk; not to be modified. Raises OSError."""
         if fragment.rows is not None:
             return fragment.rows
         return unpack_scattered(self.read_packed(fragment), 2 * fragment.raw_bytes)
 
     def read_packed(self, fragment: Fragment) -> bytes:
-        """The bytes that a fragment is packed in. Raises OSError."""
+        """The packed bytes of a fragment. Raises OSError."""
         if fragment.frame is not None:
             return fragment.frame
         assert fragment.extent is not None
         return self._spill.read(fragment.extent)
 
     def share(self, fragment: Fragment) -> None:
-        """One more holds it, and frees it: its rows never change."""
+        """Add a holder, which calls `free` too. The rows of a fragment never change."""
         fragment.shared += 1
 
     def free(self, fragment: Fragment) -> None:
-        """Let go of a fragment; the last of its holders frees its memory."""
+        """Release a fragment; the last holder's call frees its memory."""
         if fragment.shared:
             fragment.shared -= 1
             return
@@ -288,10 +289,10 @@ class Budget:
         else:
             del self._in_memory[fragment]
             if fragment in self._raw:
-                self._let_raw_go(fragment)
+                self._drop_raw(fragment)
 
     def abandon(self, fragments: Sequence[Fragment], charged: int = 0) -> None:
-        """As `free`, and `release`, of what its holder has forgotten: soon. In any thread."""
+        """`free` fragments and `release` charged bytes later, for a holder that is being destroyed. Callable in any thread."""
         self._orphans.append((fragments, charged))
 
     def _collect(self) -> None:
@@ -302,11 +303,11 @@ class Budget:
                 self.free(fragment)
 
     def close(self) -> None:
-        """Remove the spill file. The trees must be closed before."""
+        """Remove the spill file. Close the trees first."""
         self._spill.close()
 
     def check(self) -> None:
-        """Raise AssertionError unless the books are right."""
+        """Raise AssertionError unless the accounts are right."""
         assert self._charged >= sum(fragment.nbytes for fragment in self._in_memory)
         for fragment in self._in_memory:
             assert fragment.extent is None

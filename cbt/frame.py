@@ -6,9 +6,9 @@ Layout: b"ELFR", version byte, then one zstd frame (content size and checksum on
     columns: pane (differences), group key length, member key length, each lane,
     the key bytes.
 
-All little-endian. A column is u8 kind, i64 base, then planes: kind 0 is the base for every row, kind w (1 to 8) is w byte
-planes of n bytes each, lowest first, of value - base. Hashes are derived, not stored. So a count of 1 everywhere or an empty
-upper half of a 128-bit sum costs nine bytes, and the planes that are mostly zero vanish in the compression.
+All little-endian. A column is u8 kind, i64 base, then planes: kind 0: every row has the base; kind w (1 to 8): w byte planes of n
+bytes each, lowest first, of value - base. Hashes are computed, not stored. So a count of 1 everywhere or an empty upper half of a
+128-bit sum costs nine bytes, and planes that are mostly zero nearly vanish when compressed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from elf.errors import PeerError
 MAGIC = b"ELFR"
 VERSION = 1
 FRAME_BYTES_MAX = 64 << 20
-"""What a frame may take in memory once unpacked, unless the reader says otherwise."""
+"""Default bound of a frame's rows in memory once unpacked."""
 
 SMALL, FAST = 1, -1
-"""Levels of zstd. The fast one leaves out entropy coding: keys of random digits take twice the bytes, a tenth of the time."""
+"""Levels of zstd. FAST omits entropy coding: keys of random digits take twice the bytes and a tenth of the time."""
 
 _HEAD = struct.Struct("<IB")
 _ROW_BYTES = 36  # pane, hash, sub, split, ends
@@ -40,7 +40,7 @@ _OPS = {code: Op(name) for name, code in OP_CODES.items()}
 
 
 class _Contexts(local):
-    """A zstd context is dear to make and good for one thread at a time."""
+    """One for each thread: a zstd context is costly to create, and not thread-safe."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -70,7 +70,7 @@ def pack(rows: Rows, ops: Sequence[Op], level: int = SMALL) -> bytes:
 
 
 def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, list[Op]]:
-    """The rows and operations of a frame; every bound and the order are checked, whatever the bytes.
+    """The rows and operations of a frame; all bounds and the order are checked, whatever the bytes are.
 
     `bytes_max` bounds the memory that the rows take. Raises PeerError. O(bytes).
     """
@@ -101,7 +101,7 @@ def _unpack(data: bytes, bytes_max: int) -> tuple[Rows, list[Op]]:
 
 def _decompress(data: bytes, bytes_max: int) -> bytes:
     if data[:4] != MAGIC or len(data) < 6:
-        raise PeerError("rows frame: does not start as one")
+        raise PeerError("rows frame: wrong magic")
     if data[4] != VERSION:
         raise PeerError(f"rows frame: version {data[4]}, this build reads {VERSION}")
     packed = memoryview(data)[5:]
@@ -115,7 +115,7 @@ def _decompress(data: bytes, bytes_max: int) -> bytes:
 
 
 class _Body:
-    """Reads the head of a body; asking for more than there is, is the sender's error."""
+    """Reads the head of a body. Raises PeerError where the body is too short."""
 
     def __init__(self, body: bytes) -> None:
         self.left = memoryview(body)

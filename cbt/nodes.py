@@ -1,4 +1,4 @@
-"""Nodes of the tree and places in its order."""
+"""Nodes of the tree, and bounds in the order of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elf.cbt.budget import Fragment
 from elf.cbt.rows import Rows
 
 Bound = tuple[int, int, int, bytes]
-"""A place in the order: (pane, hash, sub, key)."""
+"""A bound in the order of rows: (pane, hash, sub, key)."""
 LOWEST: Bound = (-(1 << 63), 0, 0, b"")
 
 
@@ -28,11 +28,11 @@ class Leaf:
 
 
 Ranged = tuple[Bound, Leaf]
-"""A node and where its range begins."""
+"""The beginning of a node's range, and the node."""
 
 
 class Inner(Leaf):
-    """A buffer of fragments over children; `lows[i]` is where the range of child i begins (child 0: where the node's does)."""
+    """A buffer of fragments above children. `lows[i]`: beginning of the range of child i (of child 0: of the node's range)."""
 
     __slots__ = ("children", "lows")
 
@@ -44,20 +44,20 @@ class Inner(Leaf):
         self.lows, self.children = [low for low, _ in nodes], [node for _, node in nodes]
 
     def replace(self, i: int, nodes: list[Ranged]) -> None:
-        """Put `nodes` in the place of child i."""
+        """Replace child i by `nodes`."""
         self.lows[i : i + 1] = [low for low, _ in nodes]
         self.children[i : i + 1] = [node for _, node in nodes]
 
     def remove(self, i: int) -> None:
-        """Take out child i; a neighbour takes over its range."""
+        """Remove child i; a neighbour takes over its range."""
         del self.children[i], self.lows[1 if i == 0 and len(self.lows) > 1 else i]
 
     def find(self, bound: Bound) -> int:
-        """The child whose range holds `bound`."""
+        """The child whose range contains `bound`."""
         return max(bisect_right(self.lows, bound) - 1, 0)
 
     def high(self, i: int, own: Bound | None) -> Bound | None:
-        """Where the range of child i ends, `own` being where the node's does."""
+        """The end of the range of child i; `own`: the end of the node's range."""
         return self.lows[i + 1] if i + 1 < len(self.lows) else own
 
 
@@ -77,10 +77,10 @@ def cut(rows: Rows, low: Bound, high: Bound | None) -> Rows:
 
 
 def quantiles(runs: Sequence[Rows], parts: int) -> list[Bound]:
-    """At most `parts` - 1 ascending bounds that cut what ordered runs hold into about equal parts.
+    """At most `parts` - 1 ascending bounds that divide the rows of ordered runs into about equal parts.
 
-    Each run gives samples by its share of the rows, shifted by multiples of the golden ratio, so that many short runs
-    of one sample each do not all give their middle.
+    The number of samples from each run is proportional to its rows. Their places are shifted by multiples of the golden ratio, so
+    that of many short runs with one sample each not all contribute their middle.
     """
     total = sum(len(run) for run in runs)
     sample: list[Bound] = []

@@ -1,10 +1,10 @@
 """PAO rows: the columnar form in which partial aggregates are kept, merged, spilled and sent.
 
-A row is (pane, hash, sub, key bytes, lanes). Order is (pane, hash, sub, key), unsigned for hash and sub, bytewise for keys:
-draining in that order gives windows in time order, lets parents merge children by streaming, and puts the members of a
-family right beside each other by group.
+A row is (pane, hash, sub, key bytes, lanes). The order is (pane, hash, sub, key), unsigned for hash and sub, bytewise for keys.
+Draining in that order yields windows in time order; parents can merge children by streaming; and the members of a family that
+belong to one group are adjacent.
 
-- `pane`: start of the pane in microseconds (0 for a query without windows). Rows of different versions never meet: each
+- `pane`: start of the pane in microseconds (0 for a query without windows). Rows of different versions are never mixed: each
   version of a job has its own trees.
 - `key`: the group's key bytes, in a family followed by the member's. `split` is the length of the group's part, so
   hash = H(key[:split]), and sub = H(key[split:]) (0 when there is no member part), H = `hash64`, seed ORDER_SEED.
@@ -40,12 +40,13 @@ class Op(Enum):
 
 
 MIN_EMPTY = np.iinfo(np.int64).max
-"""What a MIN lane holds before any value."""
+"""A MIN lane without any value."""
 MAX_EMPTY = np.iinfo(np.int64).min
+"""A MAX lane without any value."""
 
 
 class KeyColumn(NamedTuple):
-    """One column of a key, for `encode_keys`. A plain tuple does as well.
+    """One column of a key, for `encode_keys`, which also accepts a plain tuple.
 
     `kind`: "int" (any integers or bools), "double" (float64, or its bits as int64), "string" (codes into `strings`, -1 is
     NULL). `values` (n,), or (1,) for a constant; `valid` is None where nothing is NULL.
@@ -81,7 +82,7 @@ class Rows(msgspec.Struct):
         return numbers + self.keys.nbytes + self.lanes.nbytes
 
     def slice(self, start: int, stop: int) -> Rows:
-        """Rows [start, stop) as views, except for `ends`, which start anew. O(stop - start)."""
+        """Rows [start, stop) as views, except `ends`, which are relative to the first key. O(stop - start)."""
         first = int(self.ends[start - 1]) if start else 0
         last = int(self.ends[stop - 1]) if stop > start else first
         return Rows(
@@ -95,7 +96,7 @@ class Rows(msgspec.Struct):
         )
 
     def copy(self) -> Rows:
-        """The same rows in arrays of their own, so that what they were cut from can go."""
+        """The same rows in arrays of their own, so that the arrays of which they are views can be freed."""
         return Rows(
             self.pane.copy(),
             self.hash.copy(),
@@ -112,9 +113,9 @@ class Rows(msgspec.Struct):
 
 
 def distinct(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-    """The integers that occur, ascending. O(n) where there is one, like the pane of a query without windows, else a sort.
+    """The distinct integers, ascending. O(n) if there is only one, like the pane of a query without windows; else a sort.
 
-    numpy.unique would do, but the first call imports numpy's masked arrays: 10 ms of a short run.
+    numpy.unique does the same, but its first call imports numpy's masked arrays: 10 ms of a short run.
     """
     if len(values) == 0 or values.min() == values.max():
         return values[:1].copy()
@@ -123,7 +124,7 @@ def distinct(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
 
 
 def concat(parts: Sequence[Rows], n_lanes: int) -> Rows:
-    """Rows one after the other, neither ordered nor folded. O(bytes)."""
+    """All rows in sequence, neither ordered nor folded. O(bytes)."""
     if not parts:
         return Rows(
             np.empty(0, np.int64),

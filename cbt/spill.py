@@ -1,4 +1,4 @@
-"""The spill file: where compressed fragments go when memory is short. One per process, gone with it."""
+"""The spill file: holds compressed fragments when memory is short. One per process; it ends with the process."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ class Extent:
 
 
 class SpillFile:
-    """Blocks of one temporary file without a name, so that nothing is left behind, also after a kill.
+    """Blocks of one unnamed temporary file, so that nothing is left behind, even after a kill.
 
-    Freed space is used again, first fit, neighbours joined; the end of the file is cut off when it is free.
+    Freed space is reused, first fit; adjacent free ranges are joined; a free end of the file is truncated.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._fd, self._end = folder, -1, 0
-        self._free: SortedDict[int, int] = {}  # offset -> size; no two touch; sorted once there is a file
+        self._free: SortedDict[
+            int, int
+        ] = {}  # offset -> size; none are adjacent; sorted once there is a file
         self.used = 0
 
     @property
@@ -42,7 +44,7 @@ class SpillFile:
         return self._end
 
     def write(self, data: bytes) -> Extent:
-        """Keep some bytes. Raises OSError (a full disk) with nothing changed. O(free places)."""
+        """Write some bytes. Raises OSError (a full disk), and changes nothing then. O(free ranges)."""
         if self._fd < 0:
             self._fd = self._open()
         extent = Extent(0, len(data))
@@ -70,7 +72,7 @@ class SpillFile:
         return b"".join(parts)
 
     def free(self, extent: Extent) -> None:
-        """The extent's place may be used again; nothing where the file is closed. O(log free places)."""
+        """Free an extent; does nothing if the file is closed. O(log free ranges)."""
         if self._fd < 0:
             return
         self.used -= extent.size
@@ -86,7 +88,7 @@ class SpillFile:
         assert self.used + sum(self._free.values()) == self._end
         end = -1
         for offset, size in self._free.items():
-            assert offset > end, "free places touch"
+            assert offset > end, "adjacent free ranges"
             end = offset + size
             assert size > 0
             assert end < self._end

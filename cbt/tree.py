@@ -1,15 +1,15 @@
 """The compressed buffer tree: a group-by of rows within a memory budget.
 
-After Amur et al., "Memory-Efficient GroupBy-Aggregate using Compressed Buffer Trees" (SoCC 2013), and Arge's buffer tree
-underneath. Inserted runs gather uncompressed at the root. When the root's buffer is full, a sample says whether its keys
-repeat. If they do, it is merged, equal keys folded; unless that has made room enough, it is handed out to the children by key
-range, and where few keys repeat, without a merge, since readers merge anyway. Inner nodes and leaves hold packed fragments of
-one or several ordered runs. A full inner buffer is unpacked, merged and handed on; a full leaf is merged and splits into
-several. Ranges are over the whole order (pane, hash, sub, key): panes that are read and dropped first lie together, and a
-leaf can always be split, even among rows that a hostile log gave equal hashes.
+After Amur et al., "Memory-Efficient GroupBy-Aggregate using Compressed Buffer Trees" (SoCC 2013), which builds on Arge's buffer
+tree. Inserted runs are buffered uncompressed at the root. When the root's buffer is full, a sample shows whether its keys repeat.
+If they do, the buffer is merged, with equal keys folded. If that has not freed enough room, or if few keys repeat (then without a
+merge, since readers merge anyway), the rows are distributed to the children by key range. Inner nodes and leaves hold packed
+fragments of one or several ordered runs. A full inner buffer is unpacked, merged and distributed; a full leaf is merged and split
+into several. Ranges are over the whole order (pane, hash, sub, key): panes that are read and dropped first are adjacent, and a
+leaf can always be split, even if a hostile log has produced rows with equal hashes.
 
-Two facts of the authors' prototype avoided: keys are compared, never only their hashes, and reading without removing (`flush`)
-is another operation than reading and removing (`drain`).
+Two differences from the authors' prototype: keys are compared, never only their hashes; and reading without removing (`flush`) is
+a different operation from reading and removing (`drain`).
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from elf.cbt.rows import Op, Rows
 RUNS_MAX = 48
 """Runs in a root buffer before the smaller ones are merged: bounds the fan-in of every merge."""
 GATHERED_RUNS_MAX = 16
-"""Runs in a root buffer that are handed out without being merged: bounds the runs in a fragment."""
+"""Runs in a root buffer that are distributed without a merge: bounds the runs in a fragment."""
 FRAGMENTS_MAX = 96
 """Fragments in a node before the smaller ones are merged: a fragment costs memory even when its frame is on disk."""
 FIRST_LEAF_BYTES = 1 << 17
 CHUNK_BYTES = 2 << 20
-"""About what a reader gets at a time: it stays in the processor's cache."""
+"""Approximate size of a reader's chunk: it fits the processor's cache."""
 
 
 Read = Callable[[Bound | None], Rows]
-"""The next rows up to a bound: `Merger.read`, or `Merger.gather`, which does not merge them."""
+"""Returns the next rows up to a bound: `Merger.read`, or `Merger.gather`, which does not merge them."""
 
 Taken = tuple[Merger, list[Rows]]
-"""Rows on their way out, and what they are read from."""
+"""A merger of removed rows, and the rows that it reads."""
 
 
 class Sizes(NamedTuple):
     """Bounds of a tree's parts, in bytes of unpacked rows.
 
-    A full root buffer and the splitting of a leaf take about `root_bytes` + 5/4 `node_bytes`: with the default fractions an
-    eighth of the cap. Rows of one pane, which lie together, may all go to one child and fill nodes on the way: then it is half.
-    A full root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is worth its overhead.
+    A full root buffer and the splitting of a leaf take about `root_bytes` + 5/4 `node_bytes`: by default an eighth of the cap.
+    Rows of one pane are adjacent, so they may all go to one child and fill nodes on the way: then it is half. A full root buffer
+    over `fanout` children should make pieces of 64 KiB or more, so that compression is worth its overhead.
     """
 
     root_bytes: int
@@ -56,7 +56,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def under(cls, cap_bytes: int) -> Sizes:
-        # Under a small cap a twelfth would make so many fragments that what each of them costs is most of it.
+        # Under a small cap, a twelfth would make so many fragments that their overhead would be most of it.
         root = min(max(cap_bytes // 12, min(cap_bytes // 8, 1 << 20), 4096), 32 << 20)
         return cls(root, max(root // 2, 4096), min(max(root >> 16, 8), 256))
 
@@ -77,7 +77,7 @@ class Tree:
         budget.register(self)
 
     def __del__(self) -> None:
-        """Whoever forgets a tree that is not closed gives its memory back all the same."""
+        """Return the memory of a tree that was dropped without `close`."""
         fragments = [fragment for _, _, node in self._walk() for fragment in node.fragments]
         if fragments or self.buffer_bytes:
             self._budget.abandon(fragments, self.buffer_bytes)
@@ -85,9 +85,9 @@ class Tree:
     # ---- writing ----
 
     def insert(self, rows: Rows) -> None:
-        """Add ordered, folded rows (of `make_rows` or `merge`); the tree takes the arrays over. Amortised O(log) per row.
+        """Add ordered, folded rows (of `make_rows` or `merge`); the tree takes over the arrays. Amortised O(log) per row.
 
-        Raises OSError when the disk that memory should give way to is full; the rows are in the tree all the same.
+        Raises OSError when the spill file's disk is full; the rows are in the tree nevertheless.
         """
         failure: OSError | None = None
         for run in self._runs_of(rows):
@@ -99,7 +99,8 @@ class Tree:
             raise failure
 
     def _runs_of(self, rows: Rows) -> Iterator[Rows]:
-        """What is larger than the root's buffer comes in halves of one: all of it may go down one way, unpacked at each node."""
+        """Rows larger than the root's buffer are cut into pieces of half its size: all of them may go down one path, unpacked at
+        each node."""
         each = len(rows)
         if rows.nbytes > self._sizes.root_bytes:
             each = max(1, each * (self._sizes.root_bytes // 2) // rows.nbytes)
@@ -118,15 +119,16 @@ class Tree:
     def compress(self) -> None:
         """Empty the root's buffer into packed fragments."""
         if self._runs:
-            self._empty_root(self._share_left())
+            self._empty_root(self._fraction_left())
 
     @property
     def raw_bytes(self) -> int:
-        """Of its rows, unpacked. O(fragments)."""
+        """Bytes of its rows, unpacked. O(fragments)."""
         return self.buffer_bytes + sum(node.raw_bytes for _, _, node in self._walk())
 
     def share(self) -> list[Fragment]:
-        """Its rows as they are now, whatever becomes of the tree: in no order, equal keys not folded. Whoever asked frees each.
+        """A snapshot of its rows, which stays valid whatever happens to the tree: unordered, equal keys not folded. The caller
+        frees each.
 
         O(fragments), once the root's buffer is packed. Raises OSError.
         """
@@ -137,7 +139,7 @@ class Tree:
         return fragments
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Free everything."""
         self._set_runs([])
         for _, _, node in self._walk():
             for fragment in node.fragments:
@@ -162,25 +164,25 @@ class Tree:
         self._set_runs([*self._runs[few:], merged])
 
     def _shrink_root(self) -> None:
-        share = self._share_left()
-        if self._top is None or share <= 0.5:
+        fraction = self._fraction_left()
+        if self._top is None or fraction <= 0.5:
             with self._budget.scratch(self.buffer_bytes):
                 self._set_runs([merge(self._runs, self.ops)])
         if self.buffer_bytes > self._sizes.root_bytes // 2:
-            self._empty_root(share)
+            self._empty_root(fraction)
 
-    def _empty_root(self, share: float) -> None:
-        """The root's buffer into the nodes; merged only where that makes it smaller, since readers merge anyway."""
+    def _empty_root(self, fraction: float) -> None:
+        """Move the root's buffer into the nodes, merged only if that makes it smaller, since readers merge anyway."""
         merger = Merger(self._runs, self.ops)
-        gathers = len(self._runs) <= GATHERED_RUNS_MAX and share > 0.9
+        gathers = len(self._runs) <= GATHERED_RUNS_MAX and fraction > 0.9
         with self._budget.scratch(self.buffer_bytes):  # rows of one pane may all be for one child
             self._pour_top(merger.gather if gathers else merger.read)
         freed = self.buffer_bytes
         self._set_runs([])
         self._budget.give_back(freed)
 
-    def _share_left(self) -> float:
-        """The share of the root's rows that merging would leave, by a sixteenth of its keys."""
+    def _fraction_left(self) -> float:
+        """The fraction of the root's rows that merging would leave, estimated from a sixteenth of its keys."""
         bounds = quantiles(self._runs, 16)
         if len(bounds) < 2:
             return 0.0
@@ -189,10 +191,10 @@ class Tree:
         return len(merge(sample, self.ops)) / (sum(len(part) for part in sample) or 1)
 
     def _pour_top(self, read: Read) -> None:
-        """Rows into the nodes, from the root."""
+        """Move rows from the root into the nodes."""
         top = self._top or Leaf()
         if isinstance(top, Inner):  # the root's buffer is the top's
-            self._hand_out(top, read)
+            self._distribute(top, read)
             self._set_top(self._split_inner(LOWEST, top))
         else:
             self._move(read, None, top)
@@ -204,22 +206,23 @@ class Tree:
         self._top = nodes[0][1]
 
     def _move(self, read: Read, until: Bound | None, node: Leaf) -> bool:
-        """The next rows into a node, if there are any. Nobody holds them unpacked while the node hands them on."""
+        """Move the next rows into a node; whether there were any. No unpacked copy of them is left while the node distributes
+        them."""
         rows = read(until)
         if len(rows):
             self._store(node, rows)
         return bool(len(rows))
 
     def _fitted(self, low: Bound, node: Leaf) -> list[Ranged]:
-        """The nodes that are in the place of one that got rows."""
+        """The nodes that replace one that got rows."""
         if node.raw_bytes <= self._sizes.node_bytes:
             if len(node.fragments) > FRAGMENTS_MAX:
                 self._merge_small_fragments(node)
             return [(low, node)]
         return self._empty(low, node) if isinstance(node, Inner) else self._split_leaf(low, node)
 
-    def _hand_out(self, inner: Inner, read: Read) -> None:
-        """Rows to the children that their keys belong to."""
+    def _distribute(self, inner: Inner, read: Read) -> None:
+        """Move rows to the children whose ranges contain their keys."""
         nodes: list[Ranged] = []
         for i, (low, child) in enumerate(zip(inner.lows, inner.children, strict=True)):
             has_more = self._move(read, inner.high(i, None), child)
@@ -227,9 +230,9 @@ class Tree:
         inner.replace_all(nodes)
 
     def _empty(self, low: Bound, inner: Inner) -> list[Ranged]:
-        """Hand an inner node's buffer to its children."""
+        """Distribute an inner node's buffer to its children."""
         with self._budget.scratch(2 * inner.raw_bytes):  # its rows may all be for one child
-            self._hand_out(inner, Merger((), self.ops, self._take(inner)).read)
+            self._distribute(inner, Merger((), self.ops, self._take(inner)).read)
         return self._split_inner(low, inner)
 
     def _split_inner(self, low: Bound, inner: Inner) -> list[Ranged]:
@@ -245,9 +248,10 @@ class Tree:
         return split
 
     def _split_leaf(self, low: Bound, leaf: Leaf) -> list[Ranged]:
-        """Cut a full leaf in eighths, which have long to fill again, unless folding has made it half empty.
+        """Split a full leaf into eighths, which take long to fill again, unless folding has made it half empty.
 
-        The first leaf of all becomes as many as an inner node takes well: in a tree that grows they need no split for long.
+        The first leaf of a tree is split into half as many as an inner node may have, so that a growing tree needs no split for
+        long.
         """
         parts = max(-(-8 * leaf.raw_bytes // self._sizes.node_bytes), 2)
         if not isinstance(self._top, Inner):
@@ -270,7 +274,7 @@ class Tree:
     # ---- fragments ----
 
     def _store(self, node: Leaf, rows: Rows) -> None:
-        """Put rows into a node, in pieces that a reader's bounds allow."""
+        """Put rows into a node, in pieces of bounded size."""
         pieces = -(-rows.nbytes // (4 * self._sizes.node_bytes)) or 1
         each = -(-len(rows) // pieces) or 1
         for start in range(0, len(rows), each):
@@ -278,17 +282,17 @@ class Tree:
             node.fragments.append(self._budget.keep(piece, self.ops))
 
     def _unpack(self, fragment: Fragment) -> Rows:
-        """A fragment's rows: one or several ordered runs one after the other ("scattered")."""
+        """A fragment's rows: one or several ordered runs in sequence ("scattered")."""
         return self._budget.read(fragment)
 
     def _take(self, node: Leaf) -> list[Rows]:
-        """Remove a node's fragments; returns them unpacked, scattered. Raises OSError when the spill file cannot be read."""
+        """Remove a node's fragments; returns their rows, scattered. Raises OSError when the spill file cannot be read."""
         scattered = [self._unpack(fragment) for fragment in node.fragments]
         self._discard(node)
         return scattered
 
     def _merge_small_fragments(self, node: Leaf) -> None:
-        """Merge the smaller three quarters: as with the runs of the root."""
+        """Merge the smaller three quarters of the fragments, as with the runs of the root."""
         node.fragments.sort(key=lambda fragment: -fragment.raw_bytes)
         kept, small = node.fragments[: FRAGMENTS_MAX // 4], Leaf()
         small.fragments = node.fragments[FRAGMENTS_MAX // 4 :]
@@ -329,7 +333,7 @@ class Tree:
             cursor = high
 
     def _chunks(self, merger: Merger, parts: list[Rows], low: Bound, high: Bound | None) -> Iterator[Rows]:
-        """What a merger of `parts`, now at `low`, gives up to `high`, in chunks of about `CHUNK_BYTES`."""
+        """The rows of a merger of `parts`, now at `low`, up to `high`, in chunks of about `CHUNK_BYTES`."""
         size = sum(part.nbytes for part in parts)
         bounds = quantiles(parts, -(-size // CHUNK_BYTES))
         for bound in (*(bound for bound in bounds if low < bound and (high is None or bound < high)), high):
@@ -348,10 +352,10 @@ class Tree:
         return fragments, node, high
 
     def drain(self, start: int | None = None, stop: int | None = None) -> Iterator[Rows]:
-        """The rows of panes [start, stop), ordered and folded, in chunks; each is gone from the tree once it is handed out.
+        """The rows of panes [start, stop), ordered and folded, in chunks; each is removed from the tree once it is yielded.
 
-        What a drain that ends early has not handed out stays in the tree. Rows inserted into the range meanwhile come
-        out too, but late ones may be out of order. Memory: about a leaf, unpacked.
+        Rows that a drain has not yielded when it ends early stay in the tree. Rows inserted into the range meanwhile are yielded
+        too, but late ones may be out of order. Memory: about a leaf, unpacked.
         """
         low = LOWEST if start is None else (start, 0, 0, b"")
         high: Bound | None = None if stop is None else (stop, 0, 0, b"")
@@ -377,7 +381,7 @@ class Tree:
                 self._pour_top(Merger(buffered, self.ops).read)
         cursor: Bound | None = low
         while cursor is not None and (high is None or cursor < high) and self._top is not None:
-            self._set_top(self._clear_way(LOWEST, self._top, cursor))
+            self._set_top(self._empty_path(LOWEST, self._top, cursor))
             taken, cursor = self._take_leaf(cursor, low, high)
             if taken:
                 return taken
@@ -396,8 +400,8 @@ class Tree:
         self._set_runs(outside)
         return inside
 
-    def _clear_way(self, low: Bound, node: Leaf, bound: Bound) -> list[Ranged]:
-        """Empty the buffers above the leaf that holds `bound`; returns the nodes that are now in `node`'s place."""
+    def _empty_path(self, low: Bound, node: Leaf, bound: Bound) -> list[Ranged]:
+        """Empty the buffers above the leaf that contains `bound`; returns the nodes that replace `node`."""
         if not isinstance(node, Inner):
             return [(low, node)]
         nodes: list[Ranged] = self._empty(low, node) if node.fragments else [(low, node)]
@@ -405,7 +409,7 @@ class Tree:
         inner = nodes[at][1]
         assert isinstance(inner, Inner)
         i = inner.find(bound)
-        inner.replace(i, self._clear_way(inner.lows[i], inner.children[i], bound))
+        inner.replace(i, self._empty_path(inner.lows[i], inner.children[i], bound))
         nodes[at : at + 1] = self._split_inner(nodes[at][0], inner)
         return nodes
 
@@ -430,7 +434,7 @@ class Tree:
         return ((merger, scattered) if merger.left(high) else None), last
 
     def _put_back(self, leaf: Leaf, scattered: list[Rows], low: Bound, high: Bound | None) -> None:
-        """Keep what is not in [low, high)."""
+        """Put the rows outside [low, high) back."""
         merger = Merger((), self.ops, scattered)
         self._store(leaf, merger.read(low))
         if high is not None:
@@ -438,7 +442,7 @@ class Tree:
             self._store(leaf, merger.read())
 
     def _remove(self, path: list[tuple[Inner, int]]) -> None:
-        """Take out the empty leaf at the end of `path`, and inner nodes that it leaves empty."""
+        """Remove the empty leaf at the end of `path`, and inner nodes that become empty."""
         while path:
             inner, i = path.pop()
             inner.remove(i)
@@ -446,7 +450,7 @@ class Tree:
                 return
         self._top = None
 
-    # ---- telling ----
+    # ---- sizes and invariants ----
 
     @property
     def nbytes(self) -> int:
