@@ -120,8 +120,8 @@ static inline void elf_copy_key(uint8_t *to, const uint8_t *from, size_t n) {
     } else for (size_t i = 0; i < n; i++) to[i] = from[i];
 }
 
-/* ---- columns that hold one value: counts of 1, no members, one pane. Reading them in random order would cost as much as
- * reading those that tell something ---- */
+/* ---- columns with a single value: counts of 1, no members, one pane. Reading them in random order would cost as much as reading
+ * the others ---- */
 
 enum { ELF_PANE = 1, ELF_SUB = 2, ELF_SPLIT = 4, ELF_LANE = 8, ELF_LANES_SEEN = 32 };
 

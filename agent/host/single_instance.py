@@ -137,7 +137,7 @@ class SingleInstance:
             self._restart(rival, None)
 
     async def _lives(self, rival: Contact) -> bool:
-        return rival.instance != 0 and await self._host.transport.who(rival.address) == rival.instance
+        return rival.instance != 0 and await self._host.transport.instance_at(rival.address) == rival.instance
 
     def _restart(self, rival: Rival, instead: Contact | None) -> None:
         host = self._host

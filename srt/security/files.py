@@ -93,7 +93,7 @@ def decode_keys(data: bytes, where: str) -> Keys:
 
 
 def keys_lines(keys: Keys) -> list[str]:
-    """What anybody may know of keys, a fact a line."""
+    """The public facts about keys, one a line."""
     it = keys.certificate
     lines = [
         f"name: {it.name}",
@@ -112,7 +112,8 @@ def encode_keys(keys: Keys) -> str:
     """The bundle's text."""
     facts = "".join(f"# {line}\n" for line in keys_lines(keys))
     return (
-        f"# ELF keys. Whoever has this file is {keys.certificate.name} to the mesh: do not copy it to where others read.\n"
+        f"# ELF keys. The holder of this file acts as {keys.certificate.name} in the mesh: do not copy it to where others "
+        "can read it.\n"
         f"# Without the secrets: elf keys show FILE\n{facts}"
         f'format = "{KEYS_FORMAT}"\naddress = "{keys.address}"\nauthority = "{_b64(keys.authority)}"\n'
         f'proof = "{_b64(keys.proof)}"\n\n# SECRET from here on.\n[secret]\ncurve = "{_b64(keys.curve_secret)}"\n'
@@ -140,7 +141,7 @@ def load_authority(path: str | os.PathLike[str]) -> Authority:
 def encode_authority(authority: Authority) -> str:
     """The text of the file that `load_authority` reads."""
     return (
-        "# ELF mesh authority. Whoever has this file can let anybody into the mesh. Keep it off the mesh's hosts.\n"
+        "# ELF mesh authority. The holder of this file can admit anyone to the mesh. Keep it off the mesh's hosts.\n"
         f'# authority: {key_text(authority.public)}\nformat = "{AUTHORITY_FORMAT}"\n\n# SECRET from here on.\n'
         f'seed = "{_b64(authority.seed)}"\n'
     )

@@ -86,7 +86,7 @@ class Challenges:
     async def _answers(self, node: NodeId, addresses: Sequence[str], key: bytes) -> list[tuple[str, Proof]]:
         """(address, proof) of the processes that answer; the dialled ones first."""
         dialed = [address for address in addresses if address]
-        asked = (self.who(address, key) for address in dialed)
+        asked = (self.proof_at(address, key) for address in dialed)
         *found, back = await asyncio.gather(*asked, self._by_its_own(node))
         answers = [(address, answer) for address, answer in zip(dialed, found, strict=True) if answer]
         return answers if back is None else [*answers, (back.address, back)]
@@ -97,7 +97,7 @@ class Challenges:
         except (PeerError, TimeoutError):
             return None
 
-    async def who(self, address: str, key: bytes) -> Proof | None:
+    async def proof_at(self, address: str, key: bytes) -> Proof | None:
         """The proof of the process there; None where none answers with that key in time."""
         hub = self._hub
         try:

@@ -207,10 +207,10 @@ class Transport:
         for dialer in (*self._peers.values(), *self._strangers.values()):
             dialer.reset_backoff()
 
-    async def who(self, address: str) -> int:
+    async def instance_at(self, address: str) -> int:
         """The instance of the process with this node's key at an address; 0 if none answers. That process learns that this one
         runs, too."""
-        answer = await self._challenges.who(address, self._key)
+        answer = await self._challenges.proof_at(address, self._key)
         return 0 if answer is None else answer.instance
 
     @property

@@ -1,4 +1,4 @@
-"""The group-by as a dict of Python integers, and the order hash in Python: what the trees are held against."""
+"""The group-by as a dict of Python integers, and the order hash in Python: the models of the trees."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def colliding_key(i: int) -> bytes:
 
 
 def split_of(key: bytes) -> int:
-    """Tests cut a group's part off every key that starts with an even byte; the colliding ones stay whole."""
+    """The group's part of a key in tests: of keys that start with an even byte a part; the colliding ones stay whole."""
     return len(key) // 2 if key and len(key) < 16 and key[0] % 2 == 0 else len(key)
 
 

@@ -1,4 +1,4 @@
-"""Frames: what is packed comes back, and no bytes do harm."""
+"""Frames: packed rows are unpacked unchanged, and arbitrary bytes do no harm."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_only_who_asks_gets_rows_out_of_order() -> None:
 
 
 def test_rows_keep_nothing_of_their_frame() -> None:
-    """What whoever holds rows says it holds is all there is."""
+    """The bytes that an owner of rows accounts for are all that there are."""
     rows, _ = unpack(pack(rows_of([(0, b"some key", (1, 2, 3, 4))]), OPS))
     for array in (rows.pane, rows.hash, rows.sub, rows.split, rows.ends, rows.keys, rows.lanes):
         assert array.base is None or array.base.nbytes == array.nbytes
@@ -88,7 +88,7 @@ def test_any_change_of_a_frame_is_found() -> None:
 
 
 def test_hostile_bodies_are_refused_or_right() -> None:
-    """Bodies with valid checksums around bytes that were changed on purpose."""
+    """Bodies with valid checksums around altered bytes."""
     rng = random.Random(1)
     body = body_of(pack(rows_of(GOLDEN_RECORDS), OPS))
     refused = 0

@@ -1,4 +1,4 @@
-"""The hash table in front, against a dict."""
+"""The hash table in front of a tree, against a dict."""
 
 from __future__ import annotations
 

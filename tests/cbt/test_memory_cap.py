@@ -1,4 +1,4 @@
-"""The memory cap, measured: what a whole process held at most, beside the same command on an empty file."""
+"""The memory cap, measured: the peak of a whole process, compared with the same command on an empty file."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ TOP = "SELECT client_ip, path, count(*) AS n, sum(bytes) AS b FROM access GROUP 
 
 
 def follow(folder: Path, lines: int) -> tuple[int, list[tuple[object, ...]]]:
-    """Let an agent read until it has so many lines; its peak in bytes, and the top rows that it told last."""
+    """Let an agent read so many lines; its peak in bytes, and the top rows that it published last."""
     (folder / "elf.toml").write_text(f"{LIVE_JOBS}{json.dumps(TOP)}\nsinks = ['console']\n")
     agent = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "agent", "run", "-c", "elf.toml"],
@@ -158,7 +158,7 @@ def follow(folder: Path, lines: int) -> tuple[int, list[tuple[object, ...]]]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_live_agent_stays_under_its_cap_also_when_it_starts_again(log: Path, tmp_path: Path) -> None:
-    """Two jobs with a group for nearly every line, which come as fast as they are read."""
+    """Two jobs with a group for nearly every line, which arrive as fast as they are read."""
     access = tmp_path / "access.log"
     text = log.read_bytes()
     access.write_bytes(text[: text.index(b"\n") + 1])

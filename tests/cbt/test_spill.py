@@ -68,7 +68,7 @@ def test_a_failed_write_changes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_what_is_freed_once_the_file_is_closed_was_gone_with_it() -> None:
-    """Who holds a window may let go of it last."""
+    """The holder of a window may free it last."""
     file = SpillFile(None)
     extent = file.write(b"x" * 100)
     file.close()
@@ -112,7 +112,8 @@ def test_fragments_are_packed_when_they_are_no_longer_new_and_spilled_when_memor
 
 
 def test_memory_that_nobody_holds_counts_up_to_a_half() -> None:
-    """The process has more than the books say: holes, code. What it had before the budget came is not counted."""
+    """The process has more memory than is accounted for: holes, code. What it had before the budget was created does not
+    count."""
     resident = [1_000_000]
     budget = Budget(25_000, resident=lambda: resident[0])
     budget.reserve("front", 10_000)

@@ -31,7 +31,7 @@ def within(model: Model, start: int | None, stop: int | None) -> Model:
 
 
 class TreeAgainstDict(RuleBasedStateMachine):
-    """Two trees under one budget, so that each makes the other give way."""
+    """Two trees under one budget, so that each makes the other spill."""
 
     @initialize(
         cap=st.sampled_from([3_000, 30_000, 1 << 30]),
@@ -63,7 +63,7 @@ class TreeAgainstDict(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), start=panes, stop=panes)
     def drain_a_little(self, which: int, start: int | None, stop: int | None) -> None:
-        """A drain that its caller gives up: what was not handed out is still there."""
+        """A drain that its caller abandons: rows that were not yielded are still there."""
         drain = self.trees[which].drain(start, stop)
         for place in read([rows for rows in [next(drain, None)] if rows is not None]):
             del self.models[which][place]
@@ -228,7 +228,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch
 
 
 def test_panes_in_time_order_leave_from_the_front() -> None:
-    """A live agent: newer panes come in, the oldest are drained, nothing else piles up."""
+    """A live agent: newer panes arrive, the oldest are drained, nothing else accumulates."""
     budget = Budget(1 << 30)
     tree = Tree(OPS, budget, Sizes(20_000, 10_000, 4))
     largest = 0
@@ -250,7 +250,7 @@ def test_panes_in_time_order_leave_from_the_front() -> None:
 
 @pytest.mark.slow
 def test_runs_larger_than_the_root_stay_under_the_cap() -> None:
-    """Rows of one pane behind all others, as of a log whose every line names another path: they go down one way, all of them."""
+    """Rows of one pane after all others, as of a log in which each line has another path: all of them go down one path."""
     from elf.cbt.rows import Op
 
     cap, n, rng = 16 << 20, 48_000, random.Random(1)

@@ -1,4 +1,4 @@
-"""A delta worker alone: its source and its master are models."""
+"""A delta worker alone, with models of its source and its master."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Positions = tuple[tuple[Slot, Position], ...]
 
 
 class Bench:
-    """A worker, what it says to the master, and its latest Read."""
+    """A worker, its messages to the master, and its latest Read."""
 
     def __init__(self, room: bool = True) -> None:
         self.room = room
@@ -76,7 +76,7 @@ class Bench:
     def cut(
         self, spans: dict[Slot, Span], now: int = T, watermark: int | None = None, caught_up: bool = True
     ) -> Bundle:
-        """Answer the Read; the bundle that comes of it."""
+        """Answer the Read; the resulting bundle."""
         assert self.read is not None
         read, self.read = self.read, None
         nbytes = sum(end - start for start, end, _ in spans.values())
@@ -207,8 +207,8 @@ def test_rule_2_closed_files_are_named_again_under_a_new_ballot() -> None:
 
 
 def test_rule_2_lost_lines_are_told_when_the_watermark_has_passed_them() -> None:
-    """A file is gone before its end: its lines may be as late as the moment when that was seen. Were the gap told in two, and
-    the host crashed between them, nobody would know the rest."""
+    """A file is gone before its end: its lines may be as late as the time when that was detected. The gap is reported atomically;
+    a crash in between would lose the rest."""
     bench, first = following()
     assert bench.worker.deadline is not None
     now = bench.worker.deadline
@@ -241,7 +241,7 @@ def test_rule_2_lost_lines_are_told_when_the_watermark_has_passed_them() -> None
 
 
 def test_rule_2_lost_lines_of_who_logs_times_of_long_ago_are_told_in_time() -> None:
-    """And until the watermark has passed them, all is a gap."""
+    """And until the watermark has passed them, all bundles are marked as gaps."""
     bench, first = following()
     assert bench.worker.deadline is not None
     now = seen = bench.worker.deadline
@@ -272,7 +272,7 @@ def test_rule_2_lost_lines_of_who_logs_times_of_long_ago_are_told_in_time() -> N
 
 
 def overtaken() -> int:
-    """A file's last bytes come to the master after a bundle that was cut later: how many were accepted before."""
+    """A file's last bytes reach the master after a bundle that was cut later: the number of bundles accepted before."""
     bench = Bench()
     source = ModelSource(ME)
     source.files.append(type(source.files[0])(G))
@@ -345,7 +345,7 @@ def test_rule_4_what_is_in_the_log_already_is_not_read_again() -> None:
 
 @pytest.mark.parametrize(("number", "since_us"), [(2, 0), (1, -1)])
 def test_rule_4_what_is_in_the_log_but_cut_for_another_one_is_cut_again(number: int, since_us: int) -> None:
-    """An idle worker that comes from a log which gave way."""
+    """An idle worker whose previous master's log lost."""
     bench, _ = following()
     idle = bench.flush({F: (50, 50, 0)})
     schedule = (Line(number, "v", 0, b""),)

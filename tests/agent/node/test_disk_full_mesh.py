@@ -1,4 +1,4 @@
-"""Disks that stay full, in simulated meshes: who can write nothing steps aside in bounded time and memory, and comes back."""
+"""Disks that stay full, in simulated meshes: a node that cannot write steps aside in bounded time and memory, and returns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPAN_US = s.QUICK.disk_us_max
 
 
 class Story:
-    """A mesh in which the disks of the master and of `victims` - 1 others are full for a while, and what is seen of it."""
+    """A mesh in which the disks of the master and of `victims` - 1 others are full for a while, and what is observed."""
 
     def __init__(
         self, seed: int, *, hosts: int = 8, victims: int = 1, full_s: float = 20, then_s: float = 10
@@ -133,8 +133,8 @@ def test_a_master_whose_disk_stays_full_steps_aside_and_windows_go_on(seed: int)
 
 @pytest.mark.parametrize(("hosts", "victims"), [(1, 1), (2, 1), (5, 5), (8, 3)])
 def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
-    """Up to all of them: then nobody serves, and all are back when there is room. A node with nothing to write finds out when it
-    is to serve, so each costs the job as long as the first."""
+    """Up to all of them: then no node serves, and all return when there is room. A node with nothing to write detects the full
+    disk only when it is to serve, so each costs the job as long as the first."""
     story = Story(1, hosts=hosts, victims=victims, full_s=30)
     seen: list[int] = []
     assert story.tell((min(6.5 * victims + 2, 29), lambda: seen.append(story.masters))) == ""
@@ -146,7 +146,7 @@ def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_who_cannot_write_promises_nothing(seed: int) -> None:
-    """A replica whose disk is full, and whose master's too: it is asked what it holds, and sent the log, on links and besides."""
+    """The disks of a replica and of its master are full: it gets state requests and the log, on links and as datagrams."""
     story = Story(seed, hosts=5, victims=3, full_s=30)
     assert story.tell() == ""
     assert len(story.notices) == 6
@@ -165,7 +165,7 @@ def test_room_for_a_moment_and_a_disk_that_is_full_again() -> None:
 
 
 def test_the_worker_of_a_node_that_is_aside_leaves_for_good() -> None:
-    """Its last lines are committed by another master; only then is it gone."""
+    """Another master commits its last lines; only then it is gone."""
     story = Story(2)
     part = s.Part(at_us=story.full_us + 8 * SECOND, host=6)
     story.scenario = replace(story.scenario, faults=(part,))
@@ -181,7 +181,7 @@ def test_the_worker_of_a_node_that_is_aside_leaves_for_good() -> None:
 
 
 def test_a_job_that_ends_and_begins_again_while_its_master_is_aside() -> None:
-    """What was not written down meanwhile is, before the node is back: its disk holds what it knows."""
+    """Records that were left out meanwhile are written before the node returns."""
     story = Story(4)
 
     def change(stopped: bool) -> None:
@@ -210,7 +210,7 @@ def test_a_job_that_ends_and_begins_again_while_its_master_is_aside() -> None:
 
 @pytest.mark.parametrize("full_s", [40, pytest.param(600, marks=pytest.mark.slow)])
 def test_what_waits_for_a_disk_that_never_answers_stays_bounded(full_s: int) -> None:
-    """Up to ten minutes: soon after the disk became full the node holds as much as at their end."""
+    """For up to ten minutes: soon after the disk became full the node holds as much as at their end."""
     story = Story(5, hosts=3, full_s=full_s, then_s=2)
     sizes: list[tuple[int, int, int, int, int]] = []
 

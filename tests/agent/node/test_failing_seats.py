@@ -83,7 +83,7 @@ def test_the_job_is_exact_after_it_and_no_other_notices() -> None:
 
 @pytest.mark.parametrize("on", ["message", "tick", "entry"])
 def test_over_bytes_too(on: s.FailPoint) -> None:
-    """Records are encoded under the seat, and a new one begins with those that are read back."""
+    """Records are encoded within the guard, and a new seat starts with those that are read back."""
     outcome, run = watched(mesh(bug(on)), coded=True)
     assert outcome.violation == ""
     assert run.bugs.raised > 0
@@ -100,7 +100,7 @@ def test_what_cannot_be_encoded_is_that_jobs_failure_alone(kind: str, once: bool
 
 
 def published(scenario: s.Scenario) -> dict[tuple[str, int], int]:
-    """When each window of the second job was final first."""
+    """When each window of the second job first became final."""
     found: dict[tuple[str, int], int] = {}
     runs: list[Run] = []
 
@@ -130,7 +130,7 @@ def test_what_nobody_planted_is_a_finding() -> None:
 
 
 def after(scenario: s.Scenario, until_us: int, *, coded: bool = False) -> Run:
-    """A run that stands still at that moment."""
+    """A run, stopped at that time."""
     run = Run(scenario, coded=coded)
     for host in run.hosts[: scenario.hosts]:
         run.world.at(0, lambda host=host: run.start(host))  # type: ignore[misc]
@@ -151,7 +151,7 @@ def vacant(run: Run) -> list[str]:
 
 
 def test_the_place_stays_and_attempts_become_rare() -> None:
-    """Nobody takes over; 0.2, 0.4, 0.8, 1.6, 3, 3, … seconds."""
+    """No other node takes over; waits of 0.2, 0.4, 0.8, 1.6, 3, 3, … seconds."""
     trouble = bug("tick", "Master", until_us=60 * SECOND)
     run = after(mesh(trouble, trouble_us=60 * SECOND), 40 * SECOND)
     job = run.specs[0].id
@@ -240,7 +240,7 @@ def test_what_the_process_lacks_counts_against_nobody(error: Exception, reason: 
     ],
 )
 def test_whatever_encoding_raises_is_told_as_what_it_is(error: Exception, reason: str) -> None:
-    """Whoever sent what was merged is not to blame."""
+    """The senders of the merged bundles are not to blame."""
     run = after(mesh(), 5 * SECOND, coded=True)
     failed: list[Exception] = []
     nodes = [actor.node for actor in run.hosts if actor.node is not None]

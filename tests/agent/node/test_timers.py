@@ -1,4 +1,4 @@
-"""Timers find every core when its deadline comes, and early only where nobody could know."""
+"""Timers find every core when its deadline comes, and too early only where the deadline has moved unnoticed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every decoder of bytes that come from elsewhere: any bytes, and good ones that were changed, give a value or the one error
-that is documented."""
+"""Every decoder of foreign bytes: arbitrary bytes, and altered valid ones, give a value or the one documented error."""
 
 from __future__ import annotations
 
@@ -88,7 +87,7 @@ def item(kind: str, body: bytes, stamp: tuple[int, ...] = (1, 2)) -> Item:
 
 
 def read_ballot(data: bytes) -> Any:
-    """A ballot item says it all in its stamp."""
+    """The stamp of a ballot item contains all of it."""
     whole = data[: len(data) // 8 * 8]
     ballot = ballot_of(item("ballot", b"", struct.unpack(f">{len(whole) // 8}Q", whole)))
     return encode(StateRequest(b"J" * 16, ballot)) and decode(encode(StateRequest(b"J" * 16, ballot)))
@@ -238,7 +237,7 @@ def test_good_bytes_that_were_changed(
     ],
 )
 def test_values_that_a_lake_could_not_store_are_refused(column: int, values: list[Any]) -> None:
-    """Its writer would fail with all that waits with them, again and again."""
+    """The lake's writer would fail again and again, with all that waits beside them."""
     check_pane(pane(part(GOOD)))
     bad = [*GOOD]
     bad[column] = values

@@ -177,7 +177,8 @@ class Unfit(dict[str, Part]):
 
 
 def test_what_a_link_tells_of_a_job_has_no_gaps() -> None:
-    """Behind what could not be encoded nothing of that job goes before `Away`, or the link's new beginning; of others it does."""
+    """After a message that could not be encoded, none of that job is sent before `Away`, or before the link begins anew; messages
+    of other jobs are."""
     peer, ours, others = b"P" * 16, b"j" * 16, b"o" * 16
     sender, receiver = CodedLinks(50, LOG), CodedLinks(50, LOG)
 
@@ -214,7 +215,7 @@ def test_what_a_link_tells_of_a_job_has_no_gaps() -> None:
 
 
 def test_two_sides_that_came_apart_begin_anew() -> None:
-    """What refuses hangs up; the other side sees a restart, and what it sends again arrives."""
+    """The side that refuses hangs up; the other side sees a restart, and its resent messages arrive."""
     rng = Random(6)
     left, right = End(b"R" * 16), End(b"L" * 16)
     files = [(b"w" * 16, file, 0) for file in range(9)]

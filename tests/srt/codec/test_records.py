@@ -1,4 +1,4 @@
-"""What a node writes, as bytes on its disk: what was written is read, old records stay readable, damage is told."""
+"""Records as bytes on a node's disk: written ones are read back, old ones stay readable, damage is reported."""
 
 from __future__ import annotations
 

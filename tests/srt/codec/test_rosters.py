@@ -1,4 +1,4 @@
-"""Contributions by roster: whatever a link carries comes out as it went in, in few bytes, and two sides that differ notice."""
+"""Contributions by roster: all that a link carries arrives unchanged, in few bytes, and two sides that differ detect it."""
 
 from __future__ import annotations
 

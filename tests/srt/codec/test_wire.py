@@ -1,4 +1,4 @@
-"""Messages as bytes: what is encoded comes back, old bytes stay readable, and no bytes do harm."""
+"""Messages as bytes: encoded ones are decoded unchanged, old bytes stay readable, and arbitrary bytes do no harm."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def bundles_of(job: bytes, files: int, count: int) -> list[m.Bundle]:
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_what_cannot_be_encoded_leaves_no_trace_on_its_link(before: int) -> None:
-    """Neither for its job nor for others: whatever is sent next is understood, and who was used last is the same at both ends."""
+    """Neither for its job nor for others: all later messages are decoded, and the order of use is the same at both ends."""
     encoder, decoder = Encoder(LOG), Decoder(LOG)
     ours, others = bundles_of(b"j" * 16, 40, 5), bundles_of(b"o" * 16, 30, 5)
     sent: list[m.Bundle] = [*ours[:before], *others[:2]]
@@ -244,7 +244,7 @@ def test_what_cannot_be_encoded_leaves_no_trace_on_its_link(before: int) -> None
 
 
 def test_entries_that_cannot_be_encoded_leave_no_trace_either() -> None:
-    """Those before the one that fails have been told to the rosters."""
+    """The rosters have recorded the entries before the one that fails."""
     encoder, decoder = Encoder(LOG), Decoder(LOG)
     entries = [Accept(1, each.contributions, each.watermark, {}, {}) for each in bundles_of(b"j" * 16, 40, 4)]
     told = [m.Append(b"j" * 16, (1, b"a" * 16), n + 1, (entry,), 0) for n, entry in enumerate(entries)]
@@ -256,7 +256,7 @@ def test_entries_that_cannot_be_encoded_leave_no_trace_either() -> None:
 
 
 def test_rosters_give_way_at_both_ends_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a message that failed would have taken the place of some."""
+    """Also where a message that failed would have replaced some."""
     monkeypatch.setattr(wire, "JOBS_MAX", 3)
     encoder, decoder = Encoder(LOG), Decoder(LOG)
     jobs = {name: bundles_of(name * 16, 8, 6) for name in (b"a", b"b", b"c", b"d")}

@@ -1,4 +1,4 @@
-"""Whole meshes under faults, with bytes under every datagram, posted message and record: what cores say fits the formats."""
+"""Whole meshes under faults, with every datagram, posted message and record as bytes: all messages of cores fit the formats."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Bytes:
 
 
 def no_inspection(run: Run) -> None:
-    """The simulator's invariants tell entries of two nodes apart by identity, which bytes do not keep."""
+    """The simulator's invariants compare entries of two nodes by identity, which bytes do not keep."""
     run.world.inspect = None
 
 

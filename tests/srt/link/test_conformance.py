@@ -1,8 +1,9 @@
-"""What every core counts on from a network, held against the simulator's and against the real one.
+"""The contract of a network, on which every core relies: checked against the simulator's network and the real one.
 
-A message may be lost, repeated or overtaken; it is never changed, names who sent it, and arrives after `send` has returned. Who
-is not there gets nothing, and nobody else notices. Links make of that: each message once, in order, between two lives. That a
-process has ended is told to who is connected to it, with the life that is gone; or that a later life answers.
+A message may be lost, repeated or overtaken; it is never changed, its sender is authentic, and it arrives after `send` has
+returned. A node that is down gets nothing, and no other node is affected. Over that, links deliver each message once, in order,
+between two lives. Nodes connected to a process are notified when it has ended, with the life that is gone, or when a later life
+answers.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Net(Protocol):
 
     def id(self, node: int) -> NodeId: ...
     def start(self, node: int, take: Take, gone: Gone = ..., restarted: Gone = ...) -> None:
-        """A life of the node begins, 1 and up: what comes goes to `take`; which lives of others are gone, and which answer in
-        their place, to the other two."""
+        """A life of the node begins, from 1 up: `take` gets its messages; the other two callbacks get lives of others that are
+        gone, and those that answer in their place."""
 
     def stop(self, node: int) -> None:
         """Its process ends."""
@@ -51,11 +52,11 @@ class Net(Protocol):
     def send(self, node: int, to: NodeId, message: Message) -> None: ...
     def now_us(self) -> int: ...
     async def until(self, holds: Callable[[], object]) -> None:
-        """Let things happen until it holds."""
+        """Let time pass until the condition holds."""
 
 
 class Simulated:
-    """The simulator's network and calendar; messages travel as bytes, as in a coded world."""
+    """The simulator's network and calendar; messages are sent as bytes, as in a coded world."""
 
     def __init__(self, weather: Weather) -> None:
         self._network, self._calendar = Network(Random(1), weather), Calendar()

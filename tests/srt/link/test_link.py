@@ -43,7 +43,7 @@ class Side:
 
 
 class Channel:
-    """Two sides, frames under way, and one clock."""
+    """Two sides, frames in transit, and one clock."""
 
     def __init__(self, kind: type[Link] = Link) -> None:
         self.kind = kind
@@ -77,7 +77,7 @@ class Channel:
         self.put(to, effects)
 
     def verify(self, to: bytes) -> None:
-        """What came is the beginning of what was posted in one session, nothing missing, twice or in another order."""
+        """The delivered messages are a prefix of those posted in one session: none missing, repeated or out of order."""
         side = self.sides[to]
         streams = self.ever[side.peer] + self.sides[side.peer].streams
         assert not side.delivered or any(

@@ -1,4 +1,4 @@
-"""The mesh's timings and bounds: their rules, and the arithmetic that their comments tell of the defaults."""
+"""The mesh's timings and bounds: their rules, and the arithmetic about the defaults in their comments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule of the overlay switched off in turn: the mesh must be seen to suffer, so that these tests prove something."""
+"""Each rule of the overlay switched off in turn: the mesh must visibly fail, which proves that the tests detect it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ ROWS = [
 
 
 def happens(node: Overlay, status: str, about: Contact) -> list[Effect]:
-    """A claim of B's, or what the connection to that node tells."""
+    """A claim of B, or an event of the connection to that node."""
     if status == "gone":
         return node.process_gone(about.id, about.incarnation, 0)
     return node.restarted(about, 0) if status == "back" else claim(node, about, status)
@@ -333,7 +333,7 @@ def test_who_is_suspected_refutes_to_the_teller_and_to_all() -> None:
 
 @pytest.mark.parametrize("status", ["alive", "suspect", "dead"])
 def test_a_claim_of_a_later_life_than_mine_cannot_be_refuted_in_this_one(status: str) -> None:
-    """Links and the advert would stay below it: all of the node begins anew above it."""
+    """Links and the advert would stay below it: the whole node restarts above it."""
     node = overlay()
     claim(node, later := version(ME, 12, 3), status)
     assert node.me == ME
@@ -362,7 +362,7 @@ ONE, OTHER = replace(A, instance=1), replace(version(A, 5), instance=2)
 
 
 def with_two_of_a() -> Overlay:
-    """Knows the one, and hears of the other, in a later life of the same node."""
+    """A node that knows the one process, and gets a claim about the other, in a later life of the same node."""
     node = Overlay(ME, TIMES, Random(1))
     node.warm([ONE, B], 0)
     return node

@@ -31,7 +31,7 @@ def assert_routes(mesh: Mesh, ways: int = 60) -> None:
 
 
 def believed(mesh: Mesh) -> list[str]:
-    """What all nodes have come to believe of others since the last call, joins left out."""
+    """Changes that all nodes have made to the states of others since the last call, except joins."""
     return [what for overlay in mesh.nodes.values() for what, _ in overlay.take_changes() if what != "joined"]
 
 
@@ -99,7 +99,7 @@ def test_everybody_joins_at_once_through_one_node() -> None:
 
 
 def test_who_has_joined_knows_the_nodes_around_it() -> None:
-    """Else it would take itself for the closest to jobs that others serve."""
+    """Otherwise it would consider itself the closest to jobs that others serve."""
     mesh = Mesh(23, loss=0.02)
     ids = mesh.warm(60)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Routing: no circles whatever the tables hold, and the closest node in few hops where they have settled."""
+"""Routing: no loops whatever the tables contain, and the closest node in few hops once they have settled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaf set and routing table alone, against a sorted list of everybody."""
+"""Leaf set and routing table alone, against a sorted list of all nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def halves(nodes: set[NodeId], me: NodeId, size: int) -> set[NodeId]:
 
 
 class LeafSetAgainstTheRing(RuleBasedStateMachine):
-    """While nobody leaves, the leaf set is the ring's; who leaves makes room for those whom a repair tells again."""
+    """While no node leaves, the leaf set is the ring's; a node that leaves makes room for those that a repair reports again."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ from elf.srt.messages.parameters import MS
 from tests.rigs.overlay_rig import Mesh
 
 
-class Told(Mesh):
+class Recording(Mesh):
     """Writes down what is sent, but not the pings in turn that carry no news, nor their answers."""
 
     def __init__(self, seed: int) -> None:
@@ -60,8 +60,8 @@ JOIN = """
 
 
 def test_a_third_node_joins_through_the_first() -> None:
-    """a hands c's wish on to b, the closest to c; b takes c in and names a; a takes c in when it hears c itself."""
-    mesh = Told(1)
+    """a forwards c's join to b, the closest to c; b takes c in and names a; a takes c in once it hears from c itself."""
+    mesh = Recording(1)
     a, b, c = (bytes([first]) + bytes(15) for first in (0x10, 0x50, 0x60))
     mesh.names = {a: "a", b: "b", c: "c"}
     mesh.start(a)

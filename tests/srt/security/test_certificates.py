@@ -1,4 +1,4 @@
-"""Certificates and trust: whoever the authority vouches for is believed for as long, and nobody else, whatever the bytes."""
+"""Certificates and trust: valid certificates are accepted during their term, and no others, whatever the bytes are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys in files: theirs alone who own them, whole or not there, and silent about what is secret when they are wrong."""
+"""Keys in files: readable by their owner only, whole or absent, and with errors that reveal no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed items of the directory: who may say what, about whom, when, and until it is taken back."""
+"""Signed items of the directory: which role may sign which kind, about which node, when, and until its revocation."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class TestDirectory:
         )
 
     def test_all_come_to_hold_the_same_whatever_the_order(self) -> None:
-        """Items of two operators and the revocation of one, told in any order to nodes that then forget what is revoked."""
+        """Items of two operators and the revocation of one, in any order, at nodes that then drop what is revoked."""
         items = [
             sign_item(ANN, job(2), NOW),
             sign_item(BOB, job(1), NOW),

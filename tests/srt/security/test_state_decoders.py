@@ -97,7 +97,7 @@ class TestNotes:
             assert data == good or any("damaged; files are looked at anew" in text for text in said)
 
     def test_values_that_no_agent_writes_begin_anew_or_are_worked_with(self, log: Log) -> None:
-        """As if whoever changed them had put the checksum right."""
+        """Altered values with a correct checksum."""
         good = (log.state / "source-access").read_bytes()[len(MAGIC) + 4 :]
         rng = Random(2)
         for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Which process speaks for a node: the table of `elf.srt.transport.admission`, a row each."""
+"""Which process represents a node: the table of `elf.srt.transport.admission`, row by row."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_an_advert_of_another_process(mine: int, last: int, theirs: int, is_foun
 def test_a_disk_that_knows_no_life_of_an_agent_that_the_mesh_knows_was_lost(
     last: int, until_us: int, was_here: bool
 ) -> None:
-    """One that has left for good begins anew when it comes back."""
+    """An agent that left for good begins anew when it returns."""
     rivals = Rivals(Contact(NODE, 300, HERE, 0, 1), lambda item: True)
     rivals.last = last
     rivals.read([msgspec.structs.replace(advert(2, 200), until_us=until_us).item(NODE)])

@@ -1,4 +1,4 @@
-"""Peers that do not keep to the rules: refused, counted, told once, and the others go on."""
+"""Peers that break the rules: they are refused, counted and logged once, and others are not affected."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_who_bears_the_name_of_the_agent_it_connects_to_is_told_so() -> None:
 
 
 def test_an_agent_that_has_lost_its_disk_or_moved_gets_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for an answer where the kernel refuses, or the new process answers: a wait would outlast this test."""
+    """No wait for an answer where the kernel refuses, or the new process answers: a wait would outlast this test."""
     monkeypatch.setattr(challenges, "CHALLENGE_S", 1_000.0)
 
     async def test(rig: Rig) -> None:
@@ -216,7 +216,7 @@ def test_an_agent_that_has_lost_its_disk_or_moved_gets_in_at_once(monkeypatch: p
 
 
 def test_whoever_is_silent_gives_way_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a process that is stopped: its host takes the connection, and nobody answers."""
+    """Like a stopped process: its host accepts the connection, but nothing answers."""
     monkeypatch.setattr(challenges, "CHALLENGE_S", 0.2)
 
     async def test(rig: Rig) -> None:
@@ -244,7 +244,7 @@ def test_whoever_is_silent_gives_way_in_time(monkeypatch: pytest.MonkeyPatch) ->
 
 @contextmanager
 def nowhere(*, silent: bool) -> Iterator[str]:
-    """An address where nobody answers: the kernel refuses, or what comes is lost on the way (`silent`)."""
+    """An address where nothing answers: the kernel refuses, or packets are lost on the way (`silent`)."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         if silent:
@@ -303,7 +303,7 @@ def test_an_agent_that_only_dials_out_gets_in_at_once_when_it_restarts(
 def test_an_agent_that_only_dials_out_waits_a_challenge_where_its_host_was_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody has closed its connection, and nothing comes back."""
+    """Its connection was not closed, and nothing comes back."""
     monkeypatch.setattr(challenges, "CHALLENGE_S", 0.3)
 
     async def test(rig: Rig) -> None:
@@ -332,7 +332,7 @@ def test_a_proof_that_nobody_has_asked_for_is_refused() -> None:
 
 
 def test_nobody_else_has_a_process_challenged_or_answers_for_it() -> None:
-    """An address of another one's choosing, with the key of the one it is about: who answers there has to have that key."""
+    """An address that another node has chosen, with the victim's key: a process that answers there must hold that key."""
 
     async def test(rig: Rig) -> None:
         b, other = rig.end(), rig.end()
@@ -353,15 +353,15 @@ def test_nobody_else_has_a_process_challenged_or_answers_for_it() -> None:
 
 
 def test_knocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever knocks again and again has nobody challenged more than twice a second."""
+    """A process that connects again and again causes at most two challenges a second."""
     asked: list[str] = []
-    who = challenges.Challenges.who
+    who = challenges.Challenges.proof_at
 
     async def counting(self: challenges.Challenges, address: str, key: bytes) -> Proof | None:
         asked.append(address)
         return await who(self, address, key)
 
-    monkeypatch.setattr(challenges.Challenges, "who", counting)
+    monkeypatch.setattr(challenges.Challenges, "proof_at", counting)
     monkeypatch.setattr(admission, "ANSWERED_S", 1_000.0)
 
     async def test(rig: Rig) -> None:
@@ -381,7 +381,7 @@ def test_knocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_proven_on_one_connection_counts_for_no_other() -> None:
-    """A client may choose its routing id: that of one who was there before gives it nothing."""
+    """A client may choose its routing id: that of an earlier client gives it nothing."""
 
     async def test(rig: Rig) -> None:
         b = rig.end()

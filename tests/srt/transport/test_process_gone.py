@@ -242,7 +242,7 @@ def test_a_later_life_that_answers_is_a_restart(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_whose_answer_never_proved_anything_cannot_be_gone() -> None:
-    """A connection to an address that somebody claimed; what happens to it says nothing of the node."""
+    """A connection to an address that was only claimed; what happens to it proves nothing about the node."""
 
     async def test(rig: Rig) -> None:
         a, b, other = rig.end(), rig.end(), rig.end()

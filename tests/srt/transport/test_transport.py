@@ -85,7 +85,7 @@ def test_probes_overtake_the_load_of_links() -> None:
 
 
 def test_no_edge_is_lost_while_both_sides_send() -> None:
-    """A send may consume the descriptor's edge for what came meanwhile: with that lost, a side waits for ever."""
+    """A send may consume the descriptor's edge for messages received meanwhile: if that is lost, a side waits for ever."""
 
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()
@@ -103,7 +103,7 @@ def test_no_edge_is_lost_while_both_sides_send() -> None:
 
 
 def test_a_full_pipe_empties_by_itself() -> None:
-    """Nothing but the descriptor says that there is room again: whoever looks at the events must not forget what it saw."""
+    """Only the descriptor shows that there is room again: code that reads the events must not lose what it read."""
 
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()
@@ -183,7 +183,7 @@ def test_what_waits_for_a_neighbour_is_bounded_and_told() -> None:
 
 
 def test_a_router_with_a_full_pipe_keeps_the_reply_and_goes_on_with_others() -> None:
-    """A mandatory ROUTER says EAGAIN: nothing is lost that was taken, and nobody waits for one who does not read."""
+    """A mandatory ROUTER reports EAGAIN: no message that it has taken is lost, and no peer waits for one that does not read."""
 
     async def test(rig: Rig) -> None:
         b = rig.end()
@@ -315,7 +315,7 @@ def test_an_idle_connection_is_closed_and_opened_again(monkeypatch: pytest.Monke
 
 
 def test_what_was_sent_before_a_close_with_linger_arrives() -> None:
-    """LINGER is 0 otherwise, and takes with it what has not left."""
+    """Otherwise LINGER is 0, which drops unsent messages."""
 
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()

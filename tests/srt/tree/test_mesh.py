@@ -1,4 +1,5 @@
-"""Trees of many seats against a sorted ring: after each settling all have a way to the true root, caps hold, no loops."""
+"""Trees of many seats against a sorted ring: once settled, all have a path to the true root, caps hold, and there are no
+loops."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def test_each_side_of_a_partition_has_its_root_and_healing_makes_one_tree(seed: 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_loops_that_stray_routes_make_are_dissolved(seed: int) -> None:
-    """Half of all hops lead anywhere while roots die: nodes above are asked by nodes below, at the same time."""
+    """Half of all hops lead to random nodes while roots die: nodes ask others that are below them, at the same time."""
     ring = Ring(60, seed)
     ring.astray = 0.5
     ring.start_all()
@@ -198,7 +199,7 @@ def newcomer(ring: Ring) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_after_each_single_change_the_tree_is_that_of_the_sorted_ring(seed: int) -> None:
-    """All that want to be in it are, under the node that the ring says is closest, whatever the one change was."""
+    """All nodes that want to be in it are, below the node that is closest on the ring, whatever the change was."""
     rng, ring = Random(seed), Ring(100, seed, Parameters(children_max=4), loss=0.02)
     ring.start_all()
     ring.run(8 * SECOND, check=True)
@@ -218,7 +219,7 @@ def test_after_each_single_change_the_tree_is_that_of_the_sorted_ring(seed: int)
 
 
 def test_nodes_between_combine_a_sparse_job_and_leave_when_nobody_needs_them() -> None:
-    """Every fifth node has the source. Those that do not only join where several joins come by."""
+    """Every fifth node has the source. The others join only where several joins pass."""
     ring = Ring(500, 3)
     wanted = ring.nodes[::5]
     for node in ring.nodes:

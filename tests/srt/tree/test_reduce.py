@@ -32,7 +32,7 @@ P = Parameters()
 
 
 def reducer(parameters: Parameters = P) -> Reducer:
-    """With a parent, children X and Y, and its own worker; nobody has sent yet."""
+    """With a parent, children X and Y, and its own worker; none has sent yet."""
     out = Reducer(JOB, ME, 1, parameters)
     out.children_changed([X, Y])
     assert out.parent_changed(UP, False, 0) == []
@@ -142,7 +142,7 @@ def test_rule_2_one_bundle_when_all_have_been_heard() -> None:
 
 @pytest.mark.parametrize(("levels", "patience"), [(1, 45_000), (2, 90_000), (4, 180_000), (9, 180_000)])
 def test_rule_2_a_late_child_is_waited_for_longer_where_more_is_below(levels: int, patience: int) -> None:
-    """But never into the next round: 200 ms. Otherwise each level would give up just before the late bundle comes."""
+    """But never into the next round: 200 ms. Otherwise each level would stop waiting just before the late bundle comes."""
     r = reducer()
     warm(r)
     r.levels = levels
@@ -263,7 +263,8 @@ def test_rule_4_another_schedule_goes_down_to_all() -> None:
 def test_rule_4_who_has_no_new_lines_hears_all_the_same_of_another_schedule_or_an_earlier_beginning(
     number: int, since_us: int, kind: type
 ) -> None:
-    """Else it would be told for ever that its empty deltas are in the log, and none of its promises would count there."""
+    """Otherwise it would always get the answer that its empty deltas are in the log, and none of its watermarks would count
+    there."""
     r = reducer()
     (bundle,) = bundles(r.offer(ME, bundle_of(ME, 5, {(ME, 1, 0): (30, 30, 0)}), 0))
     schedule = (*SCHEDULE[:-1], Line(number, "v", 0, b""))
@@ -273,7 +274,7 @@ def test_rule_4_who_has_no_new_lines_hears_all_the_same_of_another_schedule_or_a
 
 
 def test_who_was_told_to_hold_and_is_no_child_any_more_is_let_go() -> None:
-    """Y has heard nothing of that, and will be a child again before it does: it must not hold for ever."""
+    """Y does not know that yet, and will be a child again before it does: it must not hold for ever."""
     r = reducer(Parameters(kept_bytes_max=500))
     r.offer(X, bundle_of(X, 1, {(X, 1, 0): (0, 5, FIRST)}), 0)
     assert Hold(JOB, True) in posted(fill(r, 5, 0) + r.tick(P.combine_us_max), Y)

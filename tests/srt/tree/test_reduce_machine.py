@@ -1,4 +1,4 @@
-"""A reducer against plain lists of what each feeder waits for: it must lose, repeat, mix up and misdirect nothing."""
+"""A reducer against plain lists of the answers that each feeder waits for: it must not lose, repeat, mix up or misdirect any."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LATER = 10_000_000
 
 
 class Feeder:
-    """A child, or the own worker: how far it is in its two files, and its bundles' numbers."""
+    """A child, or the reducer's own worker: its positions in its two files, and its bundles' numbers."""
 
     def __init__(self, name: NodeId) -> None:
         self.name, self.count = name, -1 if name == ME else 0
@@ -76,7 +76,7 @@ def verdict(bundle: Bundle, positions: dict[Slot, Position], alone: bool) -> typ
 
 
 class ReducerAgainstLists(RuleBasedStateMachine):
-    """`waiting`: what was offered and has not left, in order. `sent`: what has left without an answer, and what it is made of."""
+    """`waiting`: offered bundles that were not sent, in order. `sent`: sent bundles without an answer, and their feeders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class ReducerAgainstLists(RuleBasedStateMachine):
     @precondition(lambda self: self.made)
     @rule(at=st.integers(0, 5))
     def repeat(self, at: int) -> None:
-        """A child that has lost sight of a bundle sends it again; an answer may be on the way."""
+        """A child sends a bundle again; its answer may be in transit."""
         old = self.made[[*self.made][max(0, len(self.made) - 1 - at)]]
         id = old.id
         again = Bundle(
@@ -228,7 +228,7 @@ class ReducerAgainstLists(RuleBasedStateMachine):
     # From above.
 
     def answered(self, effects: list[Effect], expected: list[tuple[NodeId, Message]]) -> None:
-        """Who fed it is told, if it is a child still; and all that hold, when there is room again."""
+        """The feeders get answers, if they are still children; and all that hold are released when there is room again."""
         wanted: dict[NodeId, list[Message]] = {}
         for name, message in expected:
             if name in self.children or name == ME:
@@ -261,8 +261,8 @@ class ReducerAgainstLists(RuleBasedStateMachine):
         since=st.sampled_from([3, 3, 0]),
     )
     def split(self, at: int, offsets: list[int | None], schedule: int | None, since: int) -> None:
-        """The master names some of its files, and how far they are: before, within, at or past the end of what it covers. Where
-        it was cut for another log, nobody is told that all is in this one."""
+        """The master names some of its files with positions before, within, at or past the end of what it covers. If it was cut
+        for another log, no feeder gets a Commit."""
         id = [*self.sent][min(at, len(self.sent) - 1)]
         bundle = self.seen[id]
         known = {
@@ -319,7 +319,8 @@ class ReducerAgainstLists(RuleBasedStateMachine):
         self.change_parent({"up": UP, "other": OTHER}.get(where), where == "root")
 
     def change_parent(self, parent: NodeId | None, is_root: bool) -> None:
-        """All that is kept goes there again, in order; who was the master's own asks for what it did not answer."""
+        """All that is kept is sent to the new parent, in order; a former root requests the bundles that its master did not
+        answer."""
         expected: list[tuple[NodeId, Message]] = []
         if self.is_root:
             expected = [(name, Resend(JOB, ())) for name in (*self.children, ME)]
@@ -359,7 +360,7 @@ class ReducerAgainstLists(RuleBasedStateMachine):
     @precondition(lambda self: self.parent is not None and not self.is_held)
     @rule()
     def patience_ends(self) -> None:
-        """A link that has opened tells nobody: it is tried again, and then what is open has waited long enough."""
+        """A link that opens gives no event: the reducer tries it again, and then the open bundle has waited long enough."""
         self.has_credit = True
         for _ in range(2):
             if self.reducer.deadline is not None:

@@ -153,7 +153,7 @@ def test_a_path_that_leads_through_me_is_a_loop_and_is_left() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5, 9])
 def test_a_ring_of_nodes_that_adopted_each_other_at_the_same_time_comes_apart(count: int) -> None:
-    """Each asks the next one while all still look for a parent; the paths that then go round end it."""
+    """Each asks the next one while all still search for a parent; the paths then reveal the loop."""
     seats = {name(number): TreeSeat(JOB, name(number), 1, P, Random(number)) for number in range(count)}
     waiting: list[tuple[bytes, Effect]] = []
     for number, made in enumerate(seats.values()):
@@ -195,7 +195,7 @@ def test_two_that_adopt_each_other_both_decline() -> None:
 
 
 def test_a_node_below_one_that_looks_for_a_parent_adopts_nobody_on_the_way() -> None:
-    """The joiner may be the very node above it."""
+    """The joiner may be the node above it."""
     made = seated()
     made.step(MUM, Path(JOB, (MUM, ROOT), rooted=False), 0)
     assert made.passing(join(KID), KID, 0, False) == (False, [])
@@ -386,7 +386,7 @@ def test_absurd_sizes_of_a_peer_are_bounded() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_that_neighbours_say_breaks_a_seat(seed: int) -> None:
-    """Any message from anybody at any time: the invariants hold, and whoever has no parent will ask again."""
+    """Any message from any node at any time: the invariants hold, and a node without a parent will search again."""
     rng = Random(seed)
     made = TreeSeat(JOB, ME, 1, Parameters(children_max=3), rng)
     nodes = [name(number) for number in range(1, 9)]
