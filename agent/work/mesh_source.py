@@ -556,7 +556,10 @@ class MeshSource:
         about = (read.job, read.request, read.schedule)
         untimed = 0 if reading.lane else reading.rows.untimed  # a lane's lines were counted before
         reading.rows.untimed = 0
-        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_failing or lacks, untimed)
+        ends_unread = caught_up and self._parse_health.is_failing
+        return Cut(
+            *about, spans, watermark_us, parts, caught_up, gaps, is_failing or lacks, untimed, ends_unread
+        )
 
     def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
         """The watermark that may be promised: no progress until one gap, which the job's log records, covers all lost lines."""
