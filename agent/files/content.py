@@ -1,4 +1,4 @@
-"""The uncompressed bytes of a file on disk, whatever it is compressed with (told by its first bytes, not by its name)."""
+"""The uncompressed bytes of a file on disk. Its compression is detected from its first bytes, not from its name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Content(Protocol):
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes on disk that were read so far."""
+        """Bytes read from disk so far."""
 
     def readinto(self, view: memoryview) -> int:
         """Fill `view` from its start; how many bytes came, 0 at the end for now. Raises SourceError if corrupt, OSError."""
@@ -48,12 +48,12 @@ def kind(lead: bytes) -> str:
 
 
 def is_unsure(lead: bytes, size: int) -> bool:
-    """Whether a file that has `size` bytes now was too short to tell its kind when its first bytes, `lead`, were read."""
+    """Whether a file with `size` bytes now was too short to detect its kind when its first bytes, `lead`, were read."""
     return not lead or len(lead) < min(8, size) or (len(lead) < 4 and GZIP_MAGIC.startswith(lead[:2]))
 
 
 class _Raw:
-    """Bytes of a descriptor from an own offset (a file that can seek), or in sequence after those already taken."""
+    """Bytes of a descriptor, from an offset of its own (a seekable file) or in sequence."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -83,12 +83,12 @@ class _Raw:
         return bytes(memoryview(buffer)[: self.readinto(memoryview(buffer))])
 
     def read(self, _size: int) -> bytes:
-        """What zstandard calls for more input."""
+        """Called by zstandard for more input."""
         return self.chunk()
 
 
 class Plain:
-    """An uncompressed file; `offset` may be moved where the file can seek."""
+    """An uncompressed file; `raw.offset` may be set if the file is seekable."""
 
     compressed = False
 
@@ -107,7 +107,7 @@ class Plain:
 
 
 class Gzip:
-    """RFC 1952, several members in a row; zero bytes behind a member are padding."""
+    """RFC 1952, several members in a row; zero bytes after a member are padding."""
 
     compressed = True
 
@@ -115,7 +115,7 @@ class Gzip:
         self.descriptor, self.raw = raw.descriptor, raw
         self.member: Any = zlib.decompressobj(wbits=31)
         self.input = b""
-        self.between = True  # no byte of the present member was seen
+        self.between = True  # no byte of the present member was read
 
     @property
     def disk_bytes(self) -> int:
@@ -162,7 +162,7 @@ class Zstd:
         import zstandard
 
         self.descriptor, self.raw = raw.descriptor, raw
-        # Python's garbage collector does not look into zstandard's readers: a reader of `self` would hold its buffers for good.
+        # The garbage collector cannot see into zstandard's readers: one that refers to `self` would never be freed.
         source: Any = raw  # only `read` is called
         self.reader: Any = zstandard.ZstdDecompressor().stream_reader(
             source, read_size=CHUNK_BYTES, read_across_frames=True, closefd=False
@@ -210,7 +210,7 @@ def zstd_complete(descriptor: int, size: int) -> bool:
 
 
 def open_content(path: str | int) -> Content:
-    """Open a file (or take over a descriptor) and look at its first bytes. Raises OSError, or SourceError for `UNREAD`."""
+    """Open a file (or take over a descriptor) and detect its compression. Raises OSError, or SourceError for `UNREAD`."""
     descriptor = path if isinstance(path, int) else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         raw = _Raw(descriptor)

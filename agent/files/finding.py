@@ -1,6 +1,7 @@
-"""Which file is which: what `Source.scan` does. What the folders hold is held against the files that are known.
+"""Identifies files: the work of `Source.scan`. Compares the files in the folders with the known ones.
 
-First where the known ones are now, then what the unknown ones are; `agent/files/source.py` says in which order, and why.
+First it finds where the known ones are now, then what the unknown ones are; `agent/files/source.py` gives the order and the
+reasons.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ GLANCE_S = 5.0
 
 
 class Twin(msgspec.Struct):
-    """An unknown file whose content is, so far, that of a followed one."""
+    """An unknown file whose content so far equals that of a followed one."""
 
     of: int  # generation
     signature: tuple[int, int]
@@ -33,8 +34,8 @@ class Twin(msgspec.Struct):
 
 
 class Finder:
-    """Finds the files of the patterns and keeps `known` true. to_end: files that are there at the first look begin at their
-    end; resuming: their positions are known from before."""
+    """Finds the files of the patterns and keeps `known` up to date. to_end: files that exist at the first look begin at their
+    end; resuming: positions were saved by an earlier run."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Finder:
         self.inotify = Inotify()
         self.twins: dict[Inode, Twin] = {}
         self._to_end, self._resuming = to_end, resuming  # until the first look
-        self._also_wanted: set[Inode] = set()  # files that came and went while nobody looked
+        self._also_wanted: set[Inode] = set()  # files that appeared and were rotated between looks
         self._new: list[
             Seen
         ] = []  # rotated files, to be followed if the next glance at their family finds it at rest
@@ -66,13 +67,13 @@ class Finder:
             self._look(now)
 
     def claim(self, claim: Callable[[Sequence[Seen]], set[Inode]] | None) -> None:
-        """From the next scan on, files of the families that no pattern names are followed if `claim` picks them, of those that
-        are unknown and not empty, the oldest first; and files that are read and gone are looked for in them. None: no more."""
+        """From the next scan on, `claim` gets the unknown files of the families that are not empty, oldest first, and those it
+        picks are followed even if no pattern matches; read files that are gone are searched among them too. None: stop that."""
         self._claim = claim
         self.inotify.moved |= claim is not None
 
     def _glance(self, now: float) -> bool:
-        """Whether all is as it was at the last look, but for files that grew."""
+        """Whether nothing has changed since the last look, except that files grew."""
         if self.inotify.moved or self.inotify.failed or self.inotify.fileno() < 0:
             return False
         if self._listing.is_deep or self.twins or self._denied:
@@ -98,7 +99,7 @@ class Finder:
         if any(file.is_lost for file in self.known.files.values()):
             self._resolve_unknown(
                 seen, now
-            )  # one of them was emptied just now: then its inode is another file
+            )  # one of them was emptied just now: its inode is another file then
         self.twins = {inode: twin for inode, twin in self.twins.items() if inode in here}
         self._also_wanted &= here.keys()
         self._denied = {inode: begin for inode, begin in self._denied.items() if inode in here}
@@ -108,7 +109,7 @@ class Finder:
         self._looked_at = now
 
     def _locate(self, file: Followed, here: dict[Inode, Seen], now: float) -> None:
-        """Where is a known file now, and is it still the one that was read?"""
+        """Find a known file, and check that it is still the one that was read."""
         inode = file.inode or (file.state.device, file.state.inode)
         one = here.get(inode) if inode[1] else None
         if one is not None:
@@ -120,7 +121,7 @@ class Finder:
             file.inode = None
             if not file.state.offset:
                 file.state.inode = (
-                    0  # by the time it comes back the number may be another file's, and no content would tell
+                    0  # later the number may be another file's, and there is no content to compare
                 )
         elif not file.intact():
             self.known.displace(file)
@@ -131,7 +132,7 @@ class Finder:
             file.look(os.fstat(file.content.descriptor), now)
 
     def _place(self, file: Followed, one: Seen, now: float) -> None:
-        # Archives move up by one at each rotation: no news of files that were read to their end.
+        # Archives are renamed at each rotation: not worth a notice once they are read to their end.
         if file.inode is not None and one.path != file.path and not file.state.done:
             self.known.notice(f"{file.path}: renamed to {one.path}")
         file.place(one.path, one.inode, one.status, now)
@@ -145,7 +146,7 @@ class Finder:
             self._hold(file)
 
     def _hold(self, file: Followed) -> None:
-        """Open it before there is something to read: an open file keeps its inode number, and can be read when deleted."""
+        """Open it before there is anything to read: an open file keeps its inode number, and can be read after it is deleted."""
         try:
             file.open()
         except Replaced:
@@ -170,7 +171,7 @@ class Finder:
                     return not file.packed and file.confirm(content.descriptor) is not None
                 return file.packed and same_head(head_of(content.descriptor), file.state)
         except (OSError, SourceError):
-            return True  # nothing speaks against it; reading will tell
+            return True  # no evidence against it; reading will show
 
     def _locate_on_new_device(self, seen: list[Seen], now: float) -> None:
         """Device numbers may change when a machine starts: the same inode number at the same path, confirmed by content."""
@@ -188,9 +189,9 @@ class Finder:
     # Unknown files.
 
     def _resolve_unknown(self, seen: list[Seen], now: float) -> None:
-        """All unknown files: those with a plain name first, for one with a rotated name may be a copy that is being made of it.
+        """Identify all unknown files: plain names first, since a rotated name may be a copy in progress of one of them.
 
-        After a restart the oldest first: what is younger than a file that was read came while nobody looked, and is read
+        After a restart the oldest first: files younger than one that was read were logged while the agent was down, and are read
         under any name.
         """
         chains: set[str] = set()
@@ -220,7 +221,7 @@ class Finder:
                 self._resolve(one, now)
 
     def _resolve(self, one: Seen, now: float, *, is_at_rest: bool = False) -> None:
-        """What is a file with an unknown inode? One that was read elsewhere, a copy in the making, or a new one."""
+        """Identify a file with an unknown inode: one that was read elsewhere, a copy in progress, or a new one."""
         if one.status.st_size == 0 and one.rotated:
             return  # perhaps a copy that begins
         if not (
@@ -245,19 +246,21 @@ class Finder:
                     self.known.displace(file)
             return
         except FileNotFoundError:
-            self.inotify.moved = True  # what it was held against was moved just now: the next look decides
+            self.inotify.moved = (
+                True  # the file it was compared with was moved just now: the next look decides
+            )
         except (OSError, SourceError) as error:
             self.known.notice(
                 f"{one.path}: {reason(error)}, while it was compared with the files that are known; it is compared again at the "
-                "next look: if this is said again, see whether the file can be read"
+                "next look; if this notice comes again, check whether the file can be read"
             )
         if all(file.content is not content for file in self.known.files.values()):
             os.close(content.descriptor)
 
     def _resolve_new(self, seen: list[Seen], now: float) -> None:
-        """Rotated files that nothing known resembles are followed, but not while a rotation is at work in their family.
+        """Follow rotated files that resemble no known one, unless a rotation is in progress in their family.
 
-        What they were held against may have been copied, emptied or renamed meanwhile: then the next look decides.
+        During a rotation the files they were compared with may have been copied, emptied or renamed: then the next look decides.
         """
         new, self._new = self._new, []
         if not new:
@@ -280,7 +283,7 @@ class Finder:
             return None
         is_it = is_inode(content.descriptor, one.inode)
         one.status = os.fstat(content.descriptor)
-        # An archive in the making may have been looked at before its first bytes came.
+        # An archive in progress may have been opened before its first bytes were written.
         unsure = (
             one.rotated and isinstance(content, Plain) and is_unsure(content.raw.lead, one.status.st_size)
         )
@@ -290,7 +293,7 @@ class Finder:
         return content
 
     def _continue(self, one: Seen, content: Content, now: float) -> bool:
-        """Is it a file that was read before and is nowhere else now? Then go on in it."""
+        """If it is a file that was read before and is not on disk elsewhere, resume in it."""
         for file in self.known.files.values():
             if file.inode is not None or file.content is not None or names.family(file.path) != one.family:
                 continue
@@ -311,7 +314,7 @@ class Finder:
         return False
 
     def _is_twin(self, one: Seen, content: Content, now: float) -> bool:
-        """Is its content that of a file which is still there: a copy or an archive, perhaps in the making?"""
+        """Whether its content equals that of an existing file: a copy or an archive, perhaps in progress."""
         if not (one.rotated or content.compressed):
             return False
         twin = self.twins.pop(one.inode, None)
@@ -323,7 +326,7 @@ class Finder:
     def _resembles(self, one: Seen, content: Content, file: Followed, twin: Twin | None, now: float) -> bool:
         generation = file.state.generation
         if file.inode is None and (file.content is None or file.packed):
-            # Lines that were read between the copy's end and the emptying make the copy shorter than what was read.
+            # Lines read between the copying and the emptying make the copy shorter than what was read.
             copied = not content.compressed and is_start_of(
                 content.descriptor, one.status.st_size, file.state
             )
@@ -355,25 +358,25 @@ class Finder:
 
     @staticmethod
     def _is_copy(one: Seen, content: Content, file: Followed) -> bool:
-        """After the grace period: a whole archive or a long copy is one for good; a short equal start is no evidence."""
+        """After the grace period: a whole archive or a long copy is certain; a short equal start is no evidence."""
         if not content.compressed:
             return one.status.st_size >= PROOF_BYTES
         held = bool(file.state.offset) and gzip_holds(content.descriptor, one.status.st_size, file.state)
         return held or common(content, file, thorough=True) is not None
 
     def _count_as_read(self, one: Seen, content: Content, now: float) -> None:
-        """All its lines were handed out from another file: remember it as one that is done."""
+        """All its lines were read from another file: note it as complete."""
         self.known.new(one, now).take_as_read(content, one.status.st_size, unseen=False)
 
     def _was_emptied(self, file: Followed) -> bool:
-        """Whether a file that should resemble another does not because it was emptied meanwhile."""
+        """Whether a file differs from another because it was emptied since."""
         if file.content is None or file.intact():
             return False
         self.known.displace(file)
         return True
 
     def _follow(self, one: Seen, content: Content, now: float) -> None:
-        """A new file, or what is left of one that was read."""
+        """Follow a new file, or the rest of one that was read."""
         size = one.status.st_size
         if isinstance(content, Plain):
             for longer in self.known.files.values():
@@ -405,7 +408,7 @@ class Finder:
 
 
 def _names(seen: Sequence[Seen]) -> dict[str, set[tuple[str, Inode]]]:
-    """The names of each family, with the files that they lead to."""
+    """The names of each family, with their inodes."""
     found: dict[str, set[tuple[str, Inode]]] = {}
     for one in seen:
         found.setdefault(one.family, set()).add((one.path, one.inode))

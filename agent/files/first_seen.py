@@ -1,9 +1,10 @@
-"""What a source's folders held when its agent was started for the first time: with `start = "end"` no job counts those lines.
+"""The files in a source's folders at the agent's very first start: with `start = "end"` no job counts their lines.
 
-A job may begin much later, and nobody reads before. So where reading is to begin is noted at once, and used at the first read;
-meanwhile no file is held open, and each may have been renamed, emptied or replaced.
+A job may begin much later, and the source is not read before. So the offset where reading begins is noted at once, and used at
+the first read; until then no file is held open, and each may be renamed, emptied or replaced.
 
-Where the mesh knows an earlier life of the agent, its disk was lost, and this was not its first start: see `MeshSource.was_here`.
+If the mesh knows an earlier life of the agent, its disk was lost, and this was not its first start: see
+`MeshSource.state_was_lost`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from elf.agent.files.identity import HEAD_BYTES
 from elf.agent.files.listing import Listing
 
 FILES_MAX = 10_000
-"""The newest are noted, 50 bytes each."""
+"""The newest ones are noted, 50 bytes each."""
 
 
 class FirstSeen(msgspec.Struct, array_like=True, frozen=True):
-    """A file at that time: where it was, how much it held, and how it began (as it is on disk)."""
+    """A file at that time: its inode, its size, and a checksum of its first bytes on disk."""
 
     device: int
     inode: int
@@ -38,7 +39,7 @@ class FirstSeen(msgspec.Struct, array_like=True, frozen=True):
 
 
 def first_seen(patterns: Sequence[str]) -> list[FirstSeen]:
-    """The files that are there now and hold something. O(files in the folders)."""
+    """All files that are not empty now. O(files in the folders)."""
     found = []
     for one in Listing(patterns, lambda notice: None).look(())[-FILES_MAX:]:
         size = one.status.st_size
@@ -49,7 +50,7 @@ def first_seen(patterns: Sequence[str]) -> list[FirstSeen]:
 
 
 def _head(path: str, size: int) -> bytes:
-    """b"" of a file that may not be read: then its inode has to do."""
+    """The first bytes; b"" for a file that cannot be read, which is then recognised by its inode alone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

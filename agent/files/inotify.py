@@ -1,7 +1,7 @@
-"""Being woken when something happens in a folder: libc's inotify by ctypes, and silence where there is none.
+"""Wakes a reader when something changes in a folder: libc's inotify by ctypes; without inotify there are no events.
 
-It only makes following faster, never more right: file systems without inotify, network ones above all, report nothing, so
-whoever waits on `fileno` waits with a timeout and scans then.
+It only makes following faster; correctness does not depend on it: some file systems, network ones above all, report no events, so
+a caller that waits on `fileno` needs a timeout, and scans after it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class Inotify:
-    """Watches folders. `fileno` is readable after a change in one of them, or -1 where inotify cannot be had."""
+    """Watches folders. `fileno` is readable after a change in one of them; -1 without inotify."""
 
     def __init__(self) -> None:
         self._fileno = -1
@@ -32,9 +32,9 @@ class Inotify:
         self.failed: set[str] = set()
         """Folders that could not be watched."""
         self.written: set[str] = set()
-        """Names of files that were written to, and nothing else, since the caller last emptied this."""
+        """Names of files that were only written to, since the caller last cleared this."""
         self.moved = True
-        """Whether files came, went, or changed otherwise since the caller last set this to False."""
+        """Whether files appeared, disappeared or changed otherwise, since the caller last set this to False."""
         try:
             self._libc = ctypes.CDLL(None, use_errno=True)
             self._fileno = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -45,7 +45,8 @@ class Inotify:
         return self._fileno
 
     def watch(self, folders: set[str]) -> None:
-        """Watch exactly these folders (at most `FOLDERS_MAX` of them). A folder that was made again is watched anew."""
+        """Watch exactly these folders (at most `FOLDERS_MAX` of them). A folder that was removed and made again is watched
+        again."""
         if self._fileno < 0:
             self.failed = set(folders)
             return
@@ -64,7 +65,7 @@ class Inotify:
                 self._folders[folder] = watch
 
     def drain(self) -> bool:
-        """Take all events that wait, into `written` and `moved`; whether there were any."""
+        """Read all pending events into `written` and `moved`. Returns whether there were any."""
         any_event = False
         with contextlib.suppress(BlockingIOError):
             while self._fileno >= 0 and (events := os.read(self._fileno, READ_BYTES)):
@@ -83,7 +84,7 @@ class Inotify:
                 self.moved = True
             if mask & (
                 _IGNORED | _MOVE_SELF
-            ):  # the folder is no longer watched, or elsewhere: `watch` sets it again
+            ):  # the folder is no longer watched, or was moved: `watch` adds it again
                 for folder in [known for known, number in self._folders.items() if number == watch]:
                     del self._folders[folder]
 

@@ -19,7 +19,7 @@ COMPARE_BYTES = 256 * 1024
 
 
 def expand(arguments: Sequence[str]) -> list[Input]:
-    """The files that the arguments name, in their order; globs (sorted by name) are ours when the shell left them quoted.
+    """The files that the arguments name, in order; quoted globs are expanded here, sorted by name.
 
     Raises UsageError for a file that is missing or cannot be read, a directory, or a glob without a match.
     """
@@ -64,7 +64,7 @@ def _must_be_readable(path: Path) -> None:
 
 
 def total_bytes(paths: Sequence[Input]) -> int | None:
-    """Bytes on disk of all files together, or None where it cannot be known (standard input, a pipe)."""
+    """Bytes on disk of all files together, or None if unknown (standard input, a pipe)."""
     total = 0
     for path in paths:
         if path == "-" or not path.is_file():
@@ -74,7 +74,7 @@ def total_bytes(paths: Sequence[Input]) -> int | None:
 
 
 def distinct(paths: Sequence[Input], notices: Callable[[str], None]) -> list[Input]:
-    """`paths` without those that would be counted twice: one file under two names, or a compressed twin of another one.
+    """`paths` without files that would be counted twice: one file under two names, or a compressed copy of another one.
 
     O(files), plus reading both of a pair whose first 1 KiB is equal and of which one is compressed.
     """
@@ -146,8 +146,8 @@ def read(
 ) -> Iterator[Block]:
     """Blocks of whole lines of each file in turn; each file ends with a block that is `last` (perhaps empty).
 
-    A file that is cut off or corrupt is read as far as it goes, with a notice. Raises SourceError when a file cannot be
-    opened any more.
+    A truncated or corrupt file is read as far as possible, with a notice. Raises SourceError when a file cannot be opened
+    any more.
     """
     cutter = Cutter(block_bytes, line_max)
     for generation, path in enumerate(distinct(paths, notices), start=1):
@@ -185,7 +185,7 @@ def _read_file(
 
 
 def _fill(content: Content, cutter: Cutter, name: str, notices: Callable[[str], None]) -> bool:
-    """Read more; False at the end of the file, or where it cannot be read further."""
+    """Read more; False at the end of the file, or if it cannot be read further."""
     try:
         if cutter.fill(content.readinto):
             return True

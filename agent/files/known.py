@@ -1,4 +1,4 @@
-"""The files of one source that it knows of, and what is said of them."""
+"""The known files of one source, and notices about them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from elf.agent.files.identity import FileState, real_path
 from elf.agent.files.listing import Seen, reason
 
 OPEN_MAX = 64
-"""Descriptors held by one source. An open file is one whose inode number cannot be reused and which can be read when deleted."""
+"""Descriptors held by one source. An open file keeps its inode number, and can be read after it is deleted."""
 GONE_MAX = 64
-"""Files that are read and gone from disk, remembered in case they come back compressed."""
+"""Files that were read and are gone from disk, remembered in case they reappear compressed."""
 NOTICES_MAX = 256
 
 
 class Known:
-    """The followed files by generation, which counts them as they were found."""
+    """The followed files by generation, a counter in the order in which they were found."""
 
     def __init__(self, name: str, generation: int, saved: Iterable[FileState]) -> None:
         self.name, self.generation = name, generation
@@ -30,14 +30,14 @@ class Known:
         }
         self.notices: list[str] = []
         self.writable: set[Inode] = set()
-        """Files that their writer may still have open by name."""
+        """Files that their writer may still open by name."""
 
     def notice(self, text: str) -> None:
         if len(self.notices) < NOTICES_MAX:
             self.notices.append(f"{self.name}: {text}")
 
     def new(self, one: Seen, now: float) -> Followed:
-        """A file that was not known."""
+        """Add a new file."""
         self.generation += 1
         file = Followed(FileState(self.generation, 0, one.path, *one.inode), now)
         file.place(one.path, one.inode, one.status, now)
@@ -45,12 +45,12 @@ class Known:
         return file
 
     def displace(self, file: Followed) -> None:
-        """What stands in its place is another file."""
+        """Another file is in its place."""
         self.notice(f"{file.path}: emptied, cut short or replaced after byte {file.state.offset} was read")
         file.displace()
 
     def deny(self, file: Followed, error: Exception) -> None:
-        """It cannot be read now."""
+        """The file cannot be read now."""
         self.notice(f"{file.path}: {reason(error)} at byte {file.state.offset}; waiting until it can be read")
         file.close()
         file.denied = True
@@ -60,7 +60,7 @@ class Known:
         return sum(file.content is not None for file in self.files.values()) < OPEN_MAX
 
     def retire(self, now: float) -> None:
-        """Note since when each is rotated."""
+        """Note since when each file is rotated."""
         for file in self.files.values():
             if file.inode in self.writable:
                 file.retired_at = None
@@ -68,7 +68,7 @@ class Known:
                 file.retired_at = now
 
     def forget_gone(self) -> None:
-        """Those of which nothing is left to read, but for the last `GONE_MAX`."""
+        """Drop files with nothing left to read, except for the last `GONE_MAX`."""
         empty = [n for n, file in self.files.items() if file.is_lost and not file.state.head_size]
         for generation in empty:
             del self.files[generation]

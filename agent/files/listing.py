@@ -1,4 +1,4 @@
-"""What is on disk: every file that the patterns match, once, and the other files of the same families."""
+"""The files on disk: every file that the patterns match, once, and the other files of the same families."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elf.agent.files.follow import Inode
 
 
 class Seen(msgspec.Struct):
-    """A regular file on disk, at one scan. wanted: matched by a pattern (else only of a family that is)."""
+    """A regular file on disk, at one scan. wanted: matched by a pattern (else only in the family of one that is)."""
 
     path: str
     status: os.stat_result
@@ -40,7 +40,7 @@ class Seen(msgspec.Struct):
 
 
 def not_a_file(mode: int) -> str | None:
-    """Why what has that mode cannot be followed as a log: a position must find the same bytes again. None of a regular file."""
+    """Why a file of that mode cannot be followed as a log, where a position must find the same bytes again; None if it can."""
     kinds = (
         (stat.S_ISFIFO, "a FIFO"),
         (stat.S_ISSOCK, "a socket"),
@@ -59,12 +59,12 @@ def not_a_file(mode: int) -> str | None:
 
 
 def refused(patterns: Iterable[str]) -> str | None:
-    """Of a source's patterns: what is there under one's own name and is no file, and what to do. None if all may be followed."""
+    """The first pattern that names something other than a file, with what to do; None if all can be followed."""
     for pattern in patterns:
         try:
             why = not_a_file(os.stat(pattern).st_mode)
         except OSError:
-            continue  # it may come, or become readable
+            continue  # it may appear, or become readable
         if why is not None:
             return f"{pattern}: {why}"
     return None
@@ -90,21 +90,21 @@ def writable(seen: Sequence[Seen]) -> set[Inode]:
 
 
 class Listing:
-    """The patterns, and what was already said about them."""
+    """The patterns, and the notices already given about them."""
 
     def __init__(self, patterns: Sequence[str], notice: Callable[[str], None]) -> None:
         self.patterns = [os.path.abspath(pattern) for pattern in patterns]
         self.is_deep = any(glob.has_magic(os.path.dirname(pattern)) for pattern in self.patterns)
-        """Whether folders are matched too, so that files may appear in ones that are not watched."""
+        """Whether patterns match folders, so that files may appear in folders that are not watched."""
         self.folders: set[str] = set()
-        """The folders looked at by the last `look`: to be watched."""
+        """The folders that the last `look` listed: to be watched."""
         self._notice = notice
         self._missing: set[str] = set()
         self._aliases: set[tuple[str, str]] = set()
         self._odd: set[str] = set()
 
     def look(self, known_paths: Iterable[str]) -> list[Seen]:
-        """Every file once, longest unmodified first. O(files in the folders)."""
+        """Every file once, the longest unmodified first. O(files in the folders)."""
         known = list(known_paths)
         self.folders = {os.path.dirname(path) for path in known}
         paths: dict[str, bool] = {}
@@ -127,7 +127,7 @@ class Listing:
         return sorted(found.values(), key=lambda one: (one.status.st_mtime_ns, names.age(one.path)))
 
     def _match(self, pattern: str, paths: dict[str, bool], links: set[str]) -> None:
-        """Add what a pattern names to `paths` (and `links`, if it is a symbolic link), and where more may appear to `folders`."""
+        """Add the files of a pattern to `paths` (symbolic links also to `links`), and their folders to `folders`."""
         folder, name = os.path.split(pattern)
         if not glob.has_magic(pattern) or os.path.lexists(pattern):
             self.folders.add(folder)
@@ -173,7 +173,7 @@ class Listing:
         if other is one:
             return
         if not _is_at(other):
-            found[one.inode] = one  # renamed while we looked
+            found[one.inode] = one  # renamed during this look
         elif wanted and other.wanted and (path, other.path) not in self._aliases:
             self._aliases.add((path, other.path))
             self._notice(f"{path}: the same file as {other.path}; counted once")

@@ -1,7 +1,7 @@
-"""What a log file's name says about rotation: its family, whether it looks rotated, and how old among its siblings.
+"""What a log file's name shows about rotation: its family, whether it looks rotated, and its age among its siblings.
 
 `access.log`, `access.log.1`, `access.log.2.gz`, `access.log-20240131`, `access-2024-01-31.log` and `access.1.log` are one
-family, `access.log`. Names only make files comparable; whether two are one is decided by inode and content.
+family, `access.log`. Names only select candidates; inode and content decide whether two files are the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is an unknown file on disk one that is known? By its bytes; `identity.py` says what is remembered of those."""
+"""Decides by content whether an unknown file on disk is a known one; `identity.py` describes what is remembered of content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPARE_BYTES = 256 * 1024
 
 @contextlib.contextmanager
 def reading(path: str | int) -> Iterator[Content]:
-    """A fresh look at a file's content, from its start. A descriptor is duplicated."""
+    """Open a file's content at its start, for this context. A descriptor is duplicated."""
     content = open_content(os.dup(path) if isinstance(path, int) else path)
     try:
         yield content
@@ -42,7 +42,7 @@ def head_of(path: str | int) -> bytes:
 
 
 def is_inode(descriptor: int, inode: Inode) -> bool:
-    """Whether an open file is that one. A path may lead to another file by the time that it is opened."""
+    """Whether an open file has that inode. A path may lead to another file by the time it is opened."""
     status = os.fstat(descriptor)
     return (status.st_dev, status.st_ino) == inode
 
@@ -54,10 +54,10 @@ class Continues(Enum):
 
 
 def continues(one: Seen, content: Content, file: Followed) -> Continues:
-    """Whether the unknown file `one` is `file`, which is nowhere else on disk now: all that was read of it is there.
+    """Whether the unknown file `one` is `file`, which is not on disk elsewhere: whether it has all that was read of it.
 
-    An equal start shorter than 1 KiB is no evidence for a file that is being written; for a rotated one of the same family it is,
-    for there it can only be a copy or an archive. Raises OSError.
+    For a live file an equal start shorter than 1 KiB is no evidence; for a rotated one of the same family it is, since that can
+    only be a copy or an archive. Raises OSError.
     """
     state, size = file.state, one.status.st_size
     if not (one.rotated or content.compressed) and (one.path != file.path or state.offset < PROOF_BYTES):
@@ -70,7 +70,7 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
         return Continues.READ
     if not (state.offset or state.done):
         return _begins_alike(content, file)
-    if state.done and not state.offset:  # an archive that was there before the beginning
+    if state.done and not state.offset:  # an archive from before the start
         return Continues.READ if content.compressed and state.packed_bytes == size else Continues.NO
     with reading(content.descriptor) as fresh:
         if not seek(fresh, state):
@@ -80,16 +80,16 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
 
 
 def _begins_alike(content: Content, file: Followed) -> Continues:
-    """For a file of which nothing was read before it was emptied: only its start was seen."""
+    """For a file of which only the start was seen before it was emptied."""
     head = head_of(content.descriptor)
     return Continues.MORE if file.state.head_size and same_head(head, file.state) else Continues.NO
 
 
 def is_rest_of(descriptor: int, size: int, file: Followed) -> bool:
-    """Whether an uncompressed file of `size` bytes is what is left of `file`, which was longer and is nowhere any more.
+    """Whether an uncompressed file of `size` bytes is the rest of `file`, which was longer and is not on disk any more.
 
-    All that it holds was read then: as after a power failure, when the positions are on disk and the last lines are not. Told by
-    an equal start of 1 KiB. Raises OSError, SourceError.
+    Then all of it was read: as after a power failure, when the positions were on disk and the last lines were not. Decided by an
+    equal start of 1 KiB. Raises OSError, SourceError.
     """
     state = file.state
     if not (file.is_lost and state.offset > size >= state.head_size >= PROOF_BYTES):
@@ -98,10 +98,10 @@ def is_rest_of(descriptor: int, size: int, file: Followed) -> bool:
 
 
 def common(content: Content, file: Followed, start: int = 0, *, thorough: bool) -> int | None:
-    """The uncompressed length of `content` if that is the start (or all) of `file`, which is on disk too; None if it differs.
+    """The uncompressed length of `content` if it equals the start (or all) of `file`, which is on disk too; else None.
 
-    start: so many bytes are known to be equal (used if both are uncompressed). thorough: of compressed content all, not
-    only the first 1 KiB. Reads up to the first difference. Raises OSError; FileNotFoundError if the file was moved just now.
+    start: so many bytes are known to be equal (used if both are uncompressed). thorough: compare compressed content to its end,
+    not only the first 1 KiB. Reads up to the first difference. Raises OSError; FileNotFoundError if the file was moved just now.
     """
     opened = file.content.descriptor if file.content is not None else file.path
     with reading(content.descriptor) as mine, reading(opened) as theirs:

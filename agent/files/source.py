@@ -1,21 +1,21 @@
-"""Following log files: bytes of whole lines out, each exactly once, whatever is done to the files meanwhile.
+"""Follows log files: returns the bytes of whole lines, each exactly once, whatever happens to the files meanwhile.
 
 **Goal.** The lines of all files that the patterns match, each line once, also across a restart from `positions()`, while the
-files are renamed, copied and emptied, compressed, deleted and made anew under the same name or inode number.
+files are renamed, copied and emptied, compressed, deleted and created again under the same name or inode number.
 
-**How.** `scan` lists the folders and holds what it finds against what it knows, in this order: the same inode (confirmed by
-content wherever the inode number could have been reused); a file that vanished or was emptied and of which all that was read is
-found again, byte for byte by checksum, in an unknown file of its family: its copy, its `.gz`, itself on another disk; a copy
-that is being made (`copytruncate`, `gzip`) of a file that is still there, which waits as a *twin* until it is plain what it
-is; and only then a new file. Files of the same family that the patterns do not match are looked at for the second purpose
-only, so the rest of a file that was rotated while nobody looked is found even if the pattern is just `access.log`.
+**How.** `scan` lists the folders and identifies each file, in this order: the same inode as a known file (confirmed by content
+wherever the inode number could have been reused); a known file that vanished or was emptied, if an unknown file of its family has
+all bytes that were read of it, by checksum: its copy, its `.gz`, the file moved to another disk; a copy of an existing file that
+is still being made (`copytruncate`, `gzip`), which waits as a *twin* until it is certain; and only then a new file. Files of the
+same family that the patterns do not match are candidates for the second case only, so the rest of a file that was rotated while
+the agent was down is found even if the pattern is just `access.log`.
 
 **Order.** Rotated files before live ones, the longest unmodified first; live ones in turn.
 
-**What no reader can mend.** Lines that a copytruncate tool loses between its copy and its truncation, and those that were
-written and deleted without ever being seen. The latter are reported where their number of bytes is known. An emptied file that is
-filled again beyond the old position with the same 64 bytes before it, unseen in between, is taken for the old one. A log that
-lost its end in a power failure is read from where it ends when it is next looked at.
+**What no reader can repair.** Lines that a copytruncate tool loses between its copy and its truncation, and lines that were
+written and deleted between two scans. The latter are reported if their number of bytes is known. If a file is emptied and filled
+again past the old position, with the same 64 bytes before it, and no scan in between, it is treated as the old one. A log that
+lost its end in a power failure is read from its end at the next scan.
 
 No clocks and no sleeping: `now` is seconds on any clock that does not go back, the same one in all calls.
 """
@@ -45,7 +45,7 @@ HEAD_OF_FILE_BYTES = 64 * 1024
 
 
 class SourceState(msgspec.Struct, array_like=True):
-    """Where a source stands: `msgspec.msgpack.encode` it, keep it, give it back to `Source`."""
+    """The state of a source, to be encoded with `msgspec.msgpack`, saved, and passed to `Source` again."""
 
     files: list[FileState] = []
     generation: int = 0  # of the newest file
@@ -65,18 +65,18 @@ class Source:
         block_bytes: int = BLOCK_BYTES,
         grace_s: float = GRACE_S,
     ) -> None:
-        """`start` ("beginning" or "end") counts for files that are there at the first scan when there is no `state`.
+        """`start` ("beginning" or "end") applies to files that exist at the first scan, if there is no `state`.
 
         grace_s: how long a rotated file is still watched for more after it last grew.
         """
         self.name, self.grace_s, self._line_max = name, grace_s, line_max
         self.lost_bytes = 0
-        """Bytes that were known of and vanished before they could be read."""
+        """Bytes that were seen, and vanished before they were read."""
         self.cut_off: set[int] = set()
-        """Generations of files whose end could not be read: damaged archives, and files that went while nobody looked."""
+        """Generations of files whose end could not be read: damaged archives, and files that vanished between scans."""
         self.idle_since: float | None = None
         self.complete_until: float | None = None
-        """Every line that was written before this time has been handed out (the last scan's `now`, while `at_end`)."""
+        """Every line written before this time has been returned (the last scan's `now`, while `at_end`)."""
         self._known = Known(name, state.generation if state else 0, state.files if state else ())
         self._finder = Finder(
             self._known,
@@ -90,11 +90,11 @@ class Source:
         self._scanned_at: float | None = None
         self._turn = 0
 
-    # What the caller sees.
+    # For the caller.
 
     @property
     def notices(self) -> list[str]:
-        """One line each, for the log; the caller empties it."""
+        """Notices for the log, one line each; the caller clears the list."""
         return self._known.notices
 
     @property
@@ -116,33 +116,33 @@ class Source:
         )
 
     def wake(self) -> bool:
-        """Take the events that made `fileno` readable; whether there were any."""
+        """Take the events that made `fileno` readable. Returns whether there were any."""
         return self._finder.inotify.drain()
 
     def is_still(self) -> bool:
-        """Whether no file came or went since the last scan, as far as that is told without one."""
+        """Whether no file appeared or vanished since the last scan, according to inotify."""
         inotify = self._finder.inotify
         inotify.drain()
         return inotify.fileno() >= 0 and not (inotify.moved or inotify.failed)
 
     def lag_bytes(self) -> dict[str, int]:
-        """Bytes not handed out yet by path, of files that are not complete; of compressed files those on disk."""
+        """Bytes not returned yet, by path, for files that are not complete; for compressed files, bytes on disk."""
         return {file.path: file.lag_bytes for file in self._known.files.values() if not file.state.done}
 
     def inodes(self) -> dict[str, tuple[int, int]]:
-        """Of the files that are not complete, by path: (device, inode)."""
+        """(device, inode) by path, for files that are not complete."""
         files = self._known.files.values()
         return {file.path: file.inode for file in files if file.inode is not None and not file.state.done}
 
     def unread(self) -> set[int]:
-        """Generations of the files that, when last looked at, held more than was handed out. O(files).
+        """Generations of the files that, when last looked at, held more than was returned. O(files).
 
-        A file that may not be read does not count, nor the start of a line whose end is awaited.
+        A file that cannot be read does not count, nor the start of an incomplete line.
         """
         return {generation for generation, file in self._known.files.items() if file.is_unread}
 
     def positions(self) -> SourceState:
-        """What was handed out so far. O(files)."""
+        """The state of what was returned so far. O(files)."""
         files = [file.saved() for file in self._known.files.values()]
         return SourceState(files, self._known.generation)
 
@@ -165,12 +165,12 @@ class Source:
         return b""
 
     def files(self) -> Mapping[int, Followed]:
-        """The files that it knows, by generation: to be looked at."""
+        """The known files by generation, to be read only."""
         return self._known.files
 
     def begin_at(self, firsts: Sequence[FirstSeen]) -> dict[int, int]:
-        """Of these files, of which nothing was read, do not read what they held then. Where each begins, by generation; -1: that
-        was all of it. O(n)."""
+        """Skip what these files held then, if nothing of them was read. Returns the offset where each begins, by generation; -1:
+        all of it is skipped. O(n)."""
         begun = {}
         by_inode = {(first.device, first.inode): first for first in firsts}
         for file in self._known.files.values():
@@ -197,11 +197,11 @@ class Source:
                 return -1
             if isinstance(content, Plain):
                 file.start_at(content, size, self._line_max)
-                file.content = None  # opened again where it is read
+                file.content = None  # opened again when it is read
         return file.state.offset
 
     def pass_over(self, before_ns: int) -> list[Followed]:
-        """Do not read rotated files last written before then and of which nothing was read. These are they. O(n)."""
+        """Skip rotated files that were last written before then, if nothing of them was read. Returns these files. O(n)."""
         passed = []
         for file in self._known.files.values():
             untouched = not (file.state.offset or file.state.done or file.denied)
@@ -216,7 +216,7 @@ class Source:
         return passed
 
     def skip(self, file: Followed) -> bool:
-        """Do not read what a file of which nothing was read holds. False if it cannot be read at all."""
+        """Skip the present content of a file of which nothing was read. False if it cannot be read at all."""
         try:
             with reading(file.path) as content:
                 file.close()
@@ -236,9 +236,9 @@ class Source:
         self._finder.inotify.close()
 
     def scan(self, now: float) -> None:
-        """Look at the folders: new, renamed, emptied, vanished files. Reads little unless a copy appears.
+        """List the folders: new, renamed, emptied, vanished files. Reads little unless a copy appears.
 
-        O(files in them); while inotify says that nothing came or went, O(files that are not complete), for at most
+        O(files in them); while inotify reports no change, O(files that are not complete), for at most
         `finding.GLANCE_S`.
         """
         self._finder.scan(now)
@@ -248,10 +248,10 @@ class Source:
     # Reading.
 
     def read(self, now: float) -> Block | None:
-        """The next block, or None when there is nothing more for now (`at_end` says whether that is all there is).
+        """The next block, or None if there is none for now (`at_end` says whether that is the end of all files).
 
-        Its data is valid until the next call. Looks at known files only; `scan` finds the others. Raises nothing for what
-        happens to files: that is told in `notices`.
+        Its data is valid until the next call. Reads known files only; `scan` finds others. Errors of files are not raised but
+        reported in `notices`.
         """
         for _ in range(REPLACED_MAX):
             block, replaced = self._read_once(now)
@@ -313,7 +313,7 @@ class Source:
         return block
 
     def _is_over(self, file: Followed, now: float) -> bool:
-        """Whether nothing more can come: an archive at its end, or a rotated file that has not grown for the grace period."""
+        """Whether a file is complete: an archive at its end, or a rotated file that has not grown for the grace period."""
         if file.packed and file.content is not None:
             if not file.content.truncated():
                 return True
@@ -327,7 +327,7 @@ class Source:
         return file.retired_at is not None and now - max(file.retired_at, file.grown_at) >= self.grace_s
 
     def _make_room(self, file: Followed) -> None:
-        """Keep the number of descriptors bounded: the file that was read longest ago is opened again when it is its turn."""
+        """Bound the number of descriptors: close the file that was read longest ago; it is opened again at its turn."""
         while file.content is None and not self._known.has_room():
             opened = [
                 other
@@ -341,7 +341,7 @@ class Source:
             ).close()
 
     def _order(self, file: Followed) -> tuple[bool, int, int]:
-        """Rotated ones before those that are written, the longest unmodified first; written ones in turn."""
+        """Rotated files before live ones, the longest unmodified first; live ones in turn."""
         if file.inode in self._known.writable:
             return True, file.read_turn, 0
         return False, file.mtime_ns, names.age(file.path)
@@ -359,10 +359,10 @@ class Source:
             self.idle_since = self._scanned_at
 
     def _is_pending(self, file: Followed, now: float) -> bool:
-        """Whether lines may still come from what is already on disk. A file that may not be read does not count."""
+        """Whether lines may still come from what is already on disk. A file that cannot be read does not count."""
         if file.state.done or file.denied:
             return False
         if file.packed or (file.drained is None and file.inode is not None):
             return True
-        # The start of a line without its end: the rest is being written, unless it is left like that.
+        # An incomplete line: its end is being written, unless that does not come within the grace.
         return file.lag_bytes > 0 and now - file.grown_at < self.grace_s
