@@ -1,15 +1,15 @@
-"""The journal: the one file in `state_dir` that says how far an agent has come. Records are opaque bytes.
+"""The journal: the file in `state_dir` that holds an agent's progress. Records are opaque bytes.
 
-A record counts from the moment `sync` returned. What one `sync` writes is one frame, and the file is only ever appended to, so a
-crash at any byte leaves whole frames and perhaps a piece of one more, which is cut off at the next start. Damage anywhere else
-is never guessed at: it is an error that says where.
+A record counts once `sync` has returned. One `sync` writes one frame, and the file is only ever appended to, so a crash at any
+byte leaves whole frames and perhaps a piece of one more, which is cut off at the next start. Damage anywhere else is not
+repaired: it is an error that says where.
 
     file    = "ELFJRNL" version(1) frame*
     frame   = "\\xe1frm" length(4) check of length(4) check of payload(8) payload
     payload = (length(4) record)*
 
-Little-endian. The length has a check of its own, so that a damaged one is not taken for a torn tail. Checks are BLAKE2b
-keyed with the frame's offset, so that a frame never passes for one at another place.
+Little-endian. The length has a check of its own, so that a damaged length is not mistaken for a torn tail. Checks are
+BLAKE2b keyed with the frame's offset, so that a frame is not valid at another offset.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _check(payload: bytes | memoryview, offset: int, size: int) -> bytes:
 
 
 def frame_of(records: Sequence[bytes], offset: int) -> bytes:
-    """The frame that holds `records`, to stand at `offset`. Raises StateError over `FRAME_MAX`."""
+    """The frame of `records` at `offset`. Raises StateError over `FRAME_MAX`."""
     payload = b"".join(_LENGTH.pack(len(record)) + record for record in records)
     if len(payload) > FRAME_MAX:
         raise StateError(
@@ -50,12 +50,12 @@ def frame_of(records: Sequence[bytes], offset: int) -> bytes:
 
 
 Visit = Callable[[int, memoryview], None]
-"""Is told of a record: where its bytes are in the file, and these."""
+"""Called with each record: the offset of its bytes in the file, and the bytes."""
 Read = Callable[[int, int], bytes | memoryview]
-"""So many bytes of the file from an offset on, or as many as there are."""
+"""(offset, length) -> so many bytes of the file from there, or as many as there are."""
 
 
-def _tell_records(payload: memoryview, offset: int, visit: Visit) -> None:
+def _visit_records(payload: memoryview, offset: int, visit: Visit) -> None:
     at = 0
     while at < len(payload):
         start = at + _LENGTH.size
@@ -68,23 +68,23 @@ class Journal:
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path, self._lock, self._file = path, lock, -1
-        self._durable = 0  # bytes of the file that are whole frames, on disk
+        self._durable = 0  # bytes of whole frames on disk
         self._pending: list[bytes] = []
-        self._renamed = False  # by `rewrite`, and the folder not synced since
+        self._renamed = False  # by `rewrite`, without a sync of the folder since
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> tuple[Journal, list[bytes]]:
-        """As `scan`, and all its whole records. O(its size)."""
+        """As `scan`; also returns all records. O(its size)."""
         records: list[bytes] = []
         journal = cls.scan(path, lambda at, record: records.append(bytes(record)))
         return journal, records
 
     @classmethod
     def scan(cls, path: str | os.PathLike[str], visit: Visit) -> Journal:
-        """Open or create it, and tell `visit` of all its whole records. O(its size); memory: a frame.
+        """Open or create the journal, and call `visit` with each record. O(its size); memory: a frame.
 
         Locks the folder (a file `lock` in it) until `close` or the end of the process. A torn tail is cut off. Raises
-        StateError: another process holds the folder (with its pid), damage in the middle, a newer version, no permission.
+        StateError: another process holds the folder (with its pid), damage in the middle, another version, no permission.
         """
         where = Path(path)
         advice = "give the agent a state_dir that it can write to"
@@ -105,21 +105,21 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return self._durable
 
     def records(self) -> list[bytes]:
-        """All records that are in the file. O(its size)."""
+        """All records in the file. O(its size)."""
         records: list[bytes] = []
         self.visit(lambda at, record: records.append(bytes(record)))
         return records
 
     def visit(self, visit: Visit) -> None:
-        """Tell of all records that are in the file. O(its size); memory: a frame."""
+        """Call `visit` with each record in the file. O(its size); memory: a frame."""
         _walk(self._read, self._durable, self.path, visit)
 
     def reader(self) -> Reader:
-        """Reads the file as it is now, also when it has been rewritten since. Raises OSError."""
+        """A reader of the file as it is now, also after a later rewrite. Raises OSError."""
         return Reader(os.dup(self._file))
 
     def _read(self, at: int, length: int) -> bytes:
@@ -127,11 +127,11 @@ class Journal:
 
     @property
     def pending_bytes(self) -> int:
-        """Of records that were appended since the last `sync`."""
+        """Bytes of records appended since the last `sync`."""
         return sum(map(len, self._pending))
 
     def append(self, record: bytes) -> None:
-        """Take a record; it counts once `sync` returns. O(1)."""
+        """Append a record; it counts once `sync` has returned. O(1)."""
         self._pending.append(record)
 
     def sync(self) -> None:
@@ -155,10 +155,10 @@ class Journal:
         self._pending = []
 
     def rewrite(self, records: Iterable[bytes]) -> None:
-        """Replace everything, also what was appended and not synced, by `records`, at once: a crash leaves old or new.
+        """Replace all records, also those not synced yet, by `records`, atomically: a crash leaves the old or the new file.
 
-        Raises OSError; then everything is as it was. Once the new file has taken the old one's place nothing is raised any
-        more, since the caller must not give these records again: a folder that cannot be synced is left to `sync`.
+        Raises OSError; then nothing has changed. Once the new file has replaced the old one nothing is raised any more, since
+        the caller must not pass these records again: `sync` tries again to sync the folder.
         """
         new = os.open(self._new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
@@ -182,7 +182,7 @@ class Journal:
             self._renamed = False
 
     def close(self) -> None:
-        """Give the file and the lock back; records that were not synced are gone. Idempotent."""
+        """Release the file and the lock; records that were not synced are lost. Idempotent."""
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -209,7 +209,7 @@ class Journal:
         self._durable = len(FILE_HEAD)
 
     def _refuse_other(self, head: bytes) -> None:
-        """Only a piece of our own head may be replaced: a crash while the file was made."""
+        """Replace only a piece of our own head, from a crash while the file was made."""
         if len(head) == len(FILE_HEAD) and head.startswith(MAGIC):
             raise StateError(
                 f"{self.path}: journal version {head[-1]} of another elf; run that one, or use another state_dir"
@@ -219,7 +219,7 @@ class Journal:
 
 
 class Reader:
-    """Records of a journal's file, by their places."""
+    """Reads records of a journal's file by their offsets."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -230,7 +230,7 @@ class Reader:
         return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def visit(self, where: object, visit: Visit) -> None:
-        """Tell of all records of whole frames. Raises StateError, which names the file as `where`, OSError."""
+        """Call `visit` with each record of whole frames. Raises StateError, which names the file as `where`, OSError."""
         _walk(self.read, os.fstat(self._file).st_size, where, visit)
 
     def read(self, at: int, length: int) -> bytes:
@@ -245,9 +245,9 @@ class Reader:
 
 
 def whole_frames(content: memoryview, where: object) -> tuple[list[bytes], int]:
-    """All records of a file's whole frames, and where those end: what is behind is a torn tail.
+    """All records of a file's whole frames, and where those end: the rest is a torn tail.
 
-    Raises StateError, which names the file as `where`, if another frame begins behind a broken one.
+    Raises StateError, which names the file as `where`, if another frame follows a broken one.
     """
     records: list[bytes] = []
     end = _walk(
@@ -260,10 +260,10 @@ def whole_frames(content: memoryview, where: object) -> tuple[list[bytes], int]:
 
 
 def _walk(read: Read, size: int, where: object, visit: Visit) -> int:
-    """Tell of all records of the whole frames among the first `size` bytes; where those end. See `whole_frames`."""
+    """Call `visit` with each record of the whole frames in the first `size` bytes; where those end. See `whole_frames`."""
     at = len(FILE_HEAD)
     while (payload := _frame_at(read, size, at)) is not None:
-        _tell_records(payload, at + _FRAME.size, visit)
+        _visit_records(payload, at + _FRAME.size, visit)
         at += _FRAME.size + len(payload)
     if _frame_behind(read, size, at):
         raise StateError(
@@ -294,7 +294,7 @@ def _length_of(head: bytes | memoryview, at: int) -> int | None:
 
 
 def _frame_behind(read: Read, size: int, at: int) -> bool:
-    """Whether a frame begins behind the broken one at `at`: then that is damage, not a torn tail."""
+    """Whether a frame follows the broken one at `at`: then it is damage, not a torn tail."""
     at += 1
     while at < size:
         chunk = bytes(read(at, min(BATCH_BYTES, size - at)))
@@ -308,7 +308,7 @@ def _frame_behind(read: Read, size: int, at: int) -> bool:
 
 
 def _batches(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Records in lists of about `BATCH_BYTES`, so that a rewrite of many holds few in memory."""
+    """Records in lists of about `BATCH_BYTES`, so that a rewrite holds few in memory."""
     batch: list[bytes] = []
     size = 0
     for record in records:
@@ -330,7 +330,7 @@ def _read_whole(descriptor: int, at: int, length: int) -> bytes:
 
 
 def _write(descriptor: int, content: bytes, at: int) -> int:
-    """Write all of `content` at the offset `at`; how many bytes that are."""
+    """Write all of `content` at the offset `at`. Returns its length."""
     view = memoryview(content)
     while view:
         written = os.pwrite(descriptor, view, at)
@@ -347,7 +347,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _lock_folder(folder: Path) -> int:
-    """Hold `folder` for this process. Raises StateError with the holder's pid, OSError."""
+    """Lock `folder` for this process. Raises StateError with the holder's pid, OSError."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

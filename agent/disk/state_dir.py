@@ -1,4 +1,4 @@
-"""The folder in which an agent keeps what it must not forget."""
+"""The folder of an agent's durable state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from elf.errors import StateError
 
 
 def make(folder: Path) -> None:
-    """Make it, if it is not there. Raises StateError."""
+    """Make the folder if it does not exist. Raises StateError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

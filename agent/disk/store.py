@@ -1,14 +1,14 @@
-"""A mesh agent's disk: what the cores ask to be written, one journal in `state_dir`, and the order in which it became durable.
+"""A mesh agent's disk: writes the records of all cores to one journal in `state_dir`, and reports them durable in order.
 
     Write -> record -> queue -> (thread) journal, fdatasync -> (loop) done, in the order of the writes
 
-A record that a job's seat wrote comes as bytes: what cannot be encoded is that job's failure, and not the store's.
+Records of a job's seat arrive as bytes, so that an encoding error is that job's failure, and not the store's.
 
-All keys share one file: writes of different keys become durable in their order, at one sync for all that came while the last
-one ran. A torn last frame is cut off at the next start (`elf.agent.disk.journal`), which reads the file twice: where the records
-are that count (`elf.jobmaster.log.stored`), and each when it is needed, so that it never holds more than one. A disk that refuses
-is asked again and again; meanwhile nothing is reported as done, so nothing that depends on it leaves the node. Records that a
-later one replaced are dropped by rewriting the file when it has grown enough.
+All keys share one file: writes of different keys become durable in order, with one sync for all that arrived during the last one.
+A torn last frame is cut off at the next start (`elf.agent.disk.journal`), which reads the file twice: once for the offsets of the
+records that count (`elf.jobmaster.log.stored`), then each record when it is needed, so that only one is in memory. Failed writes
+are retried; until they succeed nothing is reported as done, so nothing that depends on them leaves the node. Replaced records are
+dropped by rewriting the file when it has grown enough.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from elf.srt.messages.effects import Write
 
 JOURNAL = "mesh"
 GROWTH_BYTES = 4 << 20
-"""The journal is rewritten when it has grown by this much and to more than twice what was needed of it last time: what it costs
-to read it at a start stays in proportion to what it holds."""
+"""The journal is rewritten when it has grown by this much and to more than twice the needed size at the last rewrite, so that
+the time to read it at a start is in proportion to its content."""
 FRAME_BYTES = 1 << 20
-"""What is written and synced at a time."""
+"""Bytes that are written and synced at a time."""
 RETRY_S = 1.0
 
 Done = Callable[[], None]
@@ -43,10 +43,10 @@ class Store:
     def __init__(self, journal: Journal, notices: Callable[[str], None]) -> None:
         self._journal, self._notices = journal, notices
         self.encoder = RecordEncoder()
-        """For whoever wants its records encoded before they come here, on the loop."""
+        """For callers that encode their records before `write`, on the loop."""
         self._queue: deque[tuple[bytes, Done]] = deque()
         self._committing: list[Done] = []
-        self._fresh: deque[bytes] = deque()  # in the thread: not given to the journal yet
+        self._fresh: deque[bytes] = deque()  # in the thread: not appended to the journal yet
         self._thread = ThreadPoolExecutor(1, "elf-disk")
         self._needed_bytes = 0  # unknown: a long journal is rewritten with its first growth
         self._refusal = ""
@@ -57,8 +57,8 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path, notices: Callable[[str], None]) -> tuple[Store, Stored]:
-        """The store of that folder, locked against other processes, and all it holds, to be read at the start and closed. O(its
-        size); memory: a frame, and the places of records.
+        """The store of that folder, locked against other processes, and its records, to be read at the start and closed. O(its
+        size); memory: a frame, and the offsets of records.
 
         Raises StateError: in use (with the pid), damaged, of a newer version, not writable.
         """
@@ -68,7 +68,7 @@ class Store:
         return cls(journal, notices), Stored(reader.read, needed, reader.close)
 
     def begin(self, write: Write) -> None:
-        """Write a record and wait for it: before the loop runs. Raises StateError when the disk refuses."""
+        """Write a record and wait for it, before the loop runs. Raises StateError if that fails."""
         self._journal.append(self.encoder.encode(write))
         try:
             self._journal.sync()
@@ -79,12 +79,12 @@ class Store:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the disk took nothing when it was asked last."""
+        """Whether the last write failed."""
         return bool(self._refusal)
 
     @property
     def queued_bytes(self) -> int:
-        """Of records that are encoded and not durable, roughly."""
+        """Bytes of records that are encoded and not durable, roughly."""
         return self._journal.pending_bytes
 
     @property
@@ -100,7 +100,7 @@ class Store:
             self._next()
 
     def _next(self) -> None:
-        """Commit all that waits. What the disk refused stands in the journal's memory: it is only asked to sync again."""
+        """Commit all waiting writes. Records whose write failed are still in the journal's memory: they are only synced again."""
         self._committing += [done for _, done in self._queue]
         fresh = [record for record, _ in self._queue]
         self._queue.clear()
@@ -108,7 +108,7 @@ class Store:
         future.add_done_callback(self._committed)
 
     def _commit(self, fresh: list[bytes]) -> str:
-        """In the thread: append, sync, perhaps rewrite. What the disk says when it refuses, or ""."""
+        """In the thread: append, sync, perhaps rewrite. Returns the disk's error, or ""."""
         self._fresh += fresh
         try:
             self._sync()
@@ -119,7 +119,7 @@ class Store:
         return ""
 
     def _sync(self) -> None:
-        """Frame by frame, each small, so that whoever reads them holds little. Raises OSError."""
+        """Sync in small frames, so that readers need little memory. Raises OSError."""
         while True:
             while self._fresh and self._journal.pending_bytes < FRAME_BYTES:
                 self._journal.append(self._fresh.popleft())
@@ -144,7 +144,7 @@ class Store:
         if self._is_closed or future.cancelled():
             return
         refusal = future.result()
-        self._tell(refusal)
+        self._report(refusal)
         if refusal:
             asyncio.get_running_loop().call_later(RETRY_S, self._again)
             return
@@ -163,34 +163,35 @@ class Store:
         else:
             self._is_idle.set()
 
-    def _tell(self, refusal: str) -> None:
+    def _report(self, refusal: str) -> None:
         if refusal and refusal != self._refusal:
             self._notices(
-                f"{self._journal.path}: {refusal}; the agent waits with everything that depends on it, and tries again every "
-                f"{RETRY_S:.0f} s; make room, or mend the disk"
+                f"{self._journal.path}: {refusal}; the agent waits with everything that depends on this write, and tries "
+                f"again every {RETRY_S:.0f} s: free space or repair the disk"
             )
         elif self._refusal and not refusal:
             self._notices(f"{self._journal.path}: works again")
         self._refusal = refusal
 
     async def recall(self, job: bytes) -> Stored:
-        """What is durable of a job, to be closed; in a thread, beside others' writes. Raises OSError, StateError. O(journal)."""
+        """The durable records of a job, to be closed. Read in a thread, while other writes go on. Raises OSError, StateError.
+        O(journal)."""
         return await asyncio.get_running_loop().run_in_executor(None, records_of, self._journal.path, job)
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until everything written so far is durable, or the time is over."""
+        """Wait until all writes so far are durable, or the time is over."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_idle.wait(), timeout_s)
 
     def close(self) -> None:
-        """Give the folder back. What was not durable is lost, as in a crash: nobody was told it was. Idempotent."""
+        """Release the folder. Pending writes are lost, as in a crash: none was reported as durable. Idempotent."""
         self._is_closed = True
         self._thread.shutdown(wait=True)
         self._journal.close()
 
 
 def records_of(path: Path, job: bytes) -> Stored:
-    """What a journal that may be growing, or be replaced, holds of a job; to be closed. Raises OSError, StateError. O(its size);
+    """A job's records in a journal that may grow or be replaced meanwhile; to be closed. Raises OSError, StateError. O(its size);
     memory: as `Store.open`."""
     needed, reader = Needed(), Reader.open(path)
 

@@ -1,6 +1,6 @@
-"""What the journal says of one job: whole at the start and when the journal is rewritten, and in between what changed.
+"""A job's records in the journal: whole at the start and when the journal is rewritten, changes only in between.
 
-A job of short windows that keeps them for an hour has thousands of states, of which a second changes a few.
+A job with short windows, kept for an hour, has thousands of states, few of which change within a second.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from elf.jobmaster.windows.windows import WindowsState
 
 T = TypeVar("T")
 Gap = tuple[int | None, int]
-"""Event times [from, to] in microseconds of which a job lacks lines that its source has read; from None: all before."""
+"""Event times [from, to] in microseconds of which a job lacks lines that its source has read; from None: from the beginning."""
 
 
 class JobRecord(msgspec.Struct, array_like=True):
-    """Rows merged since the record before, and the windows as they stand.
+    """Rows merged since the record before, and the present state of the windows.
 
-    frames: per delta, one packed frame for each tree. acked: panes that every lake sink holds. lakes: which those are.
-    is_delta: `windows.published`, `windows.final_panes` and `acked` hold only what is new or other than in the record before;
-    gone_…: what was in it and is no more. gaps: always all.
+    frames: per delta, one packed frame for each tree. acked: panes that every lake sink holds. lakes: those lakes. is_delta:
+    `windows.published`, `windows.final_panes` and `acked` have only what is new or changed since the record before; gone_…: what
+    was removed since. gaps: always all.
     """
 
     version: str
@@ -38,7 +38,7 @@ class JobRecord(msgspec.Struct, array_like=True):
 
 
 class Changes:
-    """Makes records that say only what changed since the one before, once `recorded` was called for that."""
+    """Makes records of the changes since the one before, once `recorded` was called for that one."""
 
     def __init__(self) -> None:
         self._before: JobRecord | None = None
@@ -46,11 +46,11 @@ class Changes:
 
     def whole(self, record: JobRecord) -> JobRecord:
         """The record as it is, for the next one to build upon."""
-        self._now = msgspec.structs.replace(record, frames=[])  # whose rows need not be kept
+        self._now = msgspec.structs.replace(record, frames=[])  # rows need not be compared
         return record
 
     def since(self, record: JobRecord) -> JobRecord:
-        """What the record, which is whole, says other than the one before; O(windows and panes)."""
+        """The changes of a whole record since the one before; O(windows and panes)."""
         before = self._before
         self.whole(record)
         if before is None:
@@ -70,13 +70,13 @@ class Changes:
         )
 
     def recorded(self) -> None:
-        """The last record made is on its way to the journal: the next one comes behind it."""
+        """The last record made is in the journal, so the next one builds upon it."""
         if self._now is not None:
             self._before = self._now
 
 
 def _compared(before: list[T], now: list[T]) -> tuple[list[T], list[T]]:
-    """What is only in `now`, and what was only in `before`."""
+    """The values only in `now`, and those only in `before`."""
     if before == now:
         return [], []
     was, has = set(before), set(now)
@@ -84,7 +84,7 @@ def _compared(before: list[T], now: list[T]) -> tuple[list[T], list[T]]:
 
 
 def whole(records: Iterable[JobRecord]) -> JobRecord | None:
-    """What the records come to, oldest first, without their frames; None where there are none."""
+    """The state after these records, oldest first, without their frames; None if there are none."""
     last: JobRecord | None = None
     published: dict[int, tuple[int, int, bool]] = {}
     final_panes: set[int] = set()

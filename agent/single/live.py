@@ -1,10 +1,10 @@
-"""The live loop of one agent: follow sources, feed jobs, publish, remember. Time and waiting live here and nowhere below.
+"""The live loop of one agent: follows sources, feeds jobs, publishes, records. All clocks and waiting are here.
 
     inotify / poll -> Source.read -> Feed.take -> (every emit) LiveJob.publish -> sinks
                                                 -> (every second) Journal
 
-Restarting is reading the journal: its records hold the positions of every source together with the panes merged up to
-them, so a line is counted once, wherever the process died.
+A restart reads the journal: its records hold the positions of every source together with the panes merged up to them, so a line
+is counted once, wherever the process died.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from elf.jobmaster.windows.result import StreamClosed
 from elf.sinks.lake.parquet import cause
 
 WAKE_S = 0.1
-"""Lines that arrive within this time are read together: ten small batches a second cost next to nothing."""
+"""Lines that arrive within this time are read together: ten small batches a second are cheap."""
 SYNC_S = 1.0
 STORE_S = 20.0
 """How often finished panes go to the lake: a writer process is started each time, and many panes share one file."""
 RETRY_S = 5.0
 UNRECORDED_MAX = 16 << 20
 """Reading stops while more than this waits for a journal that cannot be written."""
-HELD_SHARE = 8
-"""Fronts, dictionaries and what waits for the journal take one part in so many of the budget; then they are emptied."""
+HELD_DIVISOR = 8
+"""Fronts, dictionaries and rows that wait for the journal take at most the budget divided by this; then they are emptied."""
 JOURNAL_GROWTH = 8 << 20
 """The journal is rewritten when it has grown by this much and to more than twice its last snapshot."""
 
 
 class Record(msgspec.Struct, array_like=True):
-    """One record of the journal: every position, and what each job merged up to it.
+    """One record of the journal: every position, and the rows that each job merged up to it.
 
-    apart: the positions of jobs that do not stand where their source stands: of one that failed, where its last record left
-    it; then of its own reading from there on.
+    apart: positions of jobs that differ from their source's: of a failed job, that of its last record; later that of its own
+    reading from there on.
     """
 
     epoch: int
@@ -57,17 +57,17 @@ class Record(msgspec.Struct, array_like=True):
     apart: dict[str, SourceRecord] = {}
 
 
-def tell_stopped(job: str, error: Exception, notices: Callable[[str], None]) -> None:
-    """A notice in a line, and the traceback in the log."""
+def report_stopped(job: str, error: Exception, notices: Callable[[str], None]) -> None:
+    """Log a notice, and the traceback."""
     notices(
         f"job {job}: stopped by an error of elf ({type(error).__name__}: {error}), of which the traceback follows in "
-        "this log; other jobs go on, and this one goes on where it stands at the next start"
+        "this log; other jobs continue, and this one resumes from its last record at the next start"
     )
     traceback.print_exception(error, file=sys.stderr)
 
 
 class Live:
-    """Runs sources and their jobs until told to stop."""
+    """Runs sources and their jobs until it is stopped."""
 
     def __init__(
         self,
@@ -94,23 +94,23 @@ class Live:
         self._compaction = Compaction(lakes, time.monotonic())
         self._retry_at = 0.0
         self._snapshot_bytes = (
-            0  # how much of the journal is history is not known: a long one is rewritten at once
+            0  # unknown how much of the journal is history: a long one is rewritten at once
         )
         self._recorded_lines = -1
         self._unsynced = False
-        self._begun = journal is None  # whether this start is on record: its revisions may be given out
+        self._begun = journal is None  # whether this start is recorded, so that its revisions may be used
         self._is_full = False
-        self._said: dict[str, str] = {}
-        self._told_late: set[str] = set()
+        self._reported: dict[str, str] = {}
+        self._late_reported: set[str] = set()
         self._recorded_at = [source.record() for source in self.sources]
-        """Where each source stood at the last record."""
+        """The position of each source at the last record."""
         self._stopped = dict(stopped)
-        """Where the jobs stand that were stopped by an error of ours: at their last record, as after a kill."""
+        """The positions of jobs that an error of ours stopped: those of their last records, as after a kill."""
         for source in self.sources if journal is not None else ():
             source.on_failure = self._stop
 
     def run(self, stop: Event, until: Callable[[], bool] | None = None) -> None:
-        """Until `stop` is set (or `until` says so, asked after each round)."""
+        """Run until `stop` is set, or until `until`, called after each round, returns True."""
         more = False
         while not stop.is_set() and not (until is not None and until()):
             if not more:
@@ -118,7 +118,7 @@ class Live:
             more = self.round()
 
     def round(self) -> bool:
-        """Scan, read, publish, record, once; True when a source has more to read right away."""
+        """Scan, read, publish and record once. Returns whether a source has more to read now."""
         now = Moment.now()
         now_us = now.wall_us
         deadline = now.steady_s + 0.2
@@ -126,9 +126,11 @@ class Live:
         if not self._is_choked():
             for source in self.sources:
                 source.scan(now)
-                self._tell(source, now)  # what was found comes before what is said of its lines
+                self._take_notices(
+                    source, now
+                )  # notices about found files come before those about their lines
                 more |= source.read(now, deadline, self._has_room)
-                self._tell(source, now)
+                self._take_notices(source, now)
         self._is_full = not self._guarded("memory", self._keep_within_budget)
         if self._begun:
             self.publish(now_us)
@@ -140,12 +142,12 @@ class Live:
             self._on_progress(sum(source.feed.totals.lines for source in self.sources))
         return more
 
-    def _tell(self, source: LiveSource, now: Moment) -> None:
+    def _take_notices(self, source: LiveSource, now: Moment) -> None:
         for notice in source.take_notices(now):
             self._notices(notice)
 
     def _wait(self, stop: Event) -> None:
-        # Waiting first for the time in which lines are gathered, then for news: an idle agent sleeps for a second.
+        # Wait first while lines gather, then for events: an idle agent sleeps for a second.
         if stop.wait(WAKE_S):
             return
         due = min([self._next_sync if self._has_unrecorded() else float("inf"), *self._emit_times()])
@@ -170,24 +172,24 @@ class Live:
         return sum(job.unrecorded_bytes for job in self.jobs)
 
     def _held_bytes(self) -> int:
-        """What is not in the trees yet, or must stay beside them until it is on record."""
+        """Memory of rows that are not in the trees yet, or must be kept until they are recorded."""
         workers = sum(job.worker.nbytes for job in self.jobs)
         return workers + self._unrecorded_bytes() + sum(source.feed.nbytes for source in self.sources)
 
     def _has_room(self) -> bool:
-        """Whether reading may go on: a fifth of a second of it could fill a small cap."""
-        return self._held_bytes() <= self.budget.cap_bytes // HELD_SHARE
+        """Whether reading may continue: a fifth of a second of reading could fill a small cap."""
+        return self._held_bytes() <= self.budget.cap_bytes // HELD_DIVISOR
 
     def _keep_within_budget(self) -> None:
         if not self._has_room():
             for source in self.sources:
                 source.feed.empty_dictionaries()
-        if self._unrecorded_bytes() > self.budget.cap_bytes // (2 * HELD_SHARE):
+        if self._unrecorded_bytes() > self.budget.cap_bytes // (2 * HELD_DIVISOR):
             self._next_sync = 0.0  # not in a second: in this round
         self.budget.reserve("workers", self._held_bytes())
 
     def publish(self, now_us: int) -> None:
-        """Publish the jobs whose emit interval is over."""
+        """Publish the jobs that are due."""
         for source in self.sources:
             watermark = source.watermark_us(now_us)
             for job in list(source.jobs):
@@ -195,7 +197,7 @@ class Live:
                 if began < self._next_emit[job.name]:
                     continue
                 works = self._guarded(
-                    f"job {job.name}", partial(self._spared, job, partial(self._publish, job, watermark))
+                    f"job {job.name}", partial(self._isolated, job, partial(self._publish, job, watermark))
                 )
                 took = time.monotonic() - began
                 # A job whose windows are large is published less often, so that publishing stays under a tenth of a core.
@@ -209,11 +211,11 @@ class Live:
             for sink in job.sinks:
                 if not sink.wants_state:
                     sink.flush()
-        if job.late and job.name not in self._told_late:
-            self._told_late.add(job.name)
+        if job.late and job.name not in self._late_reported:
+            self._late_reported.add(job.name)
             self._notices(
                 f"job {job.name}: lines came that are older than the windows it keeps; they are counted as late in the window "
-                "that was current, and not added; lateness and keep say how long it waits"
+                "that was current, and not added; lateness and keep set how long it waits"
             )
 
     def store(self, *, now: bool = False) -> None:
@@ -223,7 +225,7 @@ class Live:
             return
         self._next_store = moment + STORE_S
         for job in list(self.jobs):
-            self._spared(job, partial(self._store, job, moment))
+            self._isolated(job, partial(self._store, job, moment))
         give_back()
 
     def _store(self, job: LiveJob, moment: float) -> None:
@@ -256,11 +258,11 @@ class Live:
         return changed
 
     def _record(self, journal: Journal) -> None:
-        if self._unsynced:  # what a full disk refused comes first
+        if self._unsynced:  # records that failed on a full disk come first
             journal.sync()
             self._unsynced = False
         for source in self.sources:
-            source.settle()  # positions and rows must speak of the same lines
+            source.settle()  # positions and rows must cover the same lines
         positions = [source.record() for source in self.sources]
         if journal.size > 2 * self._snapshot_bytes + JOURNAL_GROWTH:
             journal.rewrite(self._snapshot(journal, positions))
@@ -268,7 +270,7 @@ class Live:
         else:
             jobs: dict[str, JobRecord] = {}
             for job in list(self.jobs):
-                self._spared(job, partial(self._add_record, jobs, job))
+                self._isolated(job, partial(self._add_record, jobs, job))
             journal.append(msgspec.msgpack.encode(self._at_positions(jobs, positions)))
             self._unsynced = True
         self._recorded_at = positions
@@ -294,7 +296,7 @@ class Live:
         return Record(self.epoch, shared, jobs, apart | self._stopped)
 
     def _snapshot(self, journal: Journal, positions: Sequence[SourceRecord]) -> Iterator[bytes]:
-        """The whole state. Only the last record has positions: a rewrite that is cut short never replaces the old journal."""
+        """The whole state. Only the last record has positions; an incomplete rewrite never replaces the old journal."""
         if self._stopped:
             yield from self._records_of_stopped(journal)
         for job in self.jobs:
@@ -304,15 +306,15 @@ class Live:
         yield msgspec.msgpack.encode(self._at_positions(jobs, positions))
 
     def _records_of_stopped(self, journal: Journal) -> Iterator[bytes]:
-        """As the journal has them: what a job that failed holds in memory is not to be trusted."""
+        """The journal's records of stopped jobs: what a failed job has in memory cannot be trusted."""
         for encoded in journal.records():
             record = msgspec.msgpack.decode(encoded, type=Record)
             jobs = {name: job for name, job in record.jobs.items() if name in self._stopped}
             if jobs:
                 yield msgspec.msgpack.encode(Record(record.epoch, {}, jobs))
 
-    def _spared(self, job: LiveJob, action: Callable[[], object]) -> None:
-        """A bug of ours in one job must not end the others."""
+    def _isolated(self, job: LiveJob, action: Callable[[], object]) -> None:
+        """Run an action of one job: a bug of ours in it must not end the others."""
         try:
             action()
         except (OSError, StreamClosed):
@@ -323,27 +325,28 @@ class Live:
             self._stop(job, error)
 
     def _stop(self, job: LiveJob, error: Exception) -> None:
-        """Go on without the job: what it has read since the last record is forgotten, and read again at the next start."""
+        """Continue without the job: lines since its last record are dropped, and read again at the next start."""
         number = next(n for n, source in enumerate(self.sources) if job in source.jobs)
         self._stopped[job.name] = self._recorded_at[number]
         self.sources[number].leave_out(job)
         self.jobs.remove(job)
-        tell_stopped(job.name, error, self._notices)
+        report_stopped(job.name, error, self._notices)
         job.abandon()
 
     def _guarded(self, what: str, action: Callable[[], object]) -> bool:
-        """A full disk or a slow one must not end the agent: say it once, go on, try again. Whether it worked."""
+        """Run an action: a failing disk must not end the agent, so report it once, continue, try again. Returns whether it
+        worked."""
         try:
             action()
         except BrokenPipeError:
             raise
         except OSError as error:
             text = f"{what}: {cause(error)}; nothing is lost, trying again every {RETRY_S:.0f} s"
-            if self._said.get(what) != text:
-                self._said[what] = text
+            if self._reported.get(what) != text:
+                self._reported[what] = text
                 self._notices(text)
             return False
-        if self._said.pop(what, None) is not None:
+        if self._reported.pop(what, None) is not None:
             self._notices(f"{what}: works again")
         return True
 
@@ -357,9 +360,9 @@ class Live:
                 watermark = source.watermark_us(now_us)
                 for job in list(source.jobs):
                     last = partial(
-                        self._spared, job, partial(self._publish_last, job, watermark, publish_open)
+                        self._isolated, job, partial(self._publish_last, job, watermark, publish_open)
                     )
-                    if self.journal is None:  # no later start could tell it again
+                    if self.journal is None:  # no later start could publish it again
                         last()
                     else:
                         self._guarded(f"job {job.name}", last)

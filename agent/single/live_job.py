@@ -1,4 +1,4 @@
-"""One job of a live agent: from batches to published windows. No clock and no files: the caller brings time and records.
+"""One job of a live agent: from batches to published windows. No clock and no files: the caller passes time and records.
 
 Worker.add … cut -> LiveWindows.merge -> due windows -> sinks
                 \\-> the journal's next record
@@ -24,14 +24,14 @@ from elf.jobmaster.windows.state import StateMaker
 from elf.jobmaster.windows.windows import LiveWindows, Publisher, WindowsState
 
 PENDING_MAX = 8 << 20
-"""No more panes are offered to a lake while this many bytes wait for it (a full disk): they wait in the trees instead."""
+"""While this many bytes wait for a lake (a full disk), no more panes are offered to it: they stay in the trees."""
 
 NO_WINDOWS = WindowsState(None, None, [], [])
-"""What a record says of the windows that only carries rows."""
+"""The windows in a record that only has rows."""
 
 
 class JobOptions(msgspec.Struct, frozen=True):
-    """Microseconds, all of them."""
+    """All in microseconds."""
 
     lateness_us: int = 60_000_000
     emit_us: int = 250_000
@@ -76,7 +76,7 @@ class LiveJob:
         self._lakes = list(lakes)
         self._changes = Changes()
         self.gaps: list[Gap] = []
-        """What it lacks: windows and panes there say that no agent has reported them whole."""
+        """Times of which lines are missing: windows and panes there show that no agent has reported them whole."""
 
     @property
     def unrecorded_bytes(self) -> int:
@@ -85,20 +85,20 @@ class LiveJob:
 
     @property
     def is_watched(self) -> bool:
-        """Whether a sink takes windows; a lake takes the panes' states and nothing else."""
+        """Whether a sink takes windows; a lake takes only the states of panes."""
         return bool(self._streams)
 
     def has_news(self) -> bool:
-        """Whether a publication could say something new."""
+        """Whether a publication would have anything new."""
         return self.windows.has_news() or self.worker.has_rows()
 
     def has_unrecorded(self) -> bool:
         return bool(self._unrecorded) or self.worker.has_rows()
 
     def cut(self) -> None:
-        """Move what the worker holds into the panes, and keep it for the next record.
+        """Move the worker's rows into the panes, and keep them for the next record.
 
-        Where memory should give way to a disk that is full, it all goes in even so; the budget will ask again.
+        If the budget cannot spill because the disk is full, the rows are merged all the same; it tries again later.
         """
         with self._budget.scratch(CUT_FACTOR * self.worker.nbytes):
             for delta in self.worker.cut():
@@ -109,7 +109,7 @@ class LiveJob:
                     self.windows.merge(delta.rows)
 
     def publish(self, watermark_us: int | None) -> int:
-        """Cut, then give the sinks what is due; returns how many windows they took. OSError from a sink passes through."""
+        """Cut, then put due windows into the sinks. Returns how many they took. An OSError from a sink propagates."""
         self.cut()
         if watermark_us is not None:
             self.windows.advance(watermark_us)
@@ -127,7 +127,7 @@ class LiveJob:
         return count
 
     def publish_open(self) -> None:
-        """At the end of a run: every window that is not final yet."""
+        """Publish every window that is not final yet, at the end of a run."""
         self.cut()
         for window in self.windows.open_windows():
             self._put(window)
@@ -140,18 +140,18 @@ class LiveJob:
                 sink.put(window)
 
     def lacks(self, start: int | None, end: int | None) -> bool:
-        """Whether lines of [start, end) were read while this job was not there; of all time where they are None."""
+        """Whether lines of [start, end) were read without this job; of any time if these are None."""
         if start is None or end is None:
             return bool(self.gaps)
         return any((low is None or end > low) and start <= high for low, high in self.gaps)
 
     def has_missed(self, until_us: int) -> None:
-        """Lines up to this event time were read without this job: what was not final by its own watermark lacks some."""
+        """Lines up to this event time were read without this job: windows that were not final by its watermark lack some."""
         reached = self.windows.watermark_us
         self.gaps.append((None if reached is None else reached - self.options.lateness_us, until_us))
 
     def offer_states(self) -> int:
-        """Give the lake sinks the panes that became final or were revised; returns how many wait for `flush_states`."""
+        """Put panes that became final or were revised into the lakes. Returns how many wait for `flush_states`."""
         if sum(sink.pending_bytes for sink in self._stores) > PENDING_MAX:
             return len(self._unacked)
         if self._stores:
@@ -159,7 +159,7 @@ class LiveJob:
                 for state in self._pane_states(pane, status):
                     for sink in self._stores:
                         sink.put_state(state)
-                    del state  # before the next is made: they are the largest things an agent holds
+                    del state  # before the next one is made: states are the largest objects of an agent
                 self._unacked.add(pane)
                 self._acked.discard(pane)
         return len(self._unacked)
@@ -174,15 +174,15 @@ class LiveJob:
             yield msgspec.structs.replace(state, agents_reporting=reporting)
 
     def flush_states(self) -> None:
-        """Make the offered states durable. Raises OSError when a sink cannot; then they stay offered."""
+        """Make the states put so far durable. Raises OSError if a sink fails; then they stay pending."""
         for sink in self._stores:
             sink.flush()
         self._acked |= self._unacked
         self._unacked.clear()
 
     def retire(self) -> None:
-        """Forget panes past retention, as far as the sinks hold them."""
-        self.cut()  # what was taken for a pane while it was retained belongs to it
+        """Drop panes past retention that the sinks hold."""
+        self.cut()  # lines taken for a pane while it was retained belong to it
         waiting = self._unacked | (self.windows.unstored() if self._stores else set())
         if self.is_watched:
             waiting |= self.windows.unpublished()
@@ -193,10 +193,10 @@ class LiveJob:
             if self.plan.window is not None:
                 self.gaps = [gap for gap in self.gaps if gap[1] >= bound]
 
-    # The journal's side.
+    # Records for the journal.
 
     def record(self) -> JobRecord:
-        """What changed since the last record. The caller calls `recorded` once it is durable."""
+        """The changes since the last record. The caller calls `recorded` once it is durable."""
         frames = [
             [pack(rows, ops) for rows, ops in zip(delta, self.panes.ops, strict=True)]
             for delta in self._unrecorded
@@ -215,7 +215,7 @@ class LiveJob:
             yield JobRecord(self.publisher.version, [frames], NO_WINDOWS, [], is_delta=True)
 
     def record_of_nothing(self) -> JobRecord:
-        """All windows as they stand, after a snapshot of the rows."""
+        """All windows without rows, after a snapshot of the rows."""
         return self._changes.whole(self._record([]))
 
     def _all_rows(self) -> Iterator[tuple[int, Rows]]:
@@ -229,7 +229,7 @@ class LiveJob:
         return JobRecord(self.publisher.version, frames, windows, acked, self._lakes, gaps=list(self.gaps))
 
     def restore(self, records: Iterable[JobRecord]) -> None:
-        """Go on from the journal's records, oldest first."""
+        """Resume from the journal's records, oldest first."""
         known = list(records)
         for record in known:
             for frames in record.frames:
@@ -240,7 +240,7 @@ class LiveJob:
         if last is None:
             return
         self.gaps = list(last.gaps)
-        if set(self._lakes) <= set(last.lakes):  # a lake that is new takes all that is retained
+        if set(self._lakes) <= set(last.lakes):  # a new lake gets all retained panes
             self._acked = set(last.acked)
         bound = last.windows.dropped_until
         if bound is not None:
@@ -248,7 +248,7 @@ class LiveJob:
         self.windows.restore(last.windows, self.panes.lines().pane.tolist(), self._acked)
 
     def abandon(self) -> None:
-        """Leave it as a kill would: what its sinks have not made durable is not given to them any more."""
+        """Stop as a kill would: states that are not durable are not flushed."""
         self.panes.close()
 
     def close(self, notices: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""One followed source with the jobs on it: its blocks to the feed, its promise of how far event time has come."""
+"""One followed source with its jobs: passes blocks to the feed, and promises a watermark."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from elf.agent.work.worker import Worker
 QUIET_US = 5_000_000
 """How long a source must have had no new line before its watermark follows the clock: longer than web servers buffer logs."""
 GATHER_S = 5.0
-"""How long found formats are gathered, where a source is not read to its end before: files that agree are told in one line."""
+"""How long detected formats are gathered, unless the source is read to its end before: files that agree get one notice."""
 
 
 class Moment(NamedTuple):
-    """A time by two clocks: what the calendar says, which may be set back, and how long things take, which may not."""
+    """A time by two clocks: the wall clock, which may be set back, and a steady one for durations."""
 
     wall_us: int
     steady_s: float
@@ -34,14 +34,14 @@ class Moment(NamedTuple):
 
 
 class SourceRecord(msgspec.Struct, array_like=True):
-    """A source in the journal: its position, and what parsing needs to go on in each of its files."""
+    """A source in the journal: its position, and the parse state of each of its files."""
 
     position: SourceState
     files: list[tuple[FileKey, ParseState]]
     time_max: int | None
 
     def has_read_as_far_as(self, other: SourceRecord) -> bool:
-        """Whether both have taken the same bytes of the same files, in whatever steps."""
+        """Whether both have read the same bytes of the same files."""
         return self._taken() == other._taken()
 
     def _taken(self) -> dict[tuple[int, int, str], int]:
@@ -53,7 +53,7 @@ class SourceRecord(msgspec.Struct, array_like=True):
 class LiveSource:
     """One followed source with the jobs on it.
 
-    apart: the job that has this source for itself, since it does not stand where the others stand.
+    apart: the job that has this source to itself, since its position differs from that of the others.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LiveSource:
     ) -> None:
         self.source, self.formats, self.feed, self.jobs, self.apart = source, formats, feed, list(jobs), apart
         self.on_failure: Callable[[LiveJob, Exception], None] | None = None
-        """Takes a job that failed by a bug of ours, and must `leave_out` it. None: the error passes through."""
+        """Called with a job that raised, which is a bug of ours; must `leave_out` it. None: the error propagates."""
         self._unparsed, self._path = Unparsed(source.name), ""
         self._last_line_s: float | None = None  # when the source last gave lines, or was first looked at
         self._scanned = Moment(0, 0.0)
@@ -74,13 +74,13 @@ class LiveSource:
         self._is_left = False
 
     def leave_out(self, job: LiveJob) -> None:
-        """Give the job nothing more."""
+        """Give that job no more lines."""
         self.feed.leave_out(job.worker)
         self.jobs.remove(job)
         self._is_left = not self.jobs
 
     def settle(self) -> None:
-        """Cut every job: what its worker holds goes to its panes."""
+        """Cut every job: the rows of its worker go to its panes."""
         for job in list(self.jobs):
             try:
                 job.cut()
@@ -92,7 +92,7 @@ class LiveSource:
                 self.on_failure(job, error)
 
     def worker_failed(self, worker: Worker, error: Exception) -> None:
-        """The feed's word of a failure."""
+        """The feed reports that a worker failed."""
         if self.on_failure is None:
             raise error
         (job,) = [job for job in self.jobs if job.worker is worker]
@@ -104,10 +104,10 @@ class LiveSource:
         self._scanned = now
 
     def read(self, now: Moment, deadline: float, has_room: Callable[[], bool] = lambda: True) -> bool:
-        """Read what is there, until `deadline` (monotonic) or while `has_room` says so; True when more is waiting."""
+        """Read until `deadline` (monotonic), or until `has_room` returns False. Returns whether more is waiting."""
         if self._last_line_s is None:
             self._last_line_s = now.steady_s
-        if self._is_left:  # where its jobs stand is on record
+        if self._is_left:  # the positions of its jobs are recorded
             return False
         while (block := self.source.read(now.steady_s)) is not None:
             self._take(block, now)
@@ -118,7 +118,7 @@ class LiveSource:
     def _take(self, block: Block, now: Moment) -> None:
         now_us = now.wall_us
         retained = [job.windows.retained_us for job in self.jobs]
-        # What is too late counts in the current pane, also where the clock moved it on since the last line.
+        # Lines that are too late count in the current pane, even if the clock has moved it on since the last line.
         latest = [self.feed.time_max, *(job.windows.watermark_us for job in self.jobs)]
         late_us = max((time for time in latest if time is not None), default=now_us)
         self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
@@ -128,12 +128,12 @@ class LiveSource:
             self.formats.forget(block.file)
 
     def take_notices(self, now: Moment) -> list[str]:
-        """What there is to be said of the source since the last call."""
+        """Notices about the source since the last call."""
         notices = list(self.source.notices)
         self.source.notices.clear()
-        complaint = self._unparsed.look(int(now.steady_s * 1e6), self.feed.totals, self._path)
-        notices += self._formats_found(now.steady_s, at_once=complaint is not None)
-        return notices if complaint is None else [*notices, complaint]
+        notice = self._unparsed.look(int(now.steady_s * 1e6), self.feed.totals, self._path)
+        notices += self._formats_found(now.steady_s, at_once=notice is not None)
+        return notices if notice is None else [*notices, notice]
 
     def _formats_found(self, now_s: float, *, at_once: bool) -> list[str]:
         if not self.formats.has_found:
@@ -169,12 +169,12 @@ class LiveSource:
         return None if latest is None else min(latest, now_us)
 
     def record(self) -> SourceRecord:
-        """Where it stands now, whatever is read later."""
+        """Its present state, as a copy."""
         files = [(key, msgspec.structs.replace(state)) for key, state in self.feed.files.items()]
         return SourceRecord(self.source.positions(), files, self.feed.time_max)
 
     def restore(self, record: SourceRecord) -> None:
-        """Parsing goes on where the record says (the source itself was opened with its position)."""
+        """Resume parsing from the record (the source itself was opened with its position)."""
         self.feed.files = dict(record.files)
         self.feed.time_max = record.time_max
         for key, state in record.files:

@@ -19,7 +19,7 @@ from elf.agent.formats.choice import FormatChoice
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.run.engine import Progress, RunOptions, Summary
 from elf.agent.single.job_record import JobRecord
-from elf.agent.single.live import Live, Record, tell_stopped
+from elf.agent.single.live import Live, Record, report_stopped
 from elf.agent.single.live_job import JobOptions, LiveJob
 from elf.agent.single.live_source import LiveSource, SourceRecord
 from elf.agent.work.feed import Feed, columns_for
@@ -128,7 +128,7 @@ def _sources(config: Config, history: History, budget: Budget, notices: Notices)
             except (ElfError, OSError):
                 raise
             except Exception as error:
-                tell_stopped(job.name, error, notices)
+                report_stopped(job.name, error, notices)
                 if (stands := position or saved) is not None:
                     history.stopped[job.name] = stands
                 continue
