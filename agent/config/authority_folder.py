@@ -1,11 +1,11 @@
-"""A mesh authority on disk: a folder that only its owner enters, best on no host of the mesh.
+"""A mesh authority on disk: a folder that only its owner can read, best not on a host of the mesh.
 
-    authority.secret    who may be let in is decided by whoever reads this. Mode 0600
-    authority.public    the mesh's name, so to speak: what certificates are checked against
-    issued.jsonl        each certificate that was made, a line each, the newest last
-    revocations.toml    each that was taken back, signed: to be handed to any agent of the mesh
+    authority.secret    signs certificates: a reader of it decides which nodes the mesh admits. Mode 0600
+    authority.public    the key that verifies certificates; in effect the mesh's identity
+    issued.jsonl        all certificates issued, a line each, the newest last
+    revocations.toml    all revocations, signed, to be sent to any agent of the mesh
 
-A certificate is listed before anybody gets it, so that there is none that could not be revoked.
+A certificate is listed before it is handed out, so that every one can be revoked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SECRET, PUBLIC, ISSUED, REVOKED = "authority.secret", "authority.public", "issue
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """A line of the list. The proof is what counts; the rest is for whoever reads it."""
+    """A line of the list. The proof is authoritative; the rest is for human readers."""
 
     name: str
     role: str
@@ -45,10 +45,10 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 class AuthorityFolder:
-    """The authority in a folder. What it raises as ConfigError names the file."""
+    """The authority in a folder. Its ConfigErrors name the file."""
 
     def __init__(self, path: Path) -> None:
-        """Open it. Raises ConfigError if none is there."""
+        """Open it. Raises ConfigError if the folder holds none."""
         self.path = path
         if not (path / SECRET).exists():
             raise ConfigError(
@@ -58,7 +58,7 @@ class AuthorityFolder:
 
     @classmethod
     def make(cls, path: Path) -> AuthorityFolder:
-        """A new authority. Raises UsageError if there is one already, OSError."""
+        """Make a new authority. Raises UsageError if there is one already, OSError."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = Authority()
         try:
@@ -71,7 +71,7 @@ class AuthorityFolder:
         return cls(path)
 
     def issue(self, name: str, role: Role, now_s: int, days: int, address: str) -> Keys:
-        """New keys. Raises UsageError where that name has keys that hold, or is none."""
+        """Issue new keys. Raises UsageError if that name is invalid or already has valid keys."""
         with self._locked():
             self._check_name(name, now_s)
             try:
@@ -84,7 +84,7 @@ class AuthorityFolder:
         return keys
 
     def renew(self, keys: Keys, now_s: int, days: int) -> Keys:
-        """The same keys under a new certificate. Raises UsageError for keys of others, or that were revoked."""
+        """Issue a new certificate for the same keys. Raises UsageError for keys of another authority, or revoked ones."""
         name = keys.certificate.name
         if keys.authority != self.authority.public:
             raise UsageError(
@@ -98,7 +98,8 @@ class AuthorityFolder:
         return renewed
 
     def revoke(self, who: str, now_s: int) -> list[Item]:
-        """Take back all certificates of that name, or of the keys of that serial; all revocations so far. Raises UsageError."""
+        """Revoke all certificates of that name, or of the keys with that serial. Returns all revocations so far. Raises
+        UsageError."""
         with self._locked():
             listed = self.issued()
             found = [each for each in listed if who in (each.name, each.serial.hex())]
@@ -116,7 +117,7 @@ class AuthorityFolder:
         return items
 
     def issued(self) -> list[Certificate]:
-        """All certificates ever made here, oldest first. Raises ConfigError."""
+        """All certificates ever issued here, oldest first. Raises ConfigError."""
         where = self.path / ISSUED
         try:
             lines = where.read_bytes().splitlines()
@@ -156,7 +157,7 @@ class AuthorityFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Nobody else issues or revokes meanwhile."""
+        """Lock out other processes that issue or revoke."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -166,7 +167,7 @@ class AuthorityFolder:
 
 
 def listing(folder: AuthorityFolder, now_s: int) -> Sequence[str]:
-    """Each certificate and what has become of it, a line each, for people."""
+    """Each certificate and its state, a line each, for operators."""
     gone = folder.revoked()
     lines = [f"authority: {key_text(folder.authority.public)}"]
     for it in folder.issued():

@@ -43,7 +43,7 @@ _AGENT_KEYS = (
 
 
 class AgentSection(msgspec.Struct, frozen=True):
-    """memory_max: bytes, a hard cap on what the agent holds beyond the bare process."""
+    """memory_max: bytes, a hard cap on the agent's memory beyond the bare process."""
 
     name: str
     state_dir: Path
@@ -51,7 +51,7 @@ class AgentSection(msgspec.Struct, frozen=True):
 
 
 class SourceSection(msgspec.Struct, frozen=True):
-    """name: what FROM calls it. paths: files or globs. start: "end" or "beginning", for files never seen before."""
+    """name: the one used in FROM. paths: files or globs. start: "end" or "beginning", for files never seen before."""
 
     name: str
     paths: tuple[str, ...]
@@ -61,7 +61,7 @@ class SourceSection(msgspec.Struct, frozen=True):
 
 
 class JobSection(msgspec.Struct, frozen=True):
-    """A query that runs from start to stop. `where` is "file:line" of its SQL, for messages."""
+    """A query that runs as long as the agent. where: "file:line" of its SQL, for messages."""
 
     name: str
     sql: str
@@ -73,7 +73,7 @@ class JobSection(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """mesh: None for an agent of its own, which runs `jobs`; in a mesh there are none, since jobs are started with a command."""
+    """mesh: None for a lone agent, which runs `jobs`; in a mesh there are none, since jobs are started with a command."""
 
     path: Path
     agent: AgentSection
@@ -83,7 +83,7 @@ class Config(msgspec.Struct, frozen=True):
 
 
 class _Key(msgspec.Struct, frozen=True):
-    """One key: `read` makes its value from TOML's (raising ValueError), `default` stands for an absent one."""
+    """One key. read: converts TOML's value (raising ValueError). default: for an absent key."""
 
     read: Callable[[Any], Any]
     default: Any = None
@@ -91,7 +91,8 @@ class _Key(msgspec.Struct, frozen=True):
 
 
 def check_sinks(job: JobSection, *, has_window: bool) -> None:
-    """A lake takes what is final, which a live window over all never is. Raises ConfigError rather than store nothing."""
+    """A lake stores only final windows, and a live query without windows has none: raises ConfigError, since it would stay
+    empty."""
     lakes = [str(sink) for sink in job.sinks if sink.folder is not None]
     if lakes and not has_window:
         raise ConfigError(
@@ -101,7 +102,7 @@ def check_sinks(job: JobSection, *, has_window: bool) -> None:
 
 
 def check_folders(job: JobSection) -> None:
-    """Try the folders that the job's sinks write to, and leave nothing there. Raises ConfigError for the first that refuses."""
+    """Test the folders that the job's sinks write to, leaving no files. Raises ConfigError for the first that fails."""
     from elf.sinks.lake.folder import try_folder
 
     for sink in job.sinks:
@@ -117,7 +118,7 @@ def check_folders(job: JobSection) -> None:
 
 
 def check_logs(config: Config) -> None:
-    """Raises ConfigError for a log that is no file: it would be passed over in silence."""
+    """Raises ConfigError for a log that is not a file, which would otherwise be skipped silently."""
     for source in config.sources:
         if (why := refused(source.paths)) is not None:
             raise ConfigError(f"{config.path}: source {source.name}: {why}")
@@ -176,7 +177,7 @@ class _Reader:
         return Config(self.path, agent, sources, jobs, mesh)
 
     def _agent(self) -> tuple[AgentSection, dict[str, Any]]:
-        """The section, and those of its keys that are about the mesh."""
+        """The section, and its keys about the mesh."""
         keys = {
             "name": _Key(_text, os.uname().nodename or "agent"),
             "state_dir": _Key(self._folder, Path("/var/lib/elf")),
@@ -214,7 +215,7 @@ class _Reader:
         return section
 
     def _check_security(self, mesh: MeshSection) -> None:
-        """Without keys only where nobody else can connect; with keys every seed says whom to expect."""
+        """Without keys, allow only addresses that no other host can reach; with keys, every seed must have its key."""
         if mesh.security == "curve":
             if mesh.bundle is None:
                 self._unfitting(
@@ -242,7 +243,7 @@ class _Reader:
                     )
 
     def _no_mesh(self, joining: dict[str, Any]) -> None:
-        """Refuse what has no effect without `listen`."""
+        """Refuse keys that have no effect without `listen`."""
         for section in ("mesh", "keys", "sink"):
             if section in self.top:
                 self._unfitting(
@@ -389,7 +390,7 @@ class _Reader:
         raise ConfigError(f"{place}: expected {expected}, found {_found(found) if quote else found}")
 
     def _unfitting(self, section: str, key: str, reason: str) -> NoReturn:
-        """Something that is right by itself, and does not go with the rest."""
+        """Refuse a value that is valid alone, but not together with others."""
         raise ConfigError(f"{self._place(section, 0, key, f'[{section}] {key}'.rstrip())}: {reason}")
 
     def _unique(self, section: str, names: Sequence[str]) -> None:
@@ -411,7 +412,7 @@ class _Reader:
     def _environment_used(
         self, sources: Sequence[SourceSection], jobs: Sequence[JobSection], sinks: Sequence[SinkSection]
     ) -> None:
-        """Refuse a variable of ours that named nothing: a misspelt one must not be silently without effect."""
+        """Refuse an ELF_ variable that matches no key: a misspelt one must not be ignored silently."""
         known = [f"ELF_AGENT_{key.upper()}" for key in _AGENT_KEYS]
         for section, named, keys in (
             ("SOURCE", sources, ("NAME", "PATH", "FORMAT", "TIMEZONE", "START")),

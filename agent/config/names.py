@@ -1,4 +1,4 @@
-"""What to say of a name that is not known."""
+"""Checks of names, and messages about unknown ones."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ NAME_EXPECTED = "a name of at most 64 letters, digits, _ - and ."
 
 
 def is_name(text: str) -> bool:
-    """Whether a job or a sink may be called that; folders of lakes are called so too."""
+    """Whether a job or a sink may have that name; folders of lakes have it too."""
     return re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", text) is not None
 
 
 def check_new(job: str) -> None:
-    """Raises UsageError where no job may be called that."""
+    """Raises UsageError if a new job may not have that name."""
     if not is_name(job):
         raise UsageError(f"NAME: expected {NAME_EXPECTED}, found {shortened(job)}")
 
 
 def check_asked(job: str) -> None:
-    """Raises UsageError where no job can be called that, whatever it was started with."""
+    """Raises UsageError if no job can have that name, however it was started."""
     if not 0 < len(job) <= NAME_MAX or any("\ud800" <= letter <= "\udfff" for letter in job):
         raise UsageError(f"no job is called {shortened(job)}; see elf job list")
 
 
 def shortened(text: str) -> str:
-    """As found, for a message."""
+    """The text found, shortened for a message."""
     return repr(text if len(text) <= 80 else text[:79] + "…")
 
 
 def meant(name: str, known: Sequence[str], none: str) -> str:
-    """Which was meant, else which there are; `none` if there are none."""
+    """The name that was probably meant, else the known ones; `none` if there are none."""
     close = get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {close[0]}?"
@@ -45,5 +45,5 @@ def meant(name: str, known: Sequence[str], none: str) -> str:
 
 
 def unknown_job(name: str, known: Sequence[str]) -> UsageError:
-    """There is no such job."""
+    """The error for an unknown job."""
     return UsageError(f"no job is called {name!r}; {meant(name, known, 'none has been started')}")

@@ -1,4 +1,4 @@
-"""The sections of the configuration that make an agent part of a mesh, and how their values read.
+"""The sections of the configuration that make an agent part of a mesh, and the readers of their values.
 
 `[agent] listen` joins; `[mesh]` holds the timings and bounds of `elf.srt.messages.parameters`, under their names less the unit,
 which stands in the value: `flush = "200ms"` is `flush_us`, `link_max = "4MiB"` is `link_bytes_max`.
@@ -25,17 +25,17 @@ SECURITY = ("curve", "none")
 
 
 class SinkSection(msgspec.Struct, frozen=True):
-    """A sink that this agent serves to all jobs of the mesh that name it. parquet: the folder of its lake."""
+    """A sink that this agent serves to all jobs of the mesh. parquet: the folder of its lake."""
 
     name: str
     parquet: Path
 
 
 class MeshSection(msgspec.Struct, frozen=True):
-    """What makes an agent part of a mesh.
+    """The settings of an agent in a mesh.
 
-    listen: port 0 takes a free one. advertise: where others find it; with port 0 the port that was taken. cpu_max: cores of which
-    reading may use so much, or None. bundle: its keys, None with security "none". metrics: where Prometheus asks, or None.
+    listen: port 0 takes a free one. advertise: its address for other agents; port 0: the port that was taken. cpu_max: cores that
+    reading may use, or None. bundle: its keys, None with security "none". metrics: the address for Prometheus, or None.
     """
 
     listen: Address
@@ -85,7 +85,7 @@ def read_endpoint(value: Any) -> Address:
 
 
 def read_reachable(value: Any) -> Address:
-    """One that others can connect to. Raises ValueError with what was expected."""
+    """An address that other hosts can connect to. Raises ValueError with what was expected."""
     endpoint = read_endpoint(value)
     if endpoint.host in WILDCARDS:
         raise ValueError(f"{ADDRESS_EXPECTED}, one that others can reach")

@@ -1,4 +1,4 @@
-"""Where a key stands in a TOML text. The standard parser gives no lines, and an error message needs them."""
+"""The line of each key in a TOML text, for error messages; the standard parser does not give it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KEY = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=\s*(.*)$")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|#.*')
 
 Place = tuple[str, int, str]
-"""(table, which of its repetitions from 0, key); key "" is the table's own header."""
+"""(table, number of its repetition from 0, key); key "" is the table's header."""
 
 
 def key_lines(text: str) -> dict[Place, int]:

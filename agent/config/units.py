@@ -46,7 +46,7 @@ def _scaled(text: str, units: dict[str, int], expected: str) -> int:
     if match is None or match[2] not in units:
         raise ValueError(expected)
     whole, _, fraction = match[1].partition(".")
-    # In integers, so that "0.1s" is 100,000 and not a hair less.
+    # In integers, so that "0.1s" is exactly 100,000.
     value = int(whole + fraction) * units[match[2]] // int(10 ** len(fraction))
     if value > LARGEST:
         raise ValueError(expected)

@@ -15,7 +15,7 @@ WAITING = 512
 
 
 class Sent(msgspec.Struct):
-    """What came back: answers by status, and requests that failed."""
+    """The results: answers by status, and failed requests."""
 
     statuses: dict[int, int] = msgspec.field(default_factory=dict)
     failed: int = 0
@@ -26,7 +26,7 @@ class Sent(msgspec.Struct):
 
 
 async def send(port: int, visits: Iterable[Visit], each: Callable[[Visit], None] = lambda _: None) -> Sent:
-    """Send every visit at its time; `each` is called as one is handed out. Ends when all are answered."""
+    """Send every visit at its time; `each` is called for each one sent. Returns when all are answered."""
     sent = Sent()
     queue: asyncio.Queue[Visit | None] = asyncio.Queue(WAITING)
     async with asyncio.TaskGroup() as group:
@@ -35,7 +35,7 @@ async def send(port: int, visits: Iterable[Visit], each: Callable[[Visit], None]
         began = asyncio.get_running_loop().time()
         for visit in visits:
             wait = began + visit.at - asyncio.get_running_loop().time()
-            if wait > 0.002:  # shorter waits are not worth a turn of the loop
+            if wait > 0.002:  # shorter waits are not worth a round of the loop
                 await asyncio.sleep(wait)
             each(visit)
             await queue.put(visit)

@@ -45,7 +45,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Origin:
-    """What answers, and the log it writes. clock: seconds, for durations; wall: unix seconds, for the log's time."""
+    """The server and its log. clock: seconds, for durations; wall: unix seconds, for times in the log."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Origin:
         self._log: BinaryIO = log.open("ab", buffering=0)
 
     def reopen(self) -> None:
-        """Go on in a new file under the log's name, after it was renamed."""
+        """Open a new file under the log's name, after it was renamed."""
         self._log.close()
         self._log = self._log_path.open("ab", buffering=0)
 
@@ -72,7 +72,7 @@ class Origin:
                 await writer.drain()
                 self._note(request, status, len(body), self._clock() - began)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            pass  # the visitor left or spoke nonsense: nothing to answer
+            pass  # the visitor disconnected or sent no HTTP: nothing to answer
         finally:
             writer.close()
 
@@ -101,7 +101,7 @@ class Origin:
 
 
 def quoted(text: str) -> str:
-    """`text` as nginx logs it: quotes, backslashes and what is not printable as \\xHH."""
+    """`text` as nginx logs it: quotes, backslashes and unprintable characters as \\xHH."""
     return "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\x{ord(c):02X}" for c in text)
 
 

@@ -29,7 +29,7 @@ HOSTS = 3
 WINDOW_S = 5
 LATENESS_S = 1
 KILLED_AT, BACK_AT, ROTATED_AT = 0.35, 0.5, 0.65
-"""Shares of the time that the traffic lasts."""
+"""Fractions of the time that the traffic lasts."""
 LAST_WINDOW_S_MAX = 30.0
 
 Totals = dict[int, tuple[int, int]]
@@ -56,9 +56,9 @@ def demo_command(folder: Path, seconds: int, seed: int) -> int:
     logs = collect(folder, seconds, seed)
     counted = count_logs(logs)
     page = folder / "report.html"
-    tell(f"the Spark report of {folder / 'lake'}")
+    announce(f"the Spark report of {folder / 'lake'}")
     stored = report(folder / "lake", page)
-    tell(f"the report as a page, to open in a browser: {page}")
+    announce(f"the report as a page, to open in a browser: {page}")
     return compare(counted, stored)
 
 
@@ -68,10 +68,10 @@ def collect(folder: Path, seconds: int, seed: int) -> list[Path]:
     site.build(folder / "site")
     with web_servers(folder) as webs:
         for web in webs:
-            tell(f"{web.name} on 127.0.0.1:{web.port} writes {web.log}")
+            announce(f"{web.name} on 127.0.0.1:{web.port} writes {web.log}")
         team = Team(folder, webs)
         with team.at_work():
-            tell(f"{HOSTS} agents follow them, with keys of {team.keys}; no agent is special")
+            announce(f"{HOSTS} agents follow them, with keys of {team.keys}; no agent is special")
             team.start_job("traffic", TRAFFIC, f"{LATENESS_S}s")
             team.start_job("paths", PATHS, f"{LATENESS_S}s")
             play = Play(team, webs, seconds)
@@ -80,7 +80,7 @@ def collect(folder: Path, seconds: int, seed: int) -> list[Path]:
 
 
 class Play:
-    """What happens while visitors come."""
+    """The events while visitors come."""
 
     def __init__(self, team: Team, webs: Sequence[Server], seconds: int) -> None:
         self.team, self.webs, self.seconds = team, webs, seconds
@@ -95,7 +95,7 @@ class Play:
 
     def run(self, seed: int) -> None:
         """Until the window of the last request is in the lake."""
-        tell(f"visitors come for {self.seconds} s; `elf job watch traffic` at {self.witness.name}:")
+        announce(f"visitors come for {self.seconds} s; `elf job watch traffic` at {self.witness.name}:")
         watched = self.team.watch("traffic", self.witness)
         try:
             sent = self._visit(seed)
@@ -105,10 +105,12 @@ class Play:
             watched.wait()
         failed = f", {sum(each.failed for each in sent)} failed" if any(each.failed for each in sent) else ""
         answered = sum(each.answered for each in sent)
-        tell(f"{answered:,} requests were answered{failed}; their lines are in {2 * len(self.webs)} files")
+        announce(
+            f"{answered:,} requests were answered{failed}; their lines are in {2 * len(self.webs)} files"
+        )
 
     def _visit(self, seed: int) -> list[Sent]:
-        """All web servers at once, each with a day of its own."""
+        """Send traffic to all web servers at once, each with a schedule of its own."""
         sent: list[Sent] = []
 
         async def all_of_them() -> None:
@@ -129,15 +131,15 @@ class Play:
 
     def _kill(self) -> None:
         self.master.kill()
-        tell(f"kill -9 of {self.master.name}'s agent, the master of traffic; its web server goes on")
+        announce(f"kill -9 of {self.master.name}'s agent, the master of traffic; its web server goes on")
 
     def _bring_back(self) -> None:
         self.master.start()
-        tell(f"{self.master.name}'s agent is started again")
+        announce(f"{self.master.name}'s agent is started again")
 
     def _rotate(self) -> None:
         self.rotated += [web.rotate() for web in self.webs]
-        tell("all logs are renamed and begun anew, as logrotate does")
+        announce("all logs are renamed and begun anew, as logrotate does")
 
     def _wait_for_last_window(self) -> None:
         """Return when the lake holds all windows of both jobs, up to that of the last request. Raises `PeerError`."""
@@ -155,14 +157,14 @@ class Play:
                 time.sleep(0.1)
 
     def _holds(self, job: str, last: int, width: int) -> bool:
-        """Whether the lake has this window and all between it and its first: each is final once all agents reported."""
+        """Whether the lake has all windows from its first one to this one: each is final once all agents have reported."""
         starts = {start for _, start in layout.ledger(self.team.folder / "lake", job)}
         return last in starts and set(range(min(starts), last, width)) <= starts
 
 
 @contextmanager
 def web_servers(folder: Path) -> Iterator[list[Server]]:
-    """One for each host, with logs of its own."""
+    """Start a web server for each host, with logs of its own."""
     webs: list[Server] = []
     try:
         for number in range(1, HOSTS + 1):
@@ -174,14 +176,14 @@ def web_servers(folder: Path) -> Iterator[list[Server]]:
 
 
 def clean(folder: Path) -> None:
-    """Remove what an earlier play left in `folder`, and nothing else."""
+    """Remove only what an earlier play left in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("lake", "keys", "site", *(f"web{number}" for number in range(1, HOSTS + 1))):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def count_logs(paths: Sequence[Path]) -> Totals:
-    """One pass over the raw lines, with nothing of ours: status and bytes are the two numbers after the request."""
+    """Totals from one pass over the raw lines, without our parser: status and bytes are the two numbers after the request."""
     totals: Totals = {}
     for path in paths:
         with path.open("rb") as lines:
@@ -193,12 +195,12 @@ def count_logs(paths: Sequence[Path]) -> Totals:
 
 
 def report(folder: Path, page: Path) -> Totals:
-    """Print the built-in report, leave it as a page too, and give the lake's totals by status."""
+    """Print the built-in report, write it as a page too, and return the lake's totals by status."""
     from elf.sinks.report.report import report as spark_report
 
     sys.stdout.flush()
     spark_report(str(folder), output="table")
-    spark_report(str(folder), output=f"html:{page}", notices=StringIO())  # they were said just now
+    spark_report(str(folder), output=f"html:{page}", notices=StringIO())  # already printed
     found = BytesIO()
     sql = "SELECT status, sum(hits) AS hits, sum(bytes) AS bytes FROM traffic GROUP BY status"
     spark_report(str(folder), sql=sql, output="json", stdout=found)
@@ -207,8 +209,8 @@ def report(folder: Path, page: Path) -> Totals:
 
 
 def compare(counted: Totals, stored: Totals, say: Callable[[str], None] | None = None) -> int:
-    """Say whether the lake holds exactly what the log does. Returns the exit code."""
-    say = say or tell
+    """Print whether the lake's totals equal the logs'. Returns the exit code."""
+    say = say or announce
     for status in sorted(counted.keys() | stored.keys()):
         ours, theirs = stored.get(status, (0, 0)), counted.get(status, (0, 0))
         verdict = "equal" if ours == theirs else f"the logs have {theirs[0]:,} hits, {theirs[1]:,} bytes"
@@ -223,6 +225,6 @@ def compare(counted: Totals, stored: Totals, say: Callable[[str], None] | None =
     return 1
 
 
-def tell(message: str) -> None:
-    """One line of the play's own, apart from the agent's windows."""
+def announce(message: str) -> None:
+    """Print a line of the play, marked to stand out from the agent's windows."""
     print(f"\x1b[1m» {message}\x1b[0m" if sys.stdout.isatty() else f"» {message}", flush=True)

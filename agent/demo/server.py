@@ -57,7 +57,7 @@ REAL_IP = """\
 
 
 class Server:
-    """A running web server. `name` says which; `format` is what to tell the agent about its log."""
+    """A running web server. name: which one. format: of its log, for the agent's configuration."""
 
     def __init__(
         self, name: str, process: subprocess.Popen[bytes], port: int, log: Path, format: str
@@ -65,7 +65,7 @@ class Server:
         self.name, self.process, self.port, self.log, self.format = name, process, port, log, format
 
     def rotate(self) -> Path:
-        """Rename the log and have the server open a new one, as logrotate does. Returns the old one's new name."""
+        """Rename the log and let the server open a new one, as logrotate does. Returns the old log's new name."""
         old = self.log.with_name(self.log.name + ".1")
         self.log.rename(old)
         self.process.send_signal(signal.SIGUSR1)
@@ -81,7 +81,7 @@ class Server:
 
 
 def start(folder: Path, site: Path) -> Server:
-    """A server for `site` with its log in `folder`/logs, ready to answer. Raises `PeerError`."""
+    """Start a server for `site` with its log in `folder`/logs, and wait until it answers. Raises `PeerError`."""
     log = folder / "logs" / "access.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
@@ -90,7 +90,7 @@ def start(folder: Path, site: Path) -> Server:
 
 
 def _nginx(nginx: str, server: Path, site: Path, log: Path) -> Server | None:
-    """nginx with a configuration of its own, or None where it cannot run that way."""
+    """Start nginx with a configuration of its own; None if it cannot run like that."""
     server.mkdir(parents=True, exist_ok=True)
     port = free_port()
     built = subprocess.run([nginx, "-V"], capture_output=True, text=True, check=False).stderr
@@ -116,7 +116,7 @@ def _nginx(nginx: str, server: Path, site: Path, log: Path) -> Server | None:
 
 
 def start_built_in(site: Path, log: Path) -> Server:
-    """Our own server for `site`, ready to answer."""
+    """Start our own server for `site`, and wait until it answers."""
     port = free_port()
     command = [sys.executable, "-m", "elf.agent.demo.origin", str(port), str(site), str(log)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)

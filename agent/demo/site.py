@@ -31,7 +31,7 @@ WORDS = ("boots", "red+scarf", "caf%C3%A9", "lamp", "%22quoted%22", "tent")
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """One request: `at` seconds after the start. `known`: the visitor has it cached and asks whether it changed."""
+    """One request. at: seconds after the start. known: the visitor has it cached and asks whether it changed."""
 
     at: float
     method: str

@@ -54,12 +54,12 @@ def elf(*arguments: str | Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """This process's, without what would configure ours."""
+    """This process's environment, without variables that configure elf."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ELF_")}
 
 
 def run(*arguments: str | Path) -> str:
-    """What a command of `elf` prints. Raises PeerError with what it says when it fails."""
+    """Run a command of `elf` and return its output. Raises PeerError with its error if it fails."""
     done = subprocess.run(elf(*arguments), env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise PeerError(f"elf {arguments[0]} {arguments[1]} failed: {done.stderr.strip()}")
@@ -82,7 +82,7 @@ class Agent:
 
     @property
     def log(self) -> Path:
-        """What it says."""
+        """The agent's log file."""
         return self.folder / "agent.log"
 
     def start(self) -> None:
@@ -93,13 +93,13 @@ class Agent:
         )
 
     def kill(self) -> None:
-        """As kill -9 does: no last word."""
+        """Kill the agent without a chance to announce it (kill -9)."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> None:
-        """In good order. Raises PeerError if it does not end, or had failed."""
+        """Stop the agent in order. Raises PeerError if it does not end, or had failed."""
         process = self.process
         if process is None:
             return
@@ -115,7 +115,7 @@ class Agent:
             if self._said is not None:
                 self._said.close()
         if process.returncode:
-            raise PeerError(f"{self.name}: the agent failed; its words are in {self.log}")
+            raise PeerError(f"{self.name}: the agent failed; see {self.log}")
 
     def check(self) -> None:
         """Raises PeerError if it has ended by itself."""

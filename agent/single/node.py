@@ -43,7 +43,7 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
     state_dir.make(config.agent.state_dir)
     live = _open_live(config, notices)
     try:
-        # This start's epoch and positions come first: after a kill in the first second no revision is given out again.
+        # Record this start's epoch and positions first: then no revision is used twice, even after a kill in the first second.
         live.sync(now=True)
         live.run(stop)
         live.finish(publish_open=False)
@@ -52,7 +52,7 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
 
 
 def _open_live(config: Config, notices: Notices) -> Live:
-    """The agent as its journal left it. What was read of the journal is gone when this returns: it may be large."""
+    """Open the agent with the state of its journal. Records of the journal are freed when this returns: they may be large."""
     budget = Budget(config.agent.memory_max, config.agent.state_dir, resident_bytes)
     journal, encoded = Journal.open(config.agent.state_dir / JOURNAL)
     try:
@@ -73,9 +73,9 @@ def _open_live(config: Config, notices: Notices) -> Live:
 
 
 class History:
-    """What the journal's records say: the newest positions, and each job's records in order. `epoch` is this start's;
-    `present`: the jobs that there were at the end; `apart`: those of them that stood elsewhere than their source, and where;
-    `left`: the positions when each of the others was there last; `stopped`: where those stand that could not be restored."""
+    """The content of the journal: the newest positions, and each job's records in order. epoch: of this start. present: the jobs
+    at the end. apart: positions of those that differ from their source's. left: for every other job, the positions when it was
+    present last. stopped: positions of jobs that could not be restored."""
 
     def __init__(self, encoded: Sequence[bytes]) -> None:
         self.sources: dict[str, SourceRecord] = {}
@@ -103,7 +103,7 @@ class History:
                 self.jobs.setdefault(name, []).append(job)
 
     def read_without(self, job: str, source: str) -> int | None:
-        """The latest event time that the source had read when it stopped, if it read anything since the job was there last."""
+        """The latest event time that the source had read at the end, if it read anything after the job was present last."""
         saved, before = self.sources.get(source), self.left.get(job, {}).get(source)
         if saved is None or (before is not None and before.has_read_as_far_as(saved)):
             return None
@@ -154,7 +154,7 @@ def _open(
 
 
 def _compile(job: JobSection, schemas: Mapping[str, Mapping[str, SqlType]]) -> Plan:
-    # In a child process: the compiler's memory would stay with the agent for ever.
+    # In a child process: the compiler's memory would stay with the agent for good.
     from elf.jobmaster.compile.query import compile_in_child
 
     try:
@@ -207,7 +207,7 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
     lakes = [str(spec.folder) for spec in job.sinks if spec.folder is not None]
     live = LiveJob(job.name, plan, options, sinks, budget, _epoch(job.name, sinks, history.epoch), lakes)
     records = history.jobs.pop(job.name, [])
-    # Only what follows the last change of its query: it began anew there.
+    # Only records after the last change of its query, where its windows began again.
     same = list(takewhile(lambda record: record.version == live.publisher.version, reversed(records)))[::-1]
     if records and not same:
         notices(f"job {job.name}: its query changed since the last start; windows begin anew from here")
@@ -225,14 +225,14 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
     missed = (
         history.read_without(job.name, plan.source) if not same or job.name not in history.present else None
     )
-    # Without a window, what begins with the job is whole as it is; what was interrupted is not.
+    # Without a window, a job that begins now is whole; one that was interrupted is not.
     if missed is not None and (same or plan.window is not None):
         live.has_missed(missed)
     return live
 
 
 def _epoch(job: str, sinks: Sequence[Sink], least: int) -> int:
-    """This start's epoch: above what the journal knows, and above what a lake holds from a state_dir that was lost."""
+    """This start's epoch: above the journal's, and above those in a lake from a state_dir that was lost."""
     stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
     return max([least, *(sink.next_epoch(job) for sink in stores)])
 
