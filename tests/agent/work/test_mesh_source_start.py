@@ -306,7 +306,7 @@ def test_real_agents_say_that_a_lost_disk_lacks_lines(tmp_path: Path) -> None:
             a1.start()
             fleet.wait_joined()
             wait_until(
-                lambda: "windows of before that say that they lack lines" in a1.said(), "it says nothing", 60
+                lambda: "windows that lack such lines say so" in a1.said(), "it says nothing", 60
             )
             for agent in fleet.agents:
                 agent.write([line(time.time() + 2 * WINDOW_S + 5, 200, 1)])
