@@ -142,7 +142,7 @@ def test_the_last_word_on_each_window(tmp_path: Path) -> None:
         whole | {START_S: said(LESS, reporting=1)},
         whole | {START_S: said(TRUE, reporting=1)},
     ):
-        judge.last_words(latest, AGENTS, "lake", as_panes=True)
+        judge.last_revisions(latest, AGENTS, "lake", as_panes=True)
     assert [each.kind for each in judge.verdict.findings] == ["missing", "wrong", "lacks", "modest"]
     assert judge.is_well(whole, AGENTS)
     assert judge.is_well(whole | {START_S: said(TRUE, reporting=1)}, AGENTS), "one of the newest is whole"

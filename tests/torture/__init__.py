@@ -1,4 +1,4 @@
-"""Real agents beside real web servers, tortured by a seeded schedule of faults, and held against an independent count.
+"""Real agents beside real web servers, under a seeded schedule of faults, compared with an independent count.
 
     make torture SECONDS=900 SEED=3
 

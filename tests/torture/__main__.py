@@ -15,7 +15,7 @@ INSIDE = "TORTURE_INSIDE"
 
 
 def refusal() -> str:
-    """Why nothing can be tortured on this machine; "" if it can."""
+    """Why this machine cannot run the torture; "" if it can."""
     if os.geteuid() != 0:
         return "torture needs root: it makes hosts"
     program = servers.missing() or rotation.missing() or agents.missing()
@@ -79,13 +79,13 @@ def inside(asked: argparse.Namespace) -> int:
         return 1 if attacked.verdict.wrong else 0
     each = run.Run(options(asked, int(asked.seeds)))
     verdict = each.go(lambda text: print(f"» {text}", flush=True))
-    print(run.told(each.result(), verdict), flush=True)
+    print(run.result_text(each.result(), verdict), flush=True)
     print(f"» {each.options.folder}/page.html", flush=True)
     return 1 if verdict.wrong else 0
 
 
 def outside(asked: argparse.Namespace) -> int:
-    """Each seed in namespaces of its own. Results that are there already are told again."""
+    """Run each seed in namespaces of its own. Results that already exist are printed again."""
     reason = refusal()
     if reason:
         print(f"torture: {reason}", file=sys.stderr)
@@ -94,7 +94,7 @@ def outside(asked: argparse.Namespace) -> int:
     for seed in [0] if asked.hostile else map(int, asked.seeds.split()):
         done = None if asked.again or asked.hostile else run.finished(asked.out / str(seed))
         if done is not None:
-            print(run.told(done))
+            print(run.result_text(done))
             code |= not done["is_good"]
             continue
         command = [sys.executable, "-m", "tests.torture", *sys.argv[1:], "--seeds", str(seed)]

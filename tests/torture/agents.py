@@ -57,28 +57,28 @@ parquet = "lake/files"
 
 
 class RefusedError(Exception):
-    """A command of `elf` failed; says with which words."""
+    """A command of `elf` failed, with this message."""
 
 
 def missing() -> str:
-    """What is not installed of what agents need; "" if all is."""
+    """A program that agents need and that is not installed; "" if all are."""
     return "" if shutil.which(COMPILE[0]) else "a C compiler"
 
 
 def clock_library(folder: Path) -> Path:
-    """What a process is preloaded with whose clock steps."""
+    """The library that is preloaded into a process to step its clock."""
     library = folder / "clock.so"
     subprocess.run([*COMPILE, "-o", library, CLOCK, "-ldl"], check=True)
     return library
 
 
 def environment() -> dict[str, str]:
-    """This process's, without what would configure ELF or Python."""
+    """This process's environment, without variables that configure ELF or Python."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("ELF_", "PYTHON"))}
 
 
 def elf(*arguments: str | Path, seconds: float = COMMAND_S_MAX) -> str:
-    """What a command of `elf` prints. Raises RefusedError."""
+    """Run a command of `elf` and return its output. Raises RefusedError."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "elf", *map(str, arguments)],
@@ -98,7 +98,7 @@ def elf(*arguments: str | Path, seconds: float = COMMAND_S_MAX) -> str:
 
 @dataclass(frozen=True)
 class End:
-    """An agent ended although nobody had told it to."""
+    """An agent ended unexpectedly."""
 
     at_s: float
     name: str
@@ -107,16 +107,16 @@ class End:
 
 
 class Agent:
-    """The agent in `folder` on `host`. Its life is guarded by `lock`: faults of one agent follow one another."""
+    """The agent in `folder` on `host`. Faults hold `lock`, so that those of one agent do not overlap."""
 
     def __init__(self, hosts: Hosts, host: str, folder: Path, clock_library: Path | None = None) -> None:
         self.hosts, self.host, self.folder, self.name = hosts, host, folder, folder.name
         self._clock_library = clock_library
         self.lock = threading.RLock()
         self.is_wanted = False
-        """Whether it is meant to run; one that ends by itself is started again, as a service would be."""
+        """Whether it should run; if it ends unexpectedly it is started again, as a service would be."""
         self.has_bug = False
-        """Whether it is given a bug, which sleeps until there is a file `bug`."""
+        """Whether it has a bug, which is inactive until a file `bug` exists."""
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
@@ -129,17 +129,17 @@ class Agent:
         return self.state / "control.sock"
 
     @property
-    def said(self) -> Path:
-        return self.folder / "agent.said"
+    def log_file(self) -> Path:
+        return self.folder / "agent.log_file"
 
     @property
     def clock(self) -> Path:
-        """How far its clock is off."""
+        """The offset of its clock."""
         return self.folder / "clock"
 
     @property
     def bug(self) -> Path:
-        """While this file is there, its bug is awake."""
+        """While this file exists, its bug is active."""
         return self.folder / "bug"
 
     @property
@@ -154,7 +154,7 @@ class Agent:
         """Run it."""
         self.is_wanted = True
         self.starts += 1
-        with self.said.open("ab") as said:
+        with self.log_file.open("ab") as said:
             said.write(f"--- start {self.starts} at {time.time():.3f}\n".encode())
             said.flush()
             self.process = subprocess.Popen(
@@ -177,20 +177,20 @@ class Agent:
         return {"PYTHONPATH": str(BUG), "TORTURE_BUG": str(self.bug)} if self.has_bug else {}
 
     def step_clock(self, seconds: float) -> None:
-        """Its clock is so far ahead of everybody's from now on."""
+        """From now on its clock is so far ahead of all others."""
         new = self.clock.with_suffix(".new")
         new.write_text(f"{seconds:+.1f}\n")
         new.replace(self.clock)
 
     def kill(self) -> None:
-        """As when the power goes."""
+        """End it at once, as in a power failure."""
         self.is_wanted = False
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
     def stop(self) -> None:
-        """In good order; by force if it does not end."""
+        """Stop it in order; kill it if it does not end."""
         self.is_wanted = False
         if self.process is None:
             return
@@ -205,7 +205,7 @@ class Agent:
             self.process.send_signal(number)
 
     def wipe(self) -> None:
-        """Its state folder is lost."""
+        """Delete its state folder."""
         shutil.rmtree(self.state, ignore_errors=True)
 
     def status(self) -> dict[str, Any]:
@@ -217,8 +217,8 @@ class Agent:
             return answer
         return {}
 
-    def tell(self, jobs: Sequence[str]) -> str:
-        """All that it can be asked, for whoever looks for what went wrong."""
+    def describe(self, jobs: Sequence[str]) -> str:
+        """The output of all commands that describe its state, for the analysis of failures."""
         asked = [("mesh", "status"), ("job", "list"), *(("mesh", "tree", job) for job in jobs)]
         told = []
         for words in asked:
@@ -232,7 +232,7 @@ class Agent:
 
 
 class Authority:
-    """Who issues keys: the operator's desk."""
+    """The operator's machine, which issues keys."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -244,7 +244,7 @@ class Authority:
         return elf("keys", "issue", name, "--role", role, "--dir", self.folder, "-o", out, *more)
 
     def issue(self, agent: Agent) -> str:
-        """Keys for that agent. Returns what others name it by, to find the mesh."""
+        """Issue keys for that agent. Returns its seed address."""
         said = self._issue(agent.name, "agent", agent.folder / "agent.keys", "--address", agent.address)
         return next(line[6:] for line in said.splitlines() if line.startswith("seed: "))
 
@@ -252,8 +252,8 @@ class Authority:
         elf("keys", "renew", agent.folder / "agent.keys", "--dir", self.folder)
 
     def revoke(self, agent: Agent, at: Agent) -> None:
-        """Takes its keys back, and tells the mesh at another agent."""
-        with suppress(RefusedError):  # there is no agent on the desk to tell it to
+        """Revoke its keys, and send the revocation to another agent."""
+        with suppress(RefusedError):  # no agent runs here that could take the revocation
             elf("keys", "revoke", agent.name, "--dir", self.folder)
         elf("keys", "revoke", self.folder / "revocations.toml", "--agent", at.socket)
 

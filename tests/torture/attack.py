@@ -1,4 +1,4 @@
-"""Clients that mean harm: `python -m tests.torture.attack KIND SECONDS ADDRESS KEY SOCKET`, until the time is up.
+"""Hostile clients: `python -m tests.torture.attack KIND SECONDS ADDRESS KEY SOCKET`, until the time is up.
 
 ADDRESS is host:port of an agent, KEY its public key as seeds name it, SOCKET its control socket.
 """
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 SLOW_CONNECTIONS = 1_000
 SLOW_BYTE_S = 0.01
-"""One of the slow connections sends a byte each so often."""
+"""How often a slow connection sends a byte."""
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
-"""How ZMTP 3.1 begins (https://rfc.zeromq.org/spec/37/): signature, version, mechanism, not a server."""
+"""The greeting of ZMTP 3.1 (https://rfc.zeromq.org/spec/37/): signature, version, mechanism, not a server."""
 LARGE_BYTES = 30 << 20
 CONNECT_S = 2.0
 
@@ -42,7 +42,7 @@ class Target:
 
 
 def slow(target: Target) -> None:
-    """A thousand connections, each of which tells its greeting a byte at a time, for ever. Those that are closed come again."""
+    """A thousand connections, each of which sends its greeting a byte at a time, for ever. Closed ones are opened again."""
     draws = random.Random(1)
     open_: list[tuple[socket.socket, Iterator[int]]] = []
     while target.goes_on():
@@ -62,7 +62,7 @@ def slow(target: Target) -> None:
 
 
 def _says_a_byte(connection: socket.socket, rest: Iterator[int]) -> bool:
-    """False: the other end has hung up, or all is said."""
+    """False if the other end has closed the connection, or all is sent."""
     byte = next(rest, None)
     if byte is None:
         return False
@@ -104,14 +104,14 @@ def _add(chosen: selectors.BaseSelector, target: Target) -> None:
 
 
 def churn(target: Target) -> None:
-    """Connections that come and go, as many as can be."""
+    """As many connections as possible, opened and closed."""
     while target.goes_on():
         with suppress(OSError), target.connect() as connection:
             connection.sendall(GREETING[:11])
 
 
 def forged(target: Target) -> None:
-    """Frames that claim 2^64 - 1 bytes, behind a right greeting; as a command, as a message, as one with more to come."""
+    """Frames that claim 2^64 - 1 bytes, after a correct greeting; as a command, as a message, as one with more to come."""
     kinds = (b"\x06", b"\x02", b"\x03", b"\x04")
     while target.goes_on():
         for kind in kinds:
@@ -126,7 +126,7 @@ def forged(target: Target) -> None:
 
 
 def strangers(target: Target) -> None:
-    """CURVE with keys that nobody vouches for, and messages of 30 MB."""
+    """CURVE with uncertified keys, and messages of 30 MB."""
     import zmq
 
     large = os.urandom(LARGE_BYTES)
@@ -146,14 +146,14 @@ def strangers(target: Target) -> None:
 
 
 def base64_85(key: bytes) -> bytes:
-    """Z85, as zmq wants keys."""
+    """The key in Z85, as zmq expects it."""
     import zmq.utils.z85
 
     return bytes(zmq.utils.z85.encode(key))
 
 
 def control(target: Target) -> None:
-    """The control socket: random bytes, requests that claim to be huge, and ones that are and never end."""
+    """The control socket: random bytes, requests that claim to be huge, and huge ones that never end."""
     draws = random.Random(3)
     while target.goes_on():
         with suppress(OSError), ExitStack() as stack:

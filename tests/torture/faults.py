@@ -1,4 +1,4 @@
-"""Each fault: what is done, how long it lasts, and how it is undone. A fault holds its agent's lock for as long as it lasts."""
+"""The faults: how each begins, lasts and is undone. A fault holds its agent's lock as long as it lasts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAVE_S_MAX = 100.0
 
 
 def befall(world: World, fault: Fault) -> None:
-    """Do it, wait, undo it. Raises OSError and RefusedError."""
+    """Perform the fault, wait, undo it. Raises OSError and RefusedError."""
     DO[fault.kind](world, fault)
 
 
@@ -48,7 +48,7 @@ def restart(world: World, fault: Fault) -> None:
 
 
 def roll(world: World, fault: Fault) -> None:
-    """Every agent in turn, the next one when this one sees all others that run."""
+    """Restart every agent in turn, the next one once this one sees all other running ones."""
     for agent in [each for each in world.agents.values() if each.is_wanted]:
         if world.is_over.is_set():
             return
@@ -65,7 +65,7 @@ def _sees(world: World, agent: Agent, count: int) -> bool:
 
 
 def part(world: World, fault: Fault) -> None:
-    """One agent, or that one and another, on their side of the network."""
+    """Cut off one agent, or that one and another."""
     away = {fault.host, fault.other} if fault.share < 0.4 else {fault.host}
     world.hosts.part(away)
     world.pause(fault.span_s)
@@ -73,7 +73,7 @@ def part(world: World, fault: Fault) -> None:
 
 
 def block(world: World, fault: Fault) -> None:
-    """What it sends to another one, or to all, is lost on its way; what they send arrives."""
+    """Lose what it sends to another one, or to all; what they send arrives."""
     others = [name for name in world.hosts.names if name != fault.host]
     to = others if fault.variant == "all" else [fault.other if fault.other != fault.host else others[0]]
     world.hosts.block(fault.host, to)
@@ -82,7 +82,7 @@ def block(world: World, fault: Fault) -> None:
 
 
 def wipe(world: World, fault: Fault) -> None:
-    """The disk is lost; and maybe the log is rotated before the agent is back, or as soon as it is."""
+    """Lose the disk; variants also rotate the log before the agent is back, or just after."""
     agent = world.agents[fault.host]
     agent.kill()
     agent.wipe()
@@ -96,8 +96,8 @@ def wipe(world: World, fault: Fault) -> None:
 
 
 def twin(world: World, fault: Fault) -> None:
-    """Another machine runs with the agent's keys: one that was set up anew, or a clone with the state, or with the logs too;
-    beside the agent, or instead of it for a while."""
+    """Run another machine with the agent's keys: a newly installed one, a clone with the state, or also with the logs; beside the
+    agent, or instead of it for a while."""
     agent = world.agents[fault.host]
     other = Agent(world.hosts, SPARE, world.folder / SPARE / f"{fault.at_s:.0f}" / agent.name)
     _set_up(other, agent, fault.variant)
@@ -125,7 +125,7 @@ def _set_up(other: Agent, agent: Agent, variant: str) -> None:
 
 
 def _copy_state(state: Path, to: Path) -> None:
-    """As far as it can be had from under a process that runs."""
+    """Copy as much as possible while a process runs on it."""
     for path in sorted(state.rglob("*")) if state.exists() else []:
         with suppress(OSError):
             if path.is_file():
@@ -134,7 +134,7 @@ def _copy_state(state: Path, to: Path) -> None:
 
 
 def restore(world: World, fault: Fault) -> None:
-    """A backup of the state folder, made while the agent was stopped or while it ran, is put back after a while."""
+    """Put back a backup of the state folder, made while the agent was stopped or while it ran."""
     agent, backup = world.agents[fault.host], world.folder / fault.host / "backup"
     if fault.variant == "stopped":
         agent.stop()
@@ -151,7 +151,7 @@ def restore(world: World, fault: Fault) -> None:
 
 
 def full(world: World, fault: Fault) -> None:
-    """No more room on the disk of its state, or of its lake."""
+    """Fill the disk of its state, or of its lake."""
     folder = world.folder / fault.host
     disk = folder / fault.variant if (folder / fault.variant).exists() else folder / "disk"
     filling = disk / "filling"
@@ -174,7 +174,7 @@ def reload(world: World, fault: Fault) -> None:
 
 
 def hog(world: World, fault: Fault) -> None:
-    """A busy loop beside it."""
+    """Run a busy loop beside it."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         world.pause(fault.span_s)
         busy.kill()
@@ -188,7 +188,7 @@ def renew(world: World, fault: Fault) -> None:
 
 
 def bug(world: World, fault: Fault) -> None:
-    """For a while finishing a window of the doomed job raises, at one agent or at all."""
+    """For a while, finishing a window of the doomed job raises, at one agent or at all."""
     agents = list(world.agents.values()) if fault.variant == "all" else [world.agents[fault.host]]
     for agent in agents:
         agent.bug.touch()
@@ -198,7 +198,7 @@ def bug(world: World, fault: Fault) -> None:
 
 
 def join(world: World, fault: Fault) -> None:
-    """A new host: its agent first, and visitors when the mesh knows it."""
+    """Add a host: its agent first, and visitors once the mesh knows it."""
     agent, server = world.agents[fault.host], world.servers[fault.host]
     server.start()
     agent.start()
@@ -208,7 +208,7 @@ def join(world: World, fault: Fault) -> None:
 
 
 def leave(world: World, fault: Fault) -> None:
-    """For good, after its last line. One that is not let go in time stays."""
+    """Leave for good, after the last line. An agent that cannot leave in time stays."""
     agent = world.agents[fault.host]
     world.servers[fault.host].dismiss()
     with suppress(RefusedError):
@@ -222,7 +222,7 @@ def leave(world: World, fault: Fault) -> None:
 
 
 def _is_told(world: World, revoked: Agent) -> bool:
-    """Whether a living agent took the revocation. Another fault may strike it just then."""
+    """Whether a running agent took the revocation; another fault may hit that agent at this moment."""
     with suppress(RefusedError):
         world.authority.revoke(revoked, world.well(revoked.name))
         return True
@@ -230,7 +230,7 @@ def _is_told(world: World, revoked: Agent) -> bool:
 
 
 def revoke(world: World, fault: Fault) -> None:
-    """Its keys are taken back. Up to which of its last lines it was believed, nobody says."""
+    """Revoke its keys. It is unknown which of its last lines still counted."""
     agent, server = world.agents[fault.host], world.servers[fault.host]
     server.dismiss()
     agent.is_wanted = False

@@ -1,4 +1,4 @@
-"""A mesh at work attacked by clients that mean harm, one kind after another: how long a watcher waits, what agents take."""
+"""A working mesh under attack by hostile clients, one kind after another: how long a watcher waits, what agents use."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PAUSE_S_MAX = 0.4
 QUIET = "nothing"
 FILES = 4_096
 NICE = 10
-"""Attackers come from other machines: here they do not take the processor from the agents."""
+"""Priority of attackers: they would run on other machines, so they must not take the processor from the agents."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one kind of attack: the longest and the median pause between two words at the watcher, resident bytes at most."""
+    """Figures of one kind of attack: longest and median pause between two results at the watcher, maximum of resident bytes."""
 
     kind: str
     pause_s_max: float
@@ -46,7 +46,7 @@ class Figures:
 
 
 class Hostile:
-    """`options.seconds` are shared among the kinds of attacks; every agent is attacked. `figures` is what was seen."""
+    """`options.seconds` are divided among the kinds of attacks; every agent is attacked. `figures`: the results."""
 
     def __init__(self, options: Options) -> None:
         self.options, self.verdict = options, Verdict(allowed=options.allowed)
@@ -54,7 +54,7 @@ class Hostile:
         self._spans: dict[str, tuple[float, float]] = {}
 
     def go(self, say: Callable[[str], None] = print) -> Verdict:
-        """All attacks. A pause or memory beyond its bound is a finding."""
+        """Run all attacks. A pause or memory beyond its bound is a finding."""
         shutil.rmtree(self.options.folder, ignore_errors=True)
         self.options.folder.mkdir(parents=True)
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
@@ -78,7 +78,7 @@ class Hostile:
         return self.verdict
 
     def _attack(self, kind: str, seconds: float) -> None:
-        """One kind, at every agent at once."""
+        """Run one kind of attack against all agents at once."""
         began = time.time()
         with self._attackers(kind, seconds):
             time.sleep(seconds)
@@ -134,7 +134,7 @@ class Hostile:
             self.figures.append(Figures(kind, pauses[-1], pauses[len(pauses) // 2], rss, files))
 
     def _judge(self) -> None:
-        """Against what was when nobody attacked: a machine that is busy by itself has long pauses too."""
+        """Compare with the figures without attack: a machine that is busy anyway has long pauses too."""
         quiet = self.figures[0]
         for figures in self.figures[1:]:
             if figures.pause_s_max > max(PAUSE_S_MAX, 1.5 * quiet.pause_s_max):

@@ -13,16 +13,16 @@ from pathlib import Path
 COMMAND_S_MAX = 20.0
 NETWORK = "10.66.0"
 NOBODY = "02:de:ad:00:00:01"
-"""A hardware address that no host has: what is sent there is lost in silence."""
+"""A hardware address that no host has: frames to it are lost silently."""
 
 
 def enclosed(command: Sequence[str]) -> list[str]:
-    """The command in namespaces of its own; all its processes end with it."""
+    """The command line that runs it in namespaces of its own; all its processes end with it."""
     return ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *command]
 
 
 def refusal() -> str:
-    """Why there can be no hosts on this machine; "" if there can."""
+    """Why this machine cannot have such hosts; "" if it can."""
     script = "ip link add br0 type bridge && mount -t tmpfs none /run && ip netns add web1"
     try:
         done = subprocess.run(
@@ -34,7 +34,7 @@ def refusal() -> str:
 
 
 def do(command: Sequence[str], text: str = "") -> str:
-    """What the command prints. Raises OSError with what it says if it fails."""
+    """Run the command and return its output. Raises OSError with its error output if it fails."""
     done = subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=COMMAND_S_MAX, check=False
     )
@@ -68,18 +68,18 @@ class Hosts:
 
     @staticmethod
     def enter(name: str) -> list[str]:
-        """What stands before a command that is to run on that host. It becomes the command: the process stays the same."""
+        """The prefix of a command that runs on that host; the command replaces it within the same process."""
         return ["nsenter", f"--net=/run/netns/{name}"]
 
     def disk(self, name: str, what: str, size_mib: int) -> Path:
-        """A disk of that host and size, empty. It must be there before a process looks at it."""
+        """Make an empty disk of that size for the host, before a process uses it."""
         at = self.folder / name / what
         at.mkdir(parents=True)
         do(["mount", "-t", "tmpfs", "-o", f"size={size_mib}m,mode=755", "none", str(at)])
         return at
 
     def part(self, names: Iterable[str]) -> None:
-        """These hosts reach each other, and nobody else."""
+        """These hosts reach each other, and no others."""
         self._ip(*(f"link set {name} master br1" for name in names))
 
     def join(self, names: Iterable[str]) -> None:
@@ -87,7 +87,7 @@ class Hosts:
         self._ip(*(f"link set {name} master br0" for name in names))
 
     def block(self, name: str, to: Iterable[str]) -> None:
-        """Nothing that the host sends reaches those, though what they send reaches it."""
+        """Lose what the host sends to those; what they send arrives."""
         self._ip(
             *(f"neigh replace {self.address(each)} lladdr {NOBODY} dev eth0 nud permanent" for each in to),
             at=name,

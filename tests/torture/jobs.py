@@ -1,4 +1,4 @@
-"""The questions that a run asks, as data: what the command is told, and what the oracle counts."""
+"""The jobs of a run, as data for the command and for the oracle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """keys: columns that group, of `agent`, `status` and `path`. limit: of rows by hits, then path. sinks: lakes that keep it.
-    only_pages: counts answered pages alone. is_judged: one that fails on purpose is not."""
+    """keys: columns that group, of `agent`, `status` and `path`. limit: of rows by hits, then path. sinks: its lakes. only_pages:
+    counts only answered pages. is_judged: False for a job that fails on purpose."""
 
     name: str
     keys: tuple[str, ...]
@@ -44,4 +44,4 @@ JOBS = (
     Job("totals", ("status",), 10, 10),
 )
 DOOMED = Job("doomed", ("status",), 5, 5, is_judged=False, hits="doomed")
-"""The job that the bug is about, which is known by its column."""
+"""The job that the bug affects; the bug recognises it by its column."""

@@ -1,4 +1,4 @@
-"""What lakes hold, read as docs/lake.md tells any reader to: of a pane's files the highest revision counts, whole."""
+"""The content of lakes, read as docs/lake.md describes: of a pane's files only the highest revision counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lake:
         ]
 
     def latest(self, job: Job) -> dict[int, Publication]:
-        """By a pane's start in seconds, unless it was withdrawn."""
+        """The last revisions, by the pane's start in seconds, without withdrawn ones."""
         latest: dict[int, tuple[tuple[Any, ...], Publication]] = {}
         self.read(job)
         for (name, start_s), revisions in self._panes.items():

@@ -1,4 +1,4 @@
-"""What agents said in their logs: how much, of what kinds, and whether an explanation that they gave is true."""
+"""The lines in agents' logs: how many, of which kinds, and whether reported causes are true."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NUMBERS = re.compile(r"[0-9a-f]{6,}|\d+")
 
 
 def judge_log_lines(world: World, faults: Sequence[Fault], verdict: Verdict) -> None:
-    """Explanations that were given for nothing. Whoever has had a twin may speak of it."""
+    """Find reports of losses or twins that did not happen. An agent that had a twin may report it."""
     twins = {fault.host for fault in faults if fault.kind == "twin"}
     for name, agent in world.agents.items():
-        if not agent.said.exists():
+        if not agent.log_file.exists():
             continue
-        lines = agent.said.read_text(errors="replace").splitlines()
+        lines = agent.log_file.read_text(errors="replace").splitlines()
         verdict.counts["words"] += len(lines)
         is_lossy = world.rotations[name].mode.is_lossy
         for line in lines:
@@ -31,11 +31,12 @@ def judge_log_lines(world: World, faults: Sequence[Fault], verdict: Verdict) -> 
 
 
 def kinds_of_log_lines(world: World, most: int = 30) -> list[tuple[str, int]]:
-    """What was said most often, numbers aside."""
+    """The most frequent lines, with numbers replaced."""
     counts: Counter[str] = Counter()
     for agent in world.agents.values():
-        if agent.said.exists():
+        if agent.log_file.exists():
             counts.update(
-                NUMBERS.sub("#", line)[:160] for line in agent.said.read_text(errors="replace").splitlines()
+                NUMBERS.sub("#", line)[:160]
+                for line in agent.log_file.read_text(errors="replace").splitlines()
             )
     return counts.most_common(most)

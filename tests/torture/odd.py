@@ -1,4 +1,4 @@
-"""Visitors whom no browser would send: `python -m tests.torture.odd SEED PER_SECOND`, to port 80 of this host, for ever."""
+"""Visitors unlike any browser: `python -m tests.torture.odd SEED PER_SECOND`, to port 80 of this host, for ever."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ODD: tuple[bytes, ...] = (
 
 
 def visit(request: bytes, waits: bool) -> None:
-    """One connection; some hang up before they are answered."""
+    """One connection; some close it before they are answered."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", 80), 2) as connection:
         connection.settimeout(0.5)
         connection.sendall(request)

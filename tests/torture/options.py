@@ -1,4 +1,4 @@
-"""What a run is told: its seed, its length, and how hard it is."""
+"""The options of a run: its seed, its length, and how hard it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 class Options:
     """seconds: of faults; starting and settling come on top. rate: requests a second at each server. gap_s: mean time between
     faults. load: busy loops beside it all. faults: the kinds to draw from, all if empty. without: kinds that are left out.
-    allowed: kinds of findings that do not make a run bad. mode: how every log is rotated; "" for each in its own way."""
+    allowed: kinds of findings that do not make a run bad. mode: how all logs are rotated; "" for each in a way of its own."""
 
     seconds: float
     seed: int
@@ -44,7 +44,7 @@ class Options:
 
     @property
     def settle_s_max(self) -> float:
-        """How long everything may take to be well once the faults are over: a window waits `hold_max` for an agent."""
+        """How long the mesh may take to recover once the faults are over: a window waits `hold_max` for an agent."""
         return 60.0 if self.is_quick else 180.0
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is true: one pass of plain Python over the logs that were never rotated.
+"""The reference: one pass of plain Python over the logs that were never rotated.
 
 Where a line may be counted or not by the nature of things, a count has two ends: `least`, the lines that everybody must see, and
 `most`, all that were logged. copytruncate loses lines between its copy and its truncation, but whoever reads the log as it
@@ -43,7 +43,7 @@ class Count(NamedTuple):
 
 @dataclass
 class Bounds:
-    """Of one window: each group's count, at least and at most, and how many lines there are in all."""
+    """One window: the minimum and maximum count of each group, and of all lines."""
 
     least: dict[Group, Count] = field(default_factory=dict)
     most: dict[Group, Count] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def _page(request: bytes) -> str:
 
 
 def parse(text: bytes, agent: str, *, is_plain: bool) -> Iterator[Line]:
-    """Lines of a log. Raises ValueError where one cannot be read: no server here writes such."""
+    """Lines of a log. Raises ValueError for a line that cannot be parsed: no server here writes one."""
     form = PLAIN if is_plain else COMBINED
     for line in text.split(b"\n")[:-1]:
         match = form.fullmatch(line)
@@ -78,7 +78,7 @@ def parse(text: bytes, agent: str, *, is_plain: bool) -> Iterator[Line]:
 
 @dataclass(frozen=True)
 class Log:
-    """Of one agent. rotated: all that was ever visible of a log that is rotated with loss; empty where nothing can be lost.
+    """The logs of one agent. rotated: all that was ever visible of a log that is rotated with loss; empty if no line can be lost.
     doubtful_ms: lines from then on may count or not."""
 
     agent: str
@@ -104,7 +104,7 @@ class Log:
 
 
 class Oracle:
-    """All lines of a run, and what each job's windows hold of them. `lost`: lines that copytruncate lost, by agent."""
+    """All lines of a run, and the content of each job's windows. `lost`: lines that copytruncate lost, by agent."""
 
     def __init__(self, logs: Iterable[Log]) -> None:
         self.most: list[Line] = []
@@ -119,7 +119,7 @@ class Oracle:
                 self.lost[log.agent] = len(most) - len(log.least(most))
 
     def windows(self, job: Job, *, as_panes: bool = False) -> dict[int, Bounds]:
-        """By the window's start in seconds; or of the panes of a lake, whose length is the slide."""
+        """The expected windows by their start in seconds; or the panes of a lake, whose length is the slide."""
         size_s = job.slide_s if as_panes else job.size_s
         windows: dict[int, Bounds] = defaultdict(Bounds)
         for start, counts in _count(self.most, job, size_s).items():
@@ -133,7 +133,7 @@ class Oracle:
 
 
 def _starts(at_ms: int, size_s: int, slide_s: int) -> Iterator[int]:
-    """Of each window that the time is in."""
+    """The starts of the windows that contain the time."""
     start = at_ms // 1_000 // slide_s * slide_s
     while start > at_ms / 1_000 - size_s:
         yield start

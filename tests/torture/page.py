@@ -1,4 +1,4 @@
-"""A run on one page: faults and rotations by host, windows, memory, descriptors, disks and words over time. No scripts."""
+"""A run on one page: faults and rotations by host, windows, memory, descriptors, disks and log lines over time. No scripts."""
 
 from __future__ import annotations
 

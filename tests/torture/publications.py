@@ -1,4 +1,4 @@
-"""What ELF said of a window: one revision, with its rows."""
+"""A publication of a window: one revision, with its rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Revision = tuple[int, str, int]
 
 @dataclass
 class Publication:
-    """`where` says who heard it. is_all: `rows` are all of the window, not only those that changed. at_s: when it was heard, if
-    that is known."""
+    """where: the reader that received it. is_all: `rows` are all of the window, not only changed ones. at_s: when it was
+    received, if known."""
 
     where: str
     job: str
@@ -30,7 +30,7 @@ class Publication:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it says that it holds every line of its window."""
+        """Whether it claims to hold every line of its window."""
         is_over = self.status in {"final", "revised"}
         return is_over and self.reporting == self.expected and not self.lines_late and not self.lines_rejected
 

@@ -1,4 +1,4 @@
-"""Each second: what every agent takes of memory, descriptors, processor time and disk, and how much it says."""
+"""Records each second the memory, descriptors, processor time, disk use and log size of every agent."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.torture.agents import Agent
 EVERY_S = 1.0
 CAP_BYTES = 64 << 20
 SLACK_BYTES = 8 << 20
-"""Between two looks at itself an agent may pass its cap by so much, as README says."""
+"""An agent checks its memory at intervals, so it may exceed its cap by so much, as README says."""
 BEGUN_SAMPLES = 10
-"""Of an agent that has begun, and holds little yet."""
+"""Resident bytes of an agent that has just started."""
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -37,7 +37,7 @@ class Recorder:
         self._thread.start()
 
     def event(self, kind: str, host: str, text: str, until_s: float | None = None) -> dict[str, Any]:
-        """Something happened, now; until_s is set by who knows when it is over."""
+        """Record an event, now; the caller sets `until_s` when it is over."""
         event = {"event": kind, "host": host, "text": text, "at": time.time(), "until": until_s}
         with self._lock:
             self.events.append(event)
@@ -67,14 +67,14 @@ class Recorder:
         self._thread.join()
         with self._lock:
             self._file.close()
-        # Only now it is known when each event was over.
+        # Only now the end of each event is known.
         events = "".join(json.dumps(event) + "\n" for event in self.events)
         self._path.with_name("events.jsonl").write_text(events)
 
 
 def beyond_cap(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Resident bytes at most of each agent that took more than its cap beyond a bare process. At its first
-    sample it is none yet: on a busy machine it imports its modules still."""
+    """The maximum of resident bytes of each agent that exceeded its cap beyond a bare process. The first sample does not count:
+    on a busy machine the process may still be importing modules."""
     taken: dict[str, list[float]] = {}
     for sample in samples:
         for name, each in sample["agents"].items():
@@ -85,7 +85,7 @@ def beyond_cap(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _of_agent(agent: Agent) -> dict[str, float]:
-    taken: dict[str, float] = {"disk": _used(agent.folder / "disk"), "said": agent.said.stat().st_size}
+    taken: dict[str, float] = {"disk": _used(agent.folder / "disk"), "said": agent.log_file.stat().st_size}
     if agent.process is not None and agent.is_running:
         proc = Path(f"/proc/{agent.process.pid}")
         status = (proc / "status").read_text()

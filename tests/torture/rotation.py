@@ -1,4 +1,4 @@
-"""Rotation of logs by the real logrotate, in a way of each server's own."""
+"""Rotation of logs by the real logrotate, in a different way for each server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.torture.servers import Server, find
 
 ROTATE_S_MAX = 60.0
 REOPEN = 'test -s {pid} && kill -USR1 "$(cat {pid})"'
-"""Servers reopen their logs a moment later; who compresses at once has to wait, or the last lines are lost with the file."""
+"""Servers reopen their logs a moment later; compression at once has to wait, or the last lines are lost with the file."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """`directives` of logrotate. is_lossy: a writer that goes on loses lines by nature."""
+    """`directives` of logrotate. is_lossy: a writer that keeps writing inevitably loses lines."""
 
     name: str
     directives: tuple[str, ...]
@@ -44,12 +44,12 @@ MODES = {each.name: each for each in (CREATE, DELAYED, DATED, ZSTD, COPIED, COMP
 
 
 def missing() -> str:
-    """Which of the programs is not there; "" if all are."""
+    """A program that is not installed; "" if all are."""
     return next((each for each in ("logrotate", "gzip", "zstd") if find(each) is None), "")
 
 
 class Rotation:
-    """Of one server's log. All rotated files are kept: what was read late must be found."""
+    """Rotates one server's log. All rotated files are kept, so that late reads find them."""
 
     def __init__(self, server: Server, mode: Mode) -> None:
         self.server, self.mode = server, mode
@@ -63,7 +63,7 @@ class Rotation:
         self._conf.chmod(0o644)
 
     def rotate(self) -> None:
-        """Now. Raises OSError with what logrotate says."""
+        """Rotate now. Raises OSError with logrotate's error."""
         with self._lock:
             done = subprocess.run(
                 [

@@ -1,4 +1,4 @@
-"""One run: a mesh begins, faults befall it by their schedule, it gets well, and all that was said is held against the oracle."""
+"""One run: a mesh starts, scheduled faults hit it, it recovers, and all publications are compared with the oracle."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ STEP_S = 0.1
 ASK_AGAIN_S = 2.0
 FAULT_S_MAX = 240.0
 AHEAD_S = 30.0
-"""After a clock was ahead, what it had promised is believed for a while."""
+"""After a clock was ahead, its promises count for a while."""
 REVOKED_S = 30.0
-"""So soon nobody expects a revoked agent any more."""
+"""After so long no master expects a revoked agent any more."""
 
 
 class Run:
@@ -48,7 +48,7 @@ class Run:
         self._settled_s = 0.0
 
     def go(self, say: Callable[[str], None] = print) -> Verdict:
-        """All of it. Whatever fails is a finding."""
+        """Run all of it. Every failure is a finding."""
         self._say = say
         folder = self.options.folder
         shutil.rmtree(folder, ignore_errors=True)
@@ -102,7 +102,7 @@ class Run:
     # Faults.
 
     def _befall(self) -> None:
-        """By the schedule: each fault in a thread of its own, so that they overlap."""
+        """Perform the schedule: each fault in a thread of its own, so that they overlap."""
         began = time.monotonic()
         due: list[tuple[float, Callable[[], None]]] = [
             *((fault.at_s, self._starter(fault)) for fault in self.schedule.faults),
@@ -117,7 +117,7 @@ class Run:
         self._finish()
 
     def _finish(self) -> None:
-        """Faults that are at work end now."""
+        """End the active faults now."""
         self.world.is_over.set()
         for thread in self._threads:
             thread.join(FAULT_S_MAX)
@@ -161,10 +161,10 @@ class Run:
             ahead_s = float(fault.variant) + AHEAD_S
             self._excuses.append(Excuse(event["at"] - AHEAD_S, event["until"] + ahead_s))
 
-    # Getting well.
+    # Recovery.
 
     def _settle(self) -> None:
-        """Until both lakes hold every window, whole."""
+        """Wait until both lakes hold every window, whole."""
         began = time.monotonic()
         self.oracle = Oracle(self.world.logs())
         judge = Judge(self.oracle, Verdict(), gone=self._gone())
@@ -182,9 +182,9 @@ class Run:
         time.sleep(ASK_AGAIN_S)
 
     def _ask_all(self) -> None:
-        """What every agent tells of itself goes beside its log."""
+        """Write every agent's report of its state beside its log."""
         for agent in self.world.living:
-            (agent.folder / "told.txt").write_text(agent.tell([job.name for job in JOBS]))
+            (agent.folder / "state.txt").write_text(agent.describe([job.name for job in JOBS]))
 
     @staticmethod
     def _is_well(judge: Judge, lakes: list[Lake]) -> bool:
@@ -209,12 +209,12 @@ class Run:
             ]
             for heard in sessions:
                 judge.session(heard, job)
-            judge.last_words(newest(sessions), job, "watchers")
+            judge.last_revisions(newest(sessions), job, "watchers")
             for name in job.sinks:
                 lake = Lake(name, self.world.lakes[name])
                 for said in lake.read(job):
                     judge.publication(said, job, as_pane=True)
-                judge.last_words(lake.latest(job), job, f"lake {name}", as_panes=True)
+                judge.last_revisions(lake.latest(job), job, f"lake {name}", as_panes=True)
         for end in self.world.ends:
             self.verdict.add("ended", f"{end.name} with {end.code}: {end.said.strip().splitlines()[-1:]}")
         for name, rss in beyond_cap(self.world.recorder.samples).items():
@@ -222,7 +222,7 @@ class Run:
         judge_log_lines(self.world, self.schedule.faults, self.verdict)
 
     def result(self) -> dict[str, Any]:
-        """What the run came to, as it is written."""
+        """The result of the run, as it is written."""
         kinds: dict[str, int] = {}
         for event in self.world.recorder.events:
             kinds[event["event"]] = kinds.get(event["event"], 0) + 1
@@ -251,7 +251,7 @@ class Run:
         (folder / "result.json").write_text(json.dumps(self.result(), indent=1) + "\n")
 
     def _keep(self) -> None:
-        """Disks are gone with the run's namespace: what was on them is copied to where it stays."""
+        """Copy the disks to a permanent place: they are lost with the run's namespace."""
         for name in self.world.agents:
             for disk in ("disk", "lake"):
                 if (self.options.folder / name / disk).exists():
@@ -275,7 +275,7 @@ def _busy(count: int) -> Iterator[None]:
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """The result of a run that was done before."""
+    """The result of an earlier run."""
     path = folder / "result.json"
     if not path.exists():
         return None
@@ -283,8 +283,8 @@ def finished(folder: Path) -> dict[str, Any] | None:
     return result
 
 
-def told(result: dict[str, Any], verdict: Verdict | None = None) -> str:
-    """A run's result for people."""
+def result_text(result: dict[str, Any], verdict: Verdict | None = None) -> str:
+    """A run's result as text."""
     compared = result["compared"]
     head = (
         f"seed {result['seed']}: {'good' if result['is_good'] else 'WRONG'}: {result['lines']:,} lines, "

@@ -1,4 +1,4 @@
-"""Which fault befalls which agent, when, and for how long: all drawn from the seed before a run begins."""
+"""Which fault hits which agent, when, and for how long: all drawn from the seed before a run begins."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tests.torture.options import Options
 
 WARM_S = 4.0
 APART_S = 3.0
-"""An agent is left alone for so long between two faults of its own."""
+"""Minimum time between two faults of one agent."""
 AT_ONCE_MAX = 2
-"""So many agents are struck at a time; of five, three are well, so windows go on."""
+"""Agents that are hit at the same time, at most; of five, three are well, so windows continue."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """weight: how often, beside the others. span_s: how long, at least and at most. variants: ways to do it, one is drawn.
-    is_late: only in a run that lasts."""
+    """weight: how often, relative to the others. span_s: how long, at least and at most. variants: one is drawn. is_late: only in
+    long runs."""
 
     name: str
     weight: float
@@ -48,8 +48,8 @@ KINDS = (
     Kind("revoke", 0.7, (0.0, 0.0), is_late=True),
 )
 OF_DISKS = {"wipe", "restore", "twin", "leave", "revoke"}
-"""After these, an agent does not know what it had promised. A job's log is on three disks; when all are lost together, nobody can
-know what it held, so at most two are lost until they have had time to be filled again."""
+"""After these, an agent does not know what it had promised. A job's log is on three disks; when all are lost together, no agent
+knows its content any more, so at most two are lost until they have had time to be filled again."""
 LOST_MAX = 2
 FILLED_S = 20.0
 RESTORE_S_MAX = 26.0
@@ -60,7 +60,7 @@ LATE_S = 120.0
 
 @dataclass(frozen=True)
 class Fault:
-    """at_s: since visitors came. host: whom it befalls. other: of the mesh, whom it needs besides. share: a number in [0, 1)."""
+    """at_s: since the first visitors. host: the one it hits. other: another agent that it needs. share: a number in [0, 1)."""
 
     at_s: float
     kind: str
@@ -76,8 +76,8 @@ class Fault:
 
 
 class Schedule:
-    """`faults` and `rotations` in their order. hosts: with agents from the start. guests: that join, and may leave again.
-    clocked: whose clocks can be stepped."""
+    """`faults` and `rotations` in order. hosts: with agents from the start. guests: hosts that join, and may leave. clocked:
+    those whose clocks can be stepped."""
 
     def __init__(
         self, options: Options, hosts: Sequence[str], guests: Sequence[str], clocked: Sequence[str]
@@ -115,7 +115,7 @@ class Schedule:
         return faults
 
     def _draw(self, kind: Kind, at_s: float) -> Fault | None:
-        """None if nobody can be struck by it now."""
+        """None if no agent can be hit by it now."""
         host = self._whom(kind, at_s)
         other = self._draws.choice(self._hosts)
         variant, share = self._draws.choice(kind.variants), self._draws.random()
@@ -124,7 +124,7 @@ class Schedule:
         if not host:
             return None
         for each in self._busy if kind.name in EVERYWHERE else [host]:
-            # A guest that has gone for good stays away, whatever befalls all.
+            # A guest that has left for good stays away, even in faults of all agents.
             self._busy[each] = max(self._busy[each], at_s + span_s + APART_S)
         if kind.name in OF_DISKS:
             wait_s = RESTORE_S_MAX if kind.name == "restore" else 0.0

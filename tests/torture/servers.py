@@ -48,8 +48,8 @@ http {{
 }}
 """
 
-# No threads: these share what Apache keeps of times it has formatted, four seconds of them, and once in some hours a request has
-# another second in one log than in the other, by four.
+# No threads: they share Apache's cache of four formatted seconds, and once in some hours a request has a time in one log that is
+# four seconds off the other.
 APACHE = """\
 ServerRoot {folder}
 ServerName localhost
@@ -86,11 +86,11 @@ function delay()
 end
 """
 PAGES = 37
-"""Squares modulo a prime: nineteen paths, most of them twice as often as one of them, so that a LIMIT has ties to order."""
+"""Squares modulo a prime: nineteen paths, most with equal frequencies, so that a LIMIT has ties to order."""
 
 
 def missing() -> str:
-    """Which of the programs is not there; "" if all are."""
+    """A program that is not installed; "" if all are."""
     return next((each for each in ("nginx", "apache2", "wrk") if find(each) is None), "")
 
 
@@ -115,7 +115,7 @@ class Server:
 
     @property
     def format(self) -> str:
-        """What the agent is told of the log."""
+        """The format of the log, for the agent's configuration."""
         return "combined" if self.is_apache else f"nginx:{self.folder / 'server.conf'}#main"
 
     @property
@@ -136,7 +136,7 @@ class Server:
         )
 
     def start(self) -> None:
-        """Run it; returns when it has written its pid."""
+        """Start it; returns when it has written its pid."""
         conf = str(self.folder / "server.conf")
         nginx = [
             find("nginx") or "nginx",
@@ -163,7 +163,7 @@ class Server:
             time.sleep(0.02)
 
     def welcome(self, rate: float, seed: int) -> None:
-        """Visitors come from now on: so many a second in the mean, and now and then an odd one."""
+        """Start visitors: so many a second on average, and sometimes an odd one."""
         delay_ms = max(1, int(2_000 * CONNECTIONS / rate))
         script = self.folder / "visitors.lua"
         script.write_text(WRK.format(pages=PAGES, host=self.name, delay_ms=delay_ms))
@@ -178,7 +178,7 @@ class Server:
             )
 
     def dismiss(self) -> None:
-        """No more visitors; returns when the log has its last line."""
+        """Stop visitors; returns when the log has its last line."""
         for visitor in self._visitors:
             visitor.kill()
             visitor.wait()

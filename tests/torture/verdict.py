@@ -1,4 +1,4 @@
-"""Every window and every publication, held against the oracle."""
+"""Compares every window and every publication with the oracle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.torture.publications import Publication
 
 DIFFERENCES_MAX = 6
 NEWEST = 6
-"""Panes of which one at least must be called whole in the end."""
+"""The newest panes, of which at least one must be whole in the end."""
 EMPTY = Bounds()
 WRONG = {
     "exceeds": "holds more lines than there are",
@@ -36,7 +36,7 @@ NOTED = {"modest": "says it is not whole, and holds every line"}
 
 @dataclass(frozen=True)
 class Finding:
-    """`start_s` is the window's, 0 if it is about none."""
+    """start_s: of the window, 0 if there is none."""
 
     kind: str
     text: str
@@ -64,7 +64,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Excuse:
-    """Windows that touch this time (seconds) may be called whole too early: a clock that is ahead promises too much."""
+    """Windows that overlap this time (seconds) may be published as whole too early: a clock that is ahead promises too much."""
 
     from_s: float
     until_s: float
@@ -74,7 +74,7 @@ class Excuse:
 
 
 def differences(said: Mapping[Group, Count], bounds: Bounds, job: Job) -> list[str]:
-    """Where all of a window's rows are not what the oracle counts."""
+    """The differences between all rows of a window and the oracle's counts."""
     if not bounds.is_exact:
         return _outside(said, bounds, job)
     true = top(bounds.most, job.limit)
@@ -97,7 +97,7 @@ def _outside(said: Mapping[Group, Count], bounds: Bounds, job: Job) -> list[str]
 
 
 def exceeding(said: Mapping[Group, Count], bounds: Bounds) -> list[str]:
-    """Rows that hold more than was ever logged."""
+    """Rows that hold more lines than were ever logged."""
     return [
         f"{group}: said {count}, true {_of(bounds.most, group)}"
         for group, count in said.items()
@@ -117,8 +117,8 @@ def _short(texts: Sequence[str]) -> str:
 
 
 class Judge:
-    """Holds what was said against what is true, and writes it down in `verdict`. excuses: what may be called whole too early.
-    gone: times in which an agent lived of whom nobody wants to know any more, so that windows may stay not whole."""
+    """Compares publications with the oracle, and collects findings in `verdict`. excuses: windows that may be published as whole
+    too early. gone: times of agents that were removed for good, whose windows may stay incomplete."""
 
     def __init__(
         self, oracle: Oracle, verdict: Verdict, excuses: Sequence[Excuse] = (), gone: Sequence[Excuse] = ()
@@ -133,7 +133,7 @@ class Judge:
         return self._truth[key]
 
     def publication(self, said: Publication, job: Job, *, as_pane: bool = False) -> None:
-        """One word on a window, at any time: never too much, and whole only if it is."""
+        """Check one publication: never too many lines, and whole only if it is."""
         self.verdict.counts["publications"] += 1
         bounds = self.truth(job, as_panes=as_pane).get(said.start_s, EMPTY)
         more = exceeding(said.rows, bounds)
@@ -170,7 +170,7 @@ class Judge:
         )
 
     def session(self, heard: Iterable[Publication], job: Job) -> None:
-        """What one reader heard, in its order."""
+        """Check what one reader received, in order."""
         finals: Counter[int] = Counter()
         last: dict[int, Publication] = {}
         for said in heard:
@@ -183,10 +183,10 @@ class Judge:
             if said.status == "final" and finals[said.start_s] > 1:
                 self.verdict.add("again", f"{said} after {before}", said.start_s)
 
-    def last_words(
+    def last_revisions(
         self, latest: Mapping[int, Publication], job: Job, where: str, *, as_panes: bool = False
     ) -> None:
-        """The last revision of each window. as_panes: of a lake, which must hold all there are, before any LIMIT."""
+        """Check the last revision of each window. as_panes: of a lake, which must hold all rows, before any LIMIT."""
         for start_s, bounds in sorted(self.truth(job, as_panes=as_panes).items()):
             self.verdict.counts["windows"] += 1
             said = latest.get(start_s)
@@ -198,9 +198,9 @@ class Judge:
                         start_s,
                     )
                 continue
-            self._last_word(said, bounds, _unlimited(job) if as_panes else job)
+            self._last_revision(said, bounds, _unlimited(job) if as_panes else job)
 
-    def _last_word(self, said: Publication, bounds: Bounds, job: Job) -> None:
+    def _last_revision(self, said: Publication, bounds: Bounds, job: Job) -> None:
         wrong = differences(said.rows, bounds, job) if said.is_all else []
         if wrong:
             self.verdict.add("wrong" if said.is_whole else "lacks", f"{said}: {_short(wrong)}", said.start_s)
@@ -209,8 +209,8 @@ class Judge:
 
 
 def _gives_way(before: Publication, said: Publication) -> bool:
-    """The smaller side of a partition shows as open what the other side's log holds as final, under a higher ballot: a final word
-    counts after an open one, whatever their revisions (`agent/control/follow.py`)."""
+    """The smaller side of a partition shows as open what the other side's log holds as final, under a higher ballot: a final
+    revision counts after an open one, whatever their revisions (`agent/control/follow.py`)."""
     return before.status == "open" and said.status != "open"
 
 
@@ -219,7 +219,7 @@ def _unlimited(job: Job) -> Job:
 
 
 def newest(sessions: Iterable[Iterable[Publication]]) -> dict[int, Publication]:
-    """By window: the highest revision of a window's full rows that any reader heard."""
+    """The highest revision of full rows of each window that any reader received."""
     latest: dict[int, Publication] = {}
     revisions: dict[int, list[Publication]] = defaultdict(list)
     for session in sessions:

@@ -1,4 +1,4 @@
-"""`elf job watch` at one agent and the next, and what they heard."""
+"""`elf job watch` at several agents, and the windows received."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ AGAIN_S = 0.5
 
 
 class Watcher:
-    """Watches a job at an agent for as long as the run lasts. The command ends with its agent; then it is started anew, which is
-    another reader: number n writes `folder`/JOB@AGENT.n.jsonl, each line behind the second at which it came."""
+    """Watches a job at an agent for as long as the run lasts. The command ends with its agent and is started again, as another
+    reader: number n writes `folder`/JOB@AGENT.n.jsonl, each line after the second at which it arrived."""
 
     def __init__(self, job: Job, name: str, socket: Path, folder: Path) -> None:
         self.job, self.name, self.readers = job, f"{job.name}@{name}", 0
@@ -69,7 +69,7 @@ class Watcher:
         self._thread.join()
 
     def sessions(self) -> Iterator[list[Publication]]:
-        """What each reader heard, in order."""
+        """The windows that each reader received, in order."""
         for number in range(1, self.readers + 1):
             path = self._folder / f"{self.name}.{number}.jsonl"
             with path.open("rb") as file:
@@ -85,7 +85,7 @@ def publications(lines: BinaryIO, job: Job, where: str) -> Iterator[Publication]
         try:
             row = json.loads(text)
         except json.JSONDecodeError:
-            continue  # the reader was ended within the line
+            continue  # the reader ended within the line
         if row["_elf"] != meta:
             if now is not None:
                 yield now

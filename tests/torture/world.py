@@ -1,4 +1,4 @@
-"""A mesh of agents on hosts, with their servers and logs: what faults befall."""
+"""A mesh of agents on hosts, with their servers and logs: the target of faults."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ MODES = (
 )
 GUESTS = 2
 SPARE = "spare"
-"""A host without a server of its own, where twins run."""
+"""A host without a server, where twins run."""
 CLOCKED = (1, 2)
-"""Whose clock can step."""
+"""The host whose clock can step."""
 SINKS = ("east", "west")
 SERVICE_S = 2.0
-"""An agent that ended by itself is started again so much later, as systemd would."""
+"""An agent that ended unexpectedly is started again so much later, as by systemd."""
 
 
 class World:
@@ -108,14 +108,14 @@ class World:
                 sink=sink,
             )
 
-    # Whom faults find.
+    # For faults.
 
     @property
     def living(self) -> list[Agent]:
         return [agent for agent in self.agents.values() if agent.is_running]
 
     def well(self, *but: str) -> Agent:
-        """An agent that runs and answers, if possible not one of those. Raises OSError."""
+        """A running agent that answers, if possible not one of those. Raises OSError."""
         names = [name for name in self.agents if name not in but]
         for name in [*names, *but]:
             agent = self.agents[name]
@@ -125,21 +125,21 @@ class World:
         raise OSError("no agent runs")
 
     def pause(self, seconds: float) -> None:
-        """Let time pass, less of it when the run is over."""
+        """Wait, but not longer than the run."""
         self.is_over.wait(seconds)
 
     def until(self, happened: Callable[[], object], what: str, seconds: float = READY_S_MAX) -> None:
-        """Ask again until it has. Raises OSError."""
+        """Repeat until it holds. Raises OSError."""
         until = time.monotonic() + seconds
         while not happened():
             if time.monotonic() > until:
                 raise OSError(f"after {seconds:.0f} s: {what}")
             time.sleep(ASK_AGAIN_S)
 
-    # From nothing to a mesh at work.
+    # Start.
 
     def begin(self) -> None:
-        """Servers and agents run, all agents see each other, and all jobs are known."""
+        """Start servers and agents; wait until all agents see each other and know all jobs."""
         for name in self.names:
             self.servers[name].start()
             self.agents[name].start()
@@ -188,10 +188,10 @@ class World:
         for number, name in enumerate(self.names):
             self.servers[name].welcome(self.options.rate, self.options.seed * 100 + number)
 
-    # While it is at work.
+    # During the run.
 
     def revive(self) -> None:
-        """Start again what ended by itself, and write it down."""
+        """Restart agents that ended unexpectedly, and record it."""
         for agent in list(self.agents.values()):
             if agent.is_wanted and not agent.is_running and agent.lock.acquire(blocking=False):
                 try:
@@ -203,7 +203,7 @@ class World:
 
     def _note_end(self, agent: Agent) -> None:
         assert agent.process is not None
-        said = agent.said.read_text(errors="replace")[-2_000:]
+        said = agent.log_file.read_text(errors="replace")[-2_000:]
         self.ends.append(End(time.time(), agent.name, agent.process.returncode, said))
         self.recorder.event("ended", agent.name, f"ended by itself with {agent.process.returncode}")
         self.pause(SERVICE_S)
@@ -211,10 +211,10 @@ class World:
     def rotate(self, name: str) -> None:
         self.rotations[name].rotate()
 
-    # From faults to the end.
+    # End.
 
     def dismiss(self) -> None:
-        """No more visitors anywhere."""
+        """Stop all visitors."""
         threads = [threading.Thread(target=server.dismiss) for server in self.servers.values()]
         for thread in threads:
             thread.start()
@@ -222,7 +222,7 @@ class World:
             thread.join()
 
     def logs(self) -> list[Log]:
-        """What the oracle reads."""
+        """The logs that the oracle reads."""
         return [self._log(name) for name in self.agents if self.servers[name].oracle.exists()]
 
     def _log(self, name: str) -> Log:
@@ -231,7 +231,7 @@ class World:
         return Log(name, server.oracle, server.style == "plain", tuple(rotated), self.doubtful_ms.get(name))
 
     def close(self) -> None:
-        """End everything; what was not ended goes with the run's namespaces."""
+        """End all processes; any left end with the run's namespaces."""
         self.is_over.set()
         threads = [threading.Thread(target=agent.stop) for agent in self.agents.values() if agent.is_running]
         for thread in threads:

@@ -305,9 +305,7 @@ def test_real_agents_say_that_a_lost_disk_lacks_lines(tmp_path: Path) -> None:
             shutil.rmtree(a1.folder / "state")
             a1.start()
             fleet.wait_joined()
-            wait_until(
-                lambda: "windows that lack such lines say so" in a1.said(), "it says nothing", 60
-            )
+            wait_until(lambda: "windows that lack such lines say so" in a1.said(), "it says nothing", 60)
             for agent in fleet.agents:
                 agent.write([line(time.time() + 2 * WINDOW_S + 5, 200, 1)])
             seen.wait(lambda: start in seen.final_starts)
