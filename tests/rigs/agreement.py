@@ -1,4 +1,4 @@
-"""Queries whose answers ELF and Spark must agree on, word for word the same text."""
+"""Queries whose answers ELF and Spark must agree on, with the same query text."""
 
 SCALARS = [
     "bytes + 1", "bytes - 100", "bytes * 3", "bytes / 7", "bytes % 7", "bytes div 7", "-bytes", "abs(100 - bytes)",

@@ -1,4 +1,4 @@
-"""Small meshes with one kind of trouble each: what a canary needs to be seen soon. The same seed gives the same scenario."""
+"""Small meshes with one kind of trouble each, in which a canary shows quickly. The same seed gives the same scenario."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TROUBLE_US = 11 * SECOND
 
 
 def mesh(seed: int, faults: list[s.AnyFault], **given: object) -> s.Scenario:
-    """Six hosts and one job; after eleven seconds all is healed."""
+    """Six hosts and one job; after eleven seconds all faults end."""
     plain: dict[str, object] = {
         "hosts": 6,
         "jobs": (s.Job(start_us=2 * SECOND, windows=("1 second",) * 8, lateness_us=2 * SECOND),),
@@ -32,13 +32,13 @@ def mesh(seed: int, faults: list[s.AnyFault], **given: object) -> s.Scenario:
 
 
 def times(rng: Random, count: int, longest_us: int) -> list[tuple[int, int]]:
-    """So many (from, until) within the time of trouble."""
+    """So many (from, until) within the time of faults."""
     begins = [rng.randint(s.CALM_US, TROUBLE_US - SECOND) for _ in range(count)]
     return [(at, min(TROUBLE_US, at + rng.randint(100 * MS, longest_us))) for at in begins]
 
 
 def rough(seed: int) -> s.Scenario:
-    """Loss and disorder, hosts that die, stand still, or are cut off: parents change, and bundles come again."""
+    """Loss and disorder, hosts that die, pause, or are cut off: parents change, and bundles are sent again."""
     rng = Random(seed)
     weather = Weather(
         delay_us=1_000, jitter_us=20_000, loss=0.05, duplicate=0.05, straggle=0.1, straggle_us=300 * MS
@@ -54,7 +54,7 @@ def rough(seed: int) -> s.Scenario:
 
 
 def in_pieces(seed: int) -> s.Scenario:
-    """Takeovers, with states that travel and are written a few rows at a time."""
+    """Takeovers, with states that are sent and written a few rows at a time."""
     plain = takeovers(seed)
     parameters = msgspec.structs.replace(plain.parameters, piece_bytes=500, snapshot_entries=60)
     return msgspec.structs.replace(plain, parameters=parameters)
@@ -77,7 +77,7 @@ def takeovers(seed: int) -> s.Scenario:
 
 
 def changes(seed: int) -> s.Scenario:
-    """The job changes again and again, some hosts hear of it late, masters die meanwhile."""
+    """The job changes repeatedly, some hosts learn of it late, masters die meanwhile."""
     rng = Random(seed)
     faults: list[s.AnyFault] = []
     for at, _ in times(rng, rng.choice((1, 2, 4)), SECOND):
@@ -105,7 +105,7 @@ def sinks(seed: int) -> s.Scenario:
 
 
 def silent(seed: int) -> s.Scenario:
-    """A host that everybody knows is cut off before the job begins, and stays so for a while."""
+    """A seed host is cut off before the job begins, and stays so for a while."""
     rng = Random(seed)
     begin = 5_500 * MS
     job = s.Job(start_us=begin, windows=("1 second",), lateness_us=2 * SECOND, line_us=begin)
@@ -118,7 +118,7 @@ MASTER = 1
 
 
 def restarts(seed: int) -> s.Scenario:
-    """The master dies; while others are asked for their logs, of whom one says nothing, everybody is started again."""
+    """The master dies; while others are asked for their logs, and one does not answer, all are restarted."""
     rng = Random(seed)
     at = 6 * SECOND
     again = at + rng.randint(1_000 * MS, 3_500 * MS)
@@ -128,7 +128,7 @@ def restarts(seed: int) -> s.Scenario:
 
 
 def deaf(seed: int) -> s.Scenario:
-    """The master hears nothing any more, but is heard by the sink, which serves another one meanwhile."""
+    """The master receives nothing any more, but its messages reach the sink, which serves another one meanwhile."""
     rng = Random(seed)
     at = rng.randint(s.CALM_US, 6 * SECOND)
     until = at + rng.randint(7 * SECOND, 9 * SECOND)
@@ -169,7 +169,7 @@ def rivals(seed: int) -> s.Scenario:
 
 
 def bare(seed: int) -> s.Scenario:
-    """The master is back at once without its disk, again and again, while others still have the log."""
+    """The master is back at once without its disk, repeatedly, while others still have the log."""
     rng = Random(seed)
     faults: list[s.AnyFault] = []
     for begin in (5, 7, 9):
@@ -180,7 +180,7 @@ def bare(seed: int) -> s.Scenario:
 
 
 def rebuilt(seed: int) -> s.Scenario:
-    """The log is lost with all who held it, and somebody is away when it begins anew."""
+    """The log is lost with all its holders, and an agent is away when a new one begins."""
     rng = Random(seed)
     at = rng.randint(6 * SECOND, 7 * SECOND)
     lost = s.Crash(at_us=at, until_us=at + rng.randint(200 * MS, 2 * SECOND), target="circle", wipe=True)
@@ -189,7 +189,7 @@ def rebuilt(seed: int) -> s.Scenario:
 
 
 def stopped(seed: int) -> s.Scenario:
-    """Parents stand still until their children have others, and then go on with what had come to them."""
+    """Parents pause until their children have others, and then resume with the messages that had arrived."""
     rng = Random(seed)
     faults: list[s.AnyFault] = []
     for begin in (5, 8, 11):
@@ -201,7 +201,7 @@ def stopped(seed: int) -> s.Scenario:
 
 
 def twins(seed: int) -> s.Scenario:
-    """A process with a host's key, and without its logs, runs while the host is away; one of two jobs stood still before that."""
+    """A process with a host's key, and without its logs, runs while the host is away; one of two jobs was paused before that."""
     rng = Random(seed)
     at = rng.randint(6 * SECOND, 7 * SECOND)
     until = at + rng.randint(3 * SECOND, 5 * SECOND)
@@ -233,16 +233,16 @@ def one_behind(seed: int) -> s.Scenario:
 
 
 def brisk(seed: int) -> s.Scenario:
-    """As rough, and all must be exact soon after it is healed."""
+    """As rough, and all must be exact soon after the faults end."""
     return msgspec.structs.replace(rough(seed), rest_us=6 * SECOND)
 
 
 NEXT = 4
-"""The host that is closest but for the master."""
+"""The closest host after the master."""
 
 
 def deposed(seed: int) -> s.Scenario:
-    """While the master is cut off, the next one asks all others for their promise, of whom one says nothing, and dies before it
+    """While the master is cut off, the next one asks all others for their promise; one does not answer, and it dies before it
     serves. So the directory does not know its ballot, and all has to be exact soon after."""
     rng = Random(seed)
     at = 6 * SECOND
@@ -256,7 +256,7 @@ def deposed(seed: int) -> s.Scenario:
 
 
 def divided(seed: int) -> s.Scenario:
-    """Few are cut off, with the sink, and a log that knows how far all had come but one, who stood still just before."""
+    """A minority is cut off, with the sink and a log that has the progress of all but one agent, which was paused just before."""
     rng = Random(seed)
     job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=0)
     at = rng.randint(6 * SECOND, 7 * SECOND)
@@ -270,19 +270,19 @@ def divided(seed: int) -> s.Scenario:
 
 
 def unread(seed: int) -> s.Scenario:
-    """One agent cannot read its lines for a while."""
+    """One agent cannot parse its lines for a while."""
     at = 6 * SECOND + Random(seed).randint(0, SECOND)
     return mesh(seed, [s.Reject(at_us=at, until_us=at + 2_500 * MS, host=3)])
 
 
 def kept(name: str, seed: int) -> s.Scenario:
-    """A scenario that is kept because it once failed, with its draws made anew."""
+    """A scenario that is kept because it once failed, with new random draws."""
     scenario = s.decode((paths.GOLDEN / "simulator" / f"{name}.json").read_bytes())
     return msgspec.structs.replace(scenario, seed=seed)
 
 
 def retention(seed: int) -> s.Scenario:
-    """Two logs of which one has retired what the other retains: rare enough that the seeds in which it came up are kept."""
+    """Two logs of which one has retired what the other retains: so rare that the seeds in which it occurred are kept."""
     return kept("third-173", seed)
 
 
@@ -301,7 +301,7 @@ def rebuilt_with_less(seed: int) -> s.Scenario:
 
 
 def watched(seed: int) -> s.Scenario:
-    """As takeovers, with people who watch, and connect anew now and then."""
+    """As takeovers, with readers that reconnect now and then."""
     rng = Random(seed)
     readers = [
         s.Reader(
@@ -316,8 +316,8 @@ def watched(seed: int) -> s.Scenario:
 
 
 def moved(seed: int) -> s.Scenario:
-    """Two hosts are cut off, and one of them serves; then only the former master is, and the others tell the later one what both
-    may call final. People watch on both sides."""
+    """Two hosts are cut off, and one of them serves; then only the former master is, and the others report to the later one what
+    both may publish as final. Readers watch on both sides."""
     rng = Random(seed)
     at = 6 * SECOND + rng.randrange(SECOND)
     middle = at + rng.randint(4, 8) * SECOND
@@ -334,7 +334,7 @@ def moved(seed: int) -> s.Scenario:
 
 
 def bugs(seed: int) -> s.Scenario:
-    """One of two jobs fails, and nothing else is wrong."""
+    """One of two jobs fails, without any other fault."""
     rng = Random(seed)
     faults: list[s.AnyFault] = []
     for at, until in times(rng, 3, 3 * SECOND):

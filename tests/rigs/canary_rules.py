@@ -101,7 +101,7 @@ class Canary(NamedTuple):
 
 @contextmanager
 def without(canary: Canary) -> Iterator[None]:
-    """The rule is switched off."""
+    """Switch the rule off in this context."""
     with patch.object(canary.owner, canary.method, canary.instead):
         yield
 
@@ -111,7 +111,7 @@ def always(value: Any) -> Any:
 
 
 def nothing(*_: object, **__: object) -> None:
-    """In place of a rule that acts."""
+    """Replaces a rule that acts."""
 
 
 # Files.
@@ -157,7 +157,7 @@ def watermarks_of_all(self: Intake, child: NodeId, bundle: Bundle, now: int) -> 
 
 
 def as_it_comes(self: Link, sequence: int, message: Message, size: int) -> list[Message]:
-    """Once, but in any order."""
+    """Deliver each message once, but in any order."""
     if sequence <= self._acknowledged or sequence in self._held:
         return []
     self._held[sequence] = (message, size)

@@ -32,11 +32,11 @@ SECOND = 1_000_000
 TRAFFIC = Traffic(lines_per_s=20.0)
 STEP_US = 20_000
 STEP_S = 0.001
-"""Time runs twenty times as fast as the clock on the wall, at most."""
+"""Virtual time runs at most twenty times as fast as the wall clock."""
 
 
 class Hosted:
-    """What the control service needs, of an actor in a world."""
+    """An actor in a world, as the control service needs it."""
 
     is_signed = False
 
@@ -161,14 +161,14 @@ class Mesh:
             await self.sink.close()
 
     def wait_for(self, happened: Callable[[], bool], seconds: float = 10) -> None:
-        """Look again and again, for there is nothing to wait on in another thread's virtual time."""
+        """Poll until it holds: another thread's virtual time cannot be waited on."""
         until = time.monotonic() + seconds
         while not happened():
             assert time.monotonic() < until
             time.sleep(0.005)
 
     def masters(self, job: str) -> int:
-        """How many agents serve it."""
+        """How many agents serve the job."""
         seats = [host.node.seats.get(job_id(job)) for host in self.hosts]
         return sum(seat is not None and seat.master is not None for seat in seats)
 
@@ -200,7 +200,7 @@ class Mesh:
         return dict(found)
 
     def in_world(self, do: Callable[[], None]) -> None:
-        """Something happens in the loop's thread, between two moments."""
+        """Run it in the loop's thread, between two moments."""
         done = threading.Event()
         self._todo.append((do, done))
         assert done.wait(10)

@@ -1,4 +1,4 @@
-"""Workers, a tree that merges, repeats and loses what they send, and one pass over their lines to hold the windows against.
+"""Workers, a tree that merges, repeats and loses their bundles, and one pass over their lines to compare windows with.
 
 The workers are the simplest that keep the rules: what they do not know they ask, and when in doubt they read again.
 """
@@ -141,7 +141,7 @@ def low_of(file: list[LogLine], since_us: int) -> int:
 
 
 class Mesh:
-    """A job's master, its workers, and what is between them."""
+    """A job's master, its workers, and the bundles between them."""
 
     def __init__(self, rng: Random, workers: list[Worker], windows: list[str]) -> None:
         self.rng, self.workers = rng, workers
@@ -250,7 +250,7 @@ class Mesh:
         self.rig.deaf = not self.rig.deaf
 
     def take_over(self) -> None:
-        """The master dies with what was not committed; another one goes on from a replica's state."""
+        """The master dies with what was not committed; another one resumes from a replica's state."""
         state = JobState(self.spec.id, self.spec.name, self.rig.budget)
         state.restore(self.rig.state.snapshot())
         self.epoch += 1
@@ -331,7 +331,7 @@ class Mesh:
         self.last[put.version, put.start] = put
 
     def finish(self) -> None:
-        """No more faults: everything is read and committed, all windows close; then each is what one pass says."""
+        """No more faults: everything is read and committed, all windows close; then each equals one pass."""
         self.moving.clear()
         self.rig.deaf = False
         for turn in range(12):

@@ -1,4 +1,4 @@
-"""A master with a log that commits when it is told, workers whose logs are lists of lines, and a sink."""
+"""A master with a log that commits on request, workers whose logs are lists of lines, and a sink."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Rig:
         self.do(self._commit(len(self.waiting) if count is None else count))
 
     def tick(self, later_us: int = 0) -> None:
-        """Let time pass, and do what is due at its end."""
+        """Let time pass, and tick at its end."""
         self.now += later_us
         self.do(self.master.tick(self.now))
 

@@ -1,4 +1,5 @@
-"""A cgroup in which processes of a test may have so much memory, the kernel's for their files included, before it kills one.
+"""A cgroup that limits the memory of a test's processes, including the kernel's for their files; beyond that the kernel kills
+one.
 
     with memory_group(384 << 20) as group:
         if group is not None: ...   # nobody here may make one: measure instead
@@ -24,7 +25,7 @@ class MemoryGroup:
 
     @property
     def prefix(self) -> Sequence[str]:
-        """What stands before a command that runs in it."""
+        """The prefix of a command that runs in it."""
         return ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs"))
 
     @property
@@ -76,7 +77,7 @@ def _remove(folder: Path) -> None:
 
 
 def _parents() -> Iterator[Path]:
-    """Where one may be made: in this process's own group, beside it, and at the top."""
+    """Where a group can be made: in this process's own one, beside it, and at the top."""
     try:
         own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
         mounts = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]

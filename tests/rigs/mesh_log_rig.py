@@ -1,5 +1,5 @@
-"""What the tests of the mesh's sources share: a web server that logs and rotates, a job as master and worker see it, and the
-count of all lines that both are held against."""
+"""Shared by tests of the mesh's sources: a web server that logs and rotates, a job as master and worker see it, and the count
+of all lines that both are compared with."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Log:
 
 
 class Job:
-    """A job's worker and master in one: what is accepted moves positions, what is not is read again."""
+    """A job's worker and master in one: accepted cuts move positions, others are read again."""
 
     def __init__(self, log: Log, schedule: Schedule, since_us: int = 0, name: bytes = b"j") -> None:
         self.log, self.schedule, self.since_us, self.id = log, schedule, since_us, name * 16
@@ -219,12 +219,12 @@ class Job:
             self.accepted.append(cut)
 
     def lose(self) -> None:
-        """What is not committed is read again."""
+        """Read again from the committed positions."""
         self.pending.clear()
         self.at = dict(self.committed)
 
     def lose_master(self, since_us: int) -> None:
-        """All is read again from there."""
+        """Read all lines again from there."""
         self.pending.clear()
         self.accepted.clear()
         self.at, self.committed, self.since_us = {}, {}, since_us
@@ -310,7 +310,7 @@ def counts_of(rows: Rows) -> Counted:
 
 
 def check_exact(job: Job, files: list[list[bytes]], above: Mapping[str, int] = {}) -> None:
-    """What was accepted is what all lines count to."""
+    """Check that the accepted rows equal the count of all lines."""
     rows = job.rows()
     stops = [*(line.from_us for line in job.schedule[1:]), 1 << 62]
     for line, stop in zip(job.schedule, stops, strict=True):

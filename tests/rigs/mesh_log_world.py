@@ -1,4 +1,4 @@
-"""The simulator with logs on disk: what its virtual servers write is written to files, rotated and compressed, and `MeshSource`
+"""The simulator with logs on disk: its virtual servers write to files that are rotated and compressed, and `MeshSource`
 reads it. Everything else, faults and oracle included, is the simulator's own."""
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class WrittenSource(VirtualSource):
         return cut
 
     def write(self, now_us: int) -> None:
-        """Everything that is written by then."""
+        """Write all lines up to then."""
         for number, file in enumerate(self.files):
             if file.created_us > now_us:
                 break
@@ -147,7 +147,7 @@ def _line(file: VirtualFile, i: int) -> bytes:
 
 
 def follow_lives(run: Run) -> None:
-    """An agent that starts opens its source anew; with a lost disk, without what was saved."""
+    """A starting agent opens its source again; with a lost disk, without saved state."""
     wiped: set[NodeId] = set()
 
     def look(now_us: int, what: str, who: Actor | None, about: object) -> None:

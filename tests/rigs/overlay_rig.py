@@ -1,4 +1,4 @@
-"""A mesh of overlays on one seeded event queue: delay, loss, cut pairs; and the sorted ring they are held against."""
+"""A mesh of overlays on one seeded event queue: delay, loss, cut pairs; and the sorted ring they are compared with."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LEAVES = 8
 
 
 class Side:
-    """Whom the nodes of one side of a partition believe to be there, and the routes that follow."""
+    """The members that nodes on one side of a partition know, and the resulting routes."""
 
     def __init__(self, key: bytes, members: list[bytes]) -> None:
         self.key, self.members = key, sorted(members)
@@ -281,7 +281,7 @@ class Ring:
             self._datagram(node, next_hop, origin, hops + 1, message)
 
     def _datagram(self, node: bytes, to: bytes, origin: bytes, hops: int, message: Message) -> None:
-        """May be lost, and as often comes twice, once of them late."""
+        """May be lost, and is as often delivered twice, once late."""
         chance = self.rng.random()
         if chance >= self.loss:
             self._at(self.now + self._latency(), "send", to, (origin, hops, message))

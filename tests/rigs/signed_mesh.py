@@ -1,4 +1,4 @@
-"""A simulated mesh with keys: each agent signs what it tells the directory, and believes what is signed as it must be."""
+"""A simulated mesh with keys: each agent signs its directory items, and accepts only correctly signed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of following share: a reader that checks every block, and a log that is rotated like a real one."""
+"""Shared by tests of following: a reader that checks every block, and a log that is rotated like a real one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GRACE_S = 3.0
 
 
 class Reader:
-    """Drives a `Source` with a clock of its own, holds every block against the contract, and keeps the lines."""
+    """Drives a `Source` with a clock of its own, checks every block against the contract, and keeps the lines."""
 
     def __init__(
         self, *patterns: str, start: str = "beginning", block_bytes: int = 2048, line_max: int = 512
@@ -83,7 +83,7 @@ class Reader:
         assert self.source.at_end, self.source.lag_bytes()
 
     def restart(self) -> None:
-        """Stop without a word, and start again from the saved positions, as they come back from disk."""
+        """Stop without closing, and start again from the saved positions, decoded as from disk."""
         self.stop()
         self.resume()
 

@@ -24,7 +24,7 @@ PARAMETERS = Parameters(snapshot_entries=8)
 
 
 class ListState:
-    """A state that is its entries: what a log means can be seen at once."""
+    """A state that equals its entries, so that the content of a log is visible."""
 
     def __init__(self, snapshot: tuple[str, ...] | None) -> None:
         self.entries = list(snapshot or ())
@@ -198,7 +198,7 @@ class World:
             self.look(node)
 
     def look(self, node: Node, unseen: NodeId = b"") -> None:
-        """The overlay's view comes to a node; `unseen` is left out of it."""
+        """Give a node the overlay's view, without `unseen`."""
         others = [
             each.id for each in self.alive() if each.group == node.group and each.id not in (node.id, unseen)
         ]
@@ -245,7 +245,7 @@ class World:
             )
 
     def sync(self, node: Node) -> None:
-        """The disk has done the write it was at."""
+        """Complete the disk's pending write."""
         effect = node.waiting.popleft()
         assert isinstance(effect, Write)
         node.write(effect)
@@ -378,7 +378,7 @@ class World:
     # Rest.
 
     def settle(self, rounds: int = 2_000) -> None:
-        """Everything is delivered, written and ticked, until nothing is left to do."""
+        """Deliver, write and tick until nothing is left to do."""
         for _ in range(rounds):
             if not self.settle_once():
                 return
@@ -444,7 +444,7 @@ def show_log(log: Log) -> str:
 
 
 def show(message: Message) -> str:
-    """A message as transcripts tell it: its kind, then ballots and indexes."""
+    """A message in a transcript: its kind, then ballots and indexes."""
     return " ".join([type(message).__name__, *_fields(message)])
 
 

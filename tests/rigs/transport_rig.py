@@ -46,7 +46,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 class End:
-    """A node's transport and what came out of it."""
+    """A node's transport and its output."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class End:
 
 
 class Rig:
-    """`addresses`: what each node's directory would say."""
+    """`addresses`: those of each node's directory."""
 
     def __init__(self, secure: bool = True) -> None:
         self.authority = Authority()
@@ -156,7 +156,7 @@ class Rig:
 
 
 class Client:
-    """A bare DEALER with a key: whatever it sends, it sends."""
+    """A bare DEALER with a key, which may send anything."""
 
     def __init__(self, address: str, keys: Keys | None, routing_id: bytes = b"") -> None:
         target = parse_address(address)

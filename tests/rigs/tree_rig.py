@@ -44,7 +44,7 @@ from elf.srt.tree.reduce import Reducer
 JOB = b"j" * 16
 OPS = (Op.SUM64,)
 MOVES_MAX = 20_000
-"""In one moment of peace: what was under way when the faults ended is a few thousand messages."""
+"""Messages in one moment without faults: a few thousand were under way when the faults ended."""
 SCHEDULE: Schedule = (Line(1, "v1", 0, b""),)
 
 
@@ -184,8 +184,8 @@ class ModelMaster:
         return child, Commit(JOB, self.ballot, (bundle.id,))
 
     def _unnamed(self, bundle: Bundle) -> list[Slot]:
-        """Files that are open as far as is known here, and which their worker leaves out: it was told that they were committed to
-        the end, by a master that knew more."""
+        """Files that are open here, and that their worker leaves out: a master that knew more has reported them as committed to
+        the end."""
         slots = [
             file.slot
             for worker in {s[0] for s in bundle.contributions}
@@ -445,7 +445,7 @@ class Tree:
             source.rotate(self.rng, self.now)
 
     def move(self) -> bool:
-        """Something that is under way arrives."""
+        """Deliver a message that is under way."""
         ways = list(self.channels)
         pick = self.rng.randrange(len(ways) + len(self.reads) + len(self.words) or 1)
         if pick < len(ways):
@@ -474,7 +474,7 @@ class Tree:
             self.new_master()
 
     def rest(self, seconds: float) -> None:
-        """Nothing fails for so long."""
+        """Run for so long without faults."""
         self.lossy = False
         end = self.now + int(seconds * 1e6)
         while self.now < end:
@@ -495,7 +495,7 @@ class Tree:
         return True
 
     def heal(self, seconds_max: int = 6) -> None:
-        """Sooner than workers would ask because a Commit is overdue."""
+        """Earlier than workers ask because a Commit is overdue."""
         for _ in range(seconds_max):
             if self.committed():
                 return

@@ -1,4 +1,4 @@
-"""Random messages, entries and records, made by their types: a field that somebody adds is tested without a word here."""
+"""Random messages, entries and records, made by their types: a new field is tested without a change here."""
 
 from __future__ import annotations
 

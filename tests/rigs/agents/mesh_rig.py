@@ -78,7 +78,7 @@ STATUSES = (200, 200, 200, 301, 404, 500)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; they are all held until all are known, so none comes twice."""
+    """Free ports; they are all bound until all are known, so that none is returned twice."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -90,7 +90,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_until(happened: Callable[[], object], what: str, seconds: float = WAIT_S) -> None:
-    """For what other processes do: there is nothing to wait on, so look every few milliseconds."""
+    """Poll every few milliseconds, since other processes cannot be waited on."""
     until = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < until, f"after {seconds:.0f} s: {what}"
@@ -105,7 +105,7 @@ class Agent:
         self.log = folder / "access.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.python_path: Path | None = None
-        """A folder whose `sitecustomize` its process begins with: for a bug that is no part of elf."""
+        """A folder whose `sitecustomize` its process loads: for a bug that is no part of elf."""
         folder.mkdir(parents=True)
         (folder / "elf.toml").write_text(config)
         self.log.touch()
@@ -129,7 +129,7 @@ class Agent:
         self.process = self.launch()
 
     def launch(self) -> subprocess.Popen[bytes]:
-        """`elf agent run`; what it says goes to `said`."""
+        """`elf agent run`, with its output in `said`."""
         quick = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "ELF_"))}
         if self.python_path is not None:
             quick["PYTHONPATH"] = str(self.python_path)
@@ -145,7 +145,7 @@ class Agent:
             )
 
     def said(self) -> str:
-        """All that the agent has said, in all its lives."""
+        """The agent's output in all its lives."""
         path = self.folder / "said"
         return path.read_text() if path.exists() else ""
 
@@ -170,11 +170,11 @@ class Agent:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """At once, as when the power goes."""
+        """End it at once, as in a power failure."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """In good order. The exit code."""
+        """Stop it in order. Returns the exit code."""
         return self._end(signal.SIGTERM)
 
     def _end(self, number: int) -> int:
@@ -374,7 +374,7 @@ start = "beginning"
             )
 
     def _sees(self, agent: Agent, count: int) -> bool:
-        """An agent that begins anew opens its control socket anew."""
+        """An agent that restarts opens its control socket again."""
         try:
             return self.alive(agent) >= count
         except (ElfError, OSError):
@@ -389,7 +389,7 @@ start = "beginning"
     # Jobs.
 
     def _knows_sink(self, at: int, sink: str) -> bool:
-        """Agents are alive to each other a moment before they have told what they offer."""
+        """Agents see each other as alive a moment before their adverts have spread."""
         status = self.agents[at].ask(w.MeshStatus())
         assert isinstance(status, w.Status)
         return any(sink in member.sinks for member in status.members)
@@ -422,13 +422,13 @@ start = "beginning"
 
     @staticmethod
     def master_name(job: str, agent: Agent) -> str:
-        """Who serves the job, as far as that agent knows; "" if it knows of nobody."""
+        """The agent that serves the job, as far as that agent knows; "" if it knows none."""
         answer = agent.ask(w.JobList())
         assert isinstance(answer, w.Jobs)
         return next((each.master for each in answer.jobs if each.name == job), "")
 
     def master(self, job: str) -> Agent:
-        """Who serves the job, as the first running agent knows it."""
+        """The agent that serves the job, as the first running agent knows it."""
         first = next(agent for agent in self.agents if agent.is_running)
         wait_until(lambda: self.master_name(job, first), f"{first.name} knows nobody who serves {job}")
         name = self.master_name(job, first)
@@ -436,7 +436,7 @@ start = "beginning"
 
     @contextmanager
     def watch(self, job: str, at: int = 0, *also: int) -> Iterator[Seen]:
-        """What `elf job watch` at that agent hears meanwhile, or at several together.
+        """The windows that `elf job watch` receives at that agent meanwhile, or at several together.
 
         A command that is started again is told the last five final windows: where an agent is to end for longer than that, watch
         at another one too.
@@ -482,7 +482,7 @@ start = "beginning"
             thread.join()
 
     def close_windows(self) -> None:
-        """A line far enough ahead at each server, so that every window before is final without anybody waiting for a clock."""
+        """A line far enough ahead at each server, so that every window before is final without waiting for a clock."""
         ahead_s = max(self.last_s, time.time()) + AHEAD_S
         for agent in self.agents:
             agent.write([line(ahead_s, 200, 0)])
@@ -508,7 +508,7 @@ start = "beginning"
         }
 
     def settled(self, seen: Seen) -> Totals:
-        """Write no more, wait until all windows are final at a watcher, and take what they say."""
+        """Write no more, wait until all windows are final at a watcher, and return them."""
         self.close_windows()
         wanted = set(self.counted())
         seen.wait(

@@ -72,7 +72,7 @@ class Holder:
 
     @property
     def enter(self) -> list[str]:
-        """What stands before a command that is to run there. It becomes the command: the process stays the same."""
+        """The prefix of a command that runs there; the command replaces it within the same process."""
         user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
         return ["nsenter", "--target", str(self.process.pid), *user, "--net", "--mount", "--uts"]
 
@@ -161,7 +161,7 @@ class Network:
         return f"{PREFIX}.{self.names.index(name) + 1}"
 
     def enter(self, name: str) -> list[str]:
-        """What stands before a command that is to run on that host."""
+        """The prefix of a command that runs on that host."""
         return self._hosts[name].enter
 
     def root(self, name: str) -> Path:
@@ -176,7 +176,7 @@ class Network:
 
     @contextmanager
     def parted(self, names: Sequence[str]) -> Iterator[None]:
-        """The network in two meanwhile: those hosts reach each other, and nobody else."""
+        """Split the network meanwhile: those hosts reach each other, and no others."""
         self._ip(*(f"link set {self.port(name)} master br1" for name in names))
         try:
             yield

@@ -1,4 +1,4 @@
-"""What watchers of a job on real agents hear."""
+"""The windows that watchers of a job on real agents receive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Totals = dict[int, dict[int, tuple[int, int]]]
 
 
 class Seen:
-    """What watchers hear, each in a thread, as one. If an agent ends its watcher goes on when that is back."""
+    """The windows of several watchers, each in a thread, together. If an agent ends, its watcher continues when that is back."""
 
     def __init__(self, path: Path, job: str, *more: Path) -> None:
         self.puts: list[tuple[float, Put]] = []
@@ -89,7 +89,7 @@ class Seen:
         self.wait(lambda: self.finals >= wanted, lambda: f"{self.finals} windows are final, not {wanted}")
 
     def totals(self) -> Totals:
-        """What the windows of `SQL` say."""
+        """The totals in the windows of `SQL`."""
         return {start: totals_of(put) for start, put in sorted(self.latest.items())}
 
     def close(self) -> None:
