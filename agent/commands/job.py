@@ -27,7 +27,7 @@ CONFIG = Path("/etc/elf/elf.toml")
 
 
 class NewJob(msgspec.Struct, frozen=True):
-    """What the command line of `elf job start` said."""
+    """The arguments of `elf job start`."""
 
     name: str
     sql: str
@@ -46,7 +46,7 @@ def connect(agent: Path | None) -> Control:
 
 
 def start_command(new: NewJob, agent: Path | None) -> str:
-    """Start a job everywhere; says what was done. Raises `ElfError`."""
+    """Start a job everywhere. Returns the line to print. Raises `ElfError`."""
     check_new(new.name)
     with connect(agent) as control:
         held = _held(control, new.name, columns=True)
@@ -67,7 +67,7 @@ def start_command(new: NewJob, agent: Path | None) -> str:
 
 
 def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
-    """Stop a job everywhere; says what was done. Raises `ElfError`."""
+    """Stop a job everywhere. Returns the line to print. Raises `ElfError`."""
     check_asked(name)
     with connect(agent) as control:
         held = _held(control, name, exists=True)

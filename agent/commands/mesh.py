@@ -22,7 +22,7 @@ def status_command(output: str | None, agent: Path | None) -> str:
 
 
 def leave_command(agent: Path | None) -> str:
-    """The agent on this host leaves for good; says what was done. Raises `ElfError`."""
+    """Make the agent on this host leave for good. Returns the line to print. Raises `ElfError`."""
     with connect(agent) as control:
         control.one(w.MeshLeave(), LEAVE_S)
     return "this agent has left: the mesh has all its lines, and waits for no more of them"

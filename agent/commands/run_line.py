@@ -1,7 +1,7 @@
-"""What `elf run` takes, declared once, and its usual command line, read without typer.
+"""The arguments of `elf run`, declared once, and a reader of its usual command line that needs no typer.
 
-Importing typer and declaring every command takes a quarter of the time of a short run. Whatever is not plain (help, mistakes,
-completion, flags in one word) is left to typer: `typer_cli` makes the command from the same declaration.
+Importing typer and declaring every command takes a quarter of the time of a short run. Other command lines (help, mistakes,
+completion, flags in one word) are left to typer: `typer_cli` makes the command from the same declaration.
 """
 
 # Not `from __future__ import annotations`: the annotations are read here.

@@ -27,7 +27,7 @@ Directive = str | re.Match[str] | Variable
 
 
 def read_times(pieces: Iterator[Directive]) -> Iterator[Directive]:
-    """The same with every %t and %{…}t read; a run of the latter is one time ("%{%d/%b/%Y %T}t.%{msec_frac}t %{%z}t").
+    """The directives with every %t and %{…}t read; a run of the latter is one time ("%{%d/%b/%Y %T}t.%{msec_frac}t %{%z}t").
 
     Raises FormatError for a pattern that does not give a date and a time.
     """
@@ -112,7 +112,7 @@ _ISO = re.compile(r"%Y-%m-%d[T ]%H:%M:%S([.,]%f)?(%z|Z)?")
 
 
 def time_conversion(name: str, pattern: str) -> tuple[Convert, int, str]:
-    """How a strftime pattern is read back: (conversion, rank, strptime pattern; "" where a compiled conversion does it).
+    """The way to parse a strftime pattern's text: (conversion, rank, strptime pattern; "" where a compiled conversion does it).
 
     Raises FormatError for a pattern that does not give a date and a time.
     """

@@ -120,7 +120,7 @@ def column_types(plan: Format) -> dict[str, SqlType]:
 
 
 def describe(name: str) -> list[ColumnRow]:
-    """What each column of a format is read from: field, unit, NULL rule, and whether its time is the request's start or end.
+    """The source of each column of a format: field, unit, NULL rule, and whether its time is the request's start or end.
 
     `name` is anything that `resolve` takes but `auto`. Raises FormatError as it does.
     """

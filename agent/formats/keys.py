@@ -213,7 +213,7 @@ _LOGFMT_FIRST: tuple[Row, ...] = (
 
 
 def _fields(rows: Iterable[Row], escape: Escape) -> tuple[Field, ...]:
-    """Fields in the table's order; a key that stands twice keeps its first meaning."""
+    """Fields in the table's order; a key that occurs twice keeps its first meaning."""
     out: dict[str, Field] = {}
     for column, convert, names in rows:
         for name in names.split():

@@ -71,7 +71,7 @@ ESCAPES = {"default": Escape.BACKSLASH, "json": Escape.JSON, "none": Escape.NONE
 
 
 def variable(name: str, escape: Escape) -> Variable:
-    """What `$name` fills. A missing value is logged as '-' by escape=default and as nothing by the others."""
+    """The column of `$name`. A missing value is logged as '-' by escape=default and as nothing by the others."""
     own = _field(name, name.lower(), OWN.get(name, Convert.STRING), escape)
     if name not in _PREFERRED:
         return Variable(own, len(_ORDER), own)

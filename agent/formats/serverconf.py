@@ -8,7 +8,7 @@ from pathlib import Path
 from elf.errors import FormatError
 
 BYTES_MAX = 4 << 20
-"""Of one configuration file; the largest seen in the field are generated ones of a few hundred KiB."""
+"""Bytes of one configuration file; the largest in practice are generated ones of a few hundred KiB."""
 FILES_MAX = 10_000
 """Files that one include may match."""
 DEPTH_MAX = 16

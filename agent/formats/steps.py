@@ -57,7 +57,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What `Tokenizer.load` takes.
+    """The argument of `Tokenizer.load`.
 
     nodes: (first edge, number of edges, first field or -1) of the tree of keys (JSON, LTSV, logfmt), the root first. edges:
     (label, node). needs_time: some field gives `time`, so every line must. zoned: a DATE and TIME_OF_DAY are UTC.

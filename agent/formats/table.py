@@ -35,7 +35,7 @@ SUMMARIES: dict[str, str] = {
     "traefik": "Traefik's common log format",
     "traefik_json": "Traefik's JSON access log",
 }
-"""What each preset is, in a line."""
+"""A description of each preset, in a line."""
 
 _BOTH_SERVERS = ("common", "combined", "vhost_common", "vhost_combined")
 

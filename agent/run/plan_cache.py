@@ -20,7 +20,7 @@ from elf.jobmaster.values.sql_types import SqlType
 PLANS_MAX = 256
 """Files kept, of a few kilobytes each; the oldest go first."""
 _ROOMS = ("values", "plan", "compile")
-"""Of the jobmaster: what makes plans."""
+"""The folders of the jobmaster whose code decides what a plan is."""
 
 
 def compiled(query: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:

@@ -29,7 +29,7 @@ class ProgressBar:
         self.draw(lambda seconds: bar_text(bytes_done, bytes_total, lines, seconds))
 
     def draw(self, text_after: Callable[[float], str]) -> None:
-        """The same with any text, made of the seconds since the beginning."""
+        """Draw the text that `text_after` gives for the seconds since the beginning."""
         now = self._clock()
         if not self._visible or now < self._next:
             return

@@ -68,7 +68,7 @@ def explain(plan: Plan) -> str:
 
 
 def to_json(plan: Plan) -> str:
-    """The same as one JSON object, indented; expressions as text, times in microseconds."""
+    """The plan as one JSON object, indented; expressions as text, times in microseconds."""
     return msgspec.json.format(msgspec.json.encode(described(plan)), indent=2).decode()
 
 

@@ -1,4 +1,4 @@
-"""What names stand for in one query: the source's columns, the window, the keys of its groups, and the aliases of SELECT."""
+"""The names of one query: the source's columns, the window, the keys of its groups, and the aliases of SELECT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names mean in each clause: over lines (WHERE, GROUP BY, aggregates' arguments), over groups (SELECT, HAVING, ORDER BY).
+"""Names in each clause: over lines (WHERE, GROUP BY, aggregates' arguments), over groups (SELECT, HAVING, ORDER BY).
 
 Expressions over groups are first translated over the source's columns and the aggregates (`#a0`, …); then every part that equals
 a GROUP BY expression is replaced by its key (`#k0`, …). A column that remains is not grouped, which is an error.

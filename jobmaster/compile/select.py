@@ -157,7 +157,7 @@ class Select:
         return plain and node.name.lower() == "all" and "all" not in self.names.columns
 
     def _group_target(self, node: Node) -> Node:
-        """What an ordinal or an alias in GROUP BY stands for."""
+        """The SELECT item that an ordinal or an alias in GROUP BY names."""
         if type(node).__name__ == "Literal" and str(node.this).isdigit() and not node.is_string:
             return self._ordinal(node, "GROUP BY").node
         if type(node).__name__ == "Column" and not node.args.get("table"):

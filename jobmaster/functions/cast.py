@@ -37,7 +37,7 @@ def _boolean(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mas
 
 
 def _integer(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mask | None, Mask | None]:
-    """To INT or BIGINT: towards zero; a timestamp gives whole seconds, floor."""
+    """Cast to INT or BIGINT: towards zero; a timestamp gives whole seconds, rounded down."""
     lost: Mask | None = None
     out = values
     if before.kind is Kind.DOUBLE:
@@ -97,7 +97,7 @@ def _decimal(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mas
 
 
 def _decimal_of_double(values: Array, after: SqlType) -> tuple[Array, Mask | None, Mask | None]:
-    """By the shortest decimal text of the double, as Spark; no result for NaN and infinities."""
+    """Cast of DOUBLE by its shortest decimal text, as in Spark; no result for NaN and infinities."""
     from decimal import Decimal
 
     finite = np.isfinite(values)

@@ -20,7 +20,7 @@ from elf.jobmaster.values.vector import Vector
 
 
 class Cache(Results):
-    """What one job keeps between blocks: compiled expressions, and their results."""
+    """The state that one job keeps between blocks: compiled expressions, and their results."""
 
     def __init__(self) -> None:
         super().__init__()

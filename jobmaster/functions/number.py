@@ -154,7 +154,7 @@ def to_long(values: Array) -> Checked:
 
 
 def round_half_up(value: float, digits: int) -> float:
-    """As Spark: over the shortest decimal text of the double."""
+    """HALF_UP over the shortest decimal text of the double, as Spark does."""
     from decimal import ROUND_HALF_UP, Context, Decimal
 
     # Beyond 400 places nothing changes any more; 1100 digits hold any double there, so quantize never fails.

@@ -27,9 +27,9 @@ from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, W
 
 DEPTH_MAX = 100
 NODES_MAX = 20_000
-"""In all expressions together: a query of 64 KiB has at most some 30,000 tokens."""
+"""Nodes of all expressions together: a query of 64 KiB has at most some 30,000 tokens."""
 LIST_MAX = 512
-"""Of keys, accumulators, families, aggregates, outputs, each."""
+"""Keys, accumulators, families, aggregates and outputs: at most so many of each."""
 NAME_CHARS_MAX = 4_096
 TEXT_CHARS_MAX = 64 * 1024
 SIZE_US_MAX = 366 * 86_400_000_000

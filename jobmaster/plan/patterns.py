@@ -550,6 +550,6 @@ def _like_regex(parts: Sequence[str | None]) -> str:
 
 
 def ilike(pattern: str, escape: str = "\\") -> Callable[[str], bool]:
-    """As Spark: both sides in lower case."""
+    """ILIKE as in Spark: LIKE with both sides in lower case."""
     lowered = like(pattern.lower(), escape)
     return lambda text: lowered(text.lower())

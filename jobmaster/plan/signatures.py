@@ -338,7 +338,7 @@ SQL_FUNCTIONS: dict[str, SqlFunction] = {
     **dict.fromkeys(("day", "dayofmonth", "month", "year"), SqlFunction(1, 1)),
     "unix_timestamp": SqlFunction(1, 1, "{name}({arguments}, yyyy-MM-dd HH:mm:ss)"),
 }
-"""By SQL name. Several names may become one function of plans."""
+"""By SQL name; several names may become one function of plans."""
 
 
 def check_registered(table: Collection[str], names: Collection[str], room: str) -> None:

@@ -23,7 +23,7 @@ YEAR_1_US, YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
 def csv_block(columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
-    """Rows of `columns` as CSV, windows as two cells; `tail` stands at the end of each row. O(bytes)."""
+    """Rows of `columns` as CSV, windows as two cells; each row ends with `tail`. O(bytes)."""
     parts = [part for column in columns for part in _bounds(column)]
     cells = [_cell(part, _csv_texts) for part in parts]
     prefixes = [b"", *[b","] * (len(cells) - 1)]
@@ -32,7 +32,7 @@ def csv_block(columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
 
 
 def json_block(names: Sequence[str], columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
-    """Rows of `columns` as JSON objects, a line each; `tail` stands before the brace that closes one. O(bytes)."""
+    """Rows of `columns` as JSON objects, a line each; `tail` comes before the closing brace. O(bytes)."""
     cells, prefixes, close = [], [], b"{"
     for name, column in zip(names, columns, strict=True):
         key = close + msgspec.json.encode(name) + b":"
@@ -93,7 +93,7 @@ def _csv_texts(column: CellColumn) -> Texts:
 
 
 def _json_texts(column: CellColumn) -> Texts:
-    """The same as JSON values."""
+    """JSON values: of the whole dictionary for strings, of each row for all else."""
     if column.texts is not None:
         forms = column.texts.forms
         if "json" not in forms:

@@ -59,7 +59,7 @@ def is_right(kind: str) -> bool:
 
 
 def display(kind: str) -> Callable[[Any], str]:
-    """How a value of SQL type `kind` is shown in a table: one line, safe for a terminal."""
+    """The function that formats a value of SQL type `kind` for a table: one line, safe for a terminal."""
     if kind == "string":
         return lambda v: "NULL" if v is None else escape(v)
     if kind == "timestamp":

@@ -98,7 +98,7 @@ def file_schema(columns: Iterable[StateColumn]) -> Any:
 
 
 def about(schema: Schema) -> dict[str, Any]:
-    """What a file's metadata say under the key `elf`, as JSON; `write_file` adds its panes."""
+    """A file's metadata under the key `elf`, as JSON; `write_file` adds its panes."""
     columns = [
         {"name": column.name, "type": column.type, "role": column.role, "stored": name}
         for name, column in zip(stored_names(schema.columns), schema.columns, strict=True)
@@ -192,7 +192,7 @@ def _metadata(about: dict[str, Any], panes: Iterable[layout.Pane]) -> dict[str, 
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What `about` and the list of panes say in a file. Reads its footer only."""
+    """The metadata of a file: `about` and the list of panes. Reads its footer only."""
     found: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"elf"])
     return found
 

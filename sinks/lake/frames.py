@@ -19,7 +19,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Schema(msgspec.Struct, frozen=True, tag=True):
-    """What all panes of one version of a job have in common. `number` stands for it in the panes that follow."""
+    """The common part of all panes of one version of a job. The panes that follow refer to it by `number`."""
 
     number: int
     directory: str

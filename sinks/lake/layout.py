@@ -52,7 +52,7 @@ class Pane(msgspec.Struct, frozen=True, order=True):
 
 
 class LakeFile(msgspec.Struct, frozen=True):
-    """What a file's path says: its panes by start (microseconds UTC), and the revision of each."""
+    """The content of a file's name: its panes by start (microseconds UTC), and the revision of each."""
 
     path: Path
     pane_us: int
@@ -130,7 +130,7 @@ def _runs(indices: Sequence[int]) -> str:
 
 
 def parse(path: Path) -> LakeFile | None:
-    """What a file name says, or None for a name that is not the lake's."""
+    """The content of a file's name, or None for a name that is not the lake's."""
     found = _NAME.fullmatch(path.name)
     if found is None:
         return None

@@ -36,7 +36,7 @@ from elf.sinks.lake.layout import ledger
 
 
 def cause(error: OSError) -> str:
-    """What failed, and where."""
+    """The text of an OSError, with its path where it has one."""
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
@@ -156,7 +156,7 @@ class ParquetSink:
 
     @property
     def pending_bytes(self) -> int:
-        """What the next flush will send: for the caller to bound."""
+        """Bytes that the next flush will send, for the caller to limit."""
         return sum(pane.size for pane in self._pending.values())
 
     def next_epoch(self, job: str) -> int:

@@ -2,7 +2,7 @@
 
     lake folder -> `stored_jobs` (names and recipes) -> `panes` (highest revision of each) -> `merged` -> `results` or a view
 
-A recipe (`elf.jobmaster.plan.recipe`) says in Spark SQL how outputs follow from merged state, so nothing here knows plans.
+A recipe (`elf.jobmaster.plan.recipe`) says in Spark SQL how outputs follow from merged state, so nothing here depends on plans.
 Listing and reading of footers go through Hadoop's file systems in the driver's JVM: a lake may be on any of them.
 """
 
@@ -314,7 +314,7 @@ def _order(item: dict[str, Any]) -> Any:
 
 
 def view(groups: DataFrame, stored: Stored) -> DataFrame:
-    """What a user's SQL sees of a job: window_start, window_end, outputs, keys, then the state; a taken name comes once."""
+    """A job's view for the user's SQL: window_start, window_end, outputs, keys, then the state; a taken name comes once."""
     columns = {"window_start": START, "window_end": END}
     outputs = [o for o in stored.recipe["outputs"] if o["sql"] and not o["type"].startswith("struct")]
     wanted = [(o["name"], o["sql"]) for o in outputs]

@@ -32,7 +32,7 @@ def report(
     """Write a report of the lake at `lake` (a folder, or any URL that Spark reads) to `stdout`, or to an HTML file.
 
     sql: the user's own, over one view per job. every: a length such as "1h": each job's result in windows of that length.
-    Neither: the built-in reports. What could not be answered is said on `notices` (stderr), one line each.
+    Neither: the built-in reports. Each report that is left out is one line on `notices` (stderr).
     Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged, no job that --every
     can merge), ElfError (no Spark).
     """
