@@ -398,8 +398,8 @@ class JobState:
                 panes.drop(stop)
         for key in [key for key in self.finals if self.is_past(*key)]:
             del self.finals[key]
-        longest = max((shape.size_us for shape in self.positions.shapes.values()), default=0)
-        self.taken_back = {key for key in self.taken_back if key[1] + longest > before}
+        longest_us = self.positions.longest_us
+        self.taken_back = {key for key in self.taken_back if key[1] + longest_us > before}
         for worker in (self.watermarks.keys() | self.untimed.keys()) - self.positions.roster.keys():
             if not self.positions.files_of(worker):
                 self.watermarks.pop(worker, None)

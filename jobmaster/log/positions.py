@@ -393,6 +393,11 @@ class Positions:
         )
         return max(self.since_us, oldest)
 
+    @property
+    def longest_us(self) -> Micros:
+        """The size of the longest windows; 0 without windows."""
+        return max((shape.size_us for shape in self.shapes.values()), default=0)
+
     def files_of(self, worker: NodeId) -> tuple[tuple[Slot, Position], ...]:
         """The position of each known file of a worker, lanes included. O(its files)."""
         return tuple(

@@ -57,7 +57,7 @@ class Amendments:
         """Whether a CONTROL is proposed and not in the log."""
         return bool(self._index)
 
-    def heard(self, spec: JobSpec) -> bool:
+    def spec_changed(self, spec: JobSpec) -> bool:
         """The directory has another spec; returns whether it is newer."""
         rank: SpecRank = rank_of(spec)
         if rank <= self.rank:
@@ -65,7 +65,7 @@ class Amendments:
         self.rank, self.spec = rank, spec
         return True
 
-    def go_on(self, now: int) -> None:
+    def propose_due(self, now: int) -> None:
         """Propose the next change, if one is due and the log has room."""
         if self._is_due():
             self._propose(now)

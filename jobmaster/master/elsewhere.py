@@ -23,7 +23,7 @@ class Elsewhere:
         """The highest watermark promised to such masters."""
         self._ballot, self._slack_us = ballot, slack_us
 
-    def heard(self, bundle: Bundle, whole: Collection[Ballot], is_new: bool, now: int) -> None:
+    def note(self, bundle: Bundle, whole: Collection[Ballot], is_new: bool, now: int) -> None:
         """Call this before the bundle's own promises count. whole: masters that published nothing which is not in the log.
         is_new: a worker may be in a new life, unknown to this master, and not know what an earlier life promised."""
         for ballot, mark in bundle.elsewhere:

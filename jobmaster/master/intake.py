@@ -1,4 +1,4 @@
-"""Which bundles a master accepts: rule 4, and the bounds of what it believes.
+"""Which bundles a master accepts: rule 4, and the checks of their claims.
 
 | the bundle's spans are | then (rule 4) |
 |---|---|

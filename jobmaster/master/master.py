@@ -27,6 +27,7 @@ from elf.jobmaster.log.entries import Accept, AnyEntry, ControlEntry, Final, Ret
 from elf.jobmaster.log.handover import Unshared
 from elf.jobmaster.log.job_state import JobState, WindowKey
 from elf.jobmaster.master.amendments import Amendments
+from elf.jobmaster.master.emission import Emission
 from elf.jobmaster.master.intake import Intake
 from elf.jobmaster.master.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.master.publication import Publication
@@ -106,10 +107,7 @@ class Master:
         self._has_all = handed_on or ballot[0] <= 1
         self._published: list[Window] = []
         self._ledgers = 0  # reported ledgers that wait for the log
-        self._emit_at: int | None = None
-        self._has_accepted = False
-        self._is_news = False  # bundles were accepted since the last emission
-        self._looked_us: int | None = None  # time of the last emission with newly accepted bundles
+        self._emission = Emission(parameters.append_us)
         self._read_at: int | None = None
         self._forget_at: int | None = None
 
@@ -124,7 +122,7 @@ class Master:
             self.roster.is_new = True
             self.log.propose(first_entry(self.spec, self.ballot, now, self._known_schedule))
         self.log.propose(Serve(self.ballot, self._unknown_us(now)))
-        self.amendments.go_on(now)
+        self.amendments.propose_due(now)
         self._forget_at = now + self.roster.eviction.look_us
         self.publication.resume()
         self._look_again(now)
@@ -153,15 +151,16 @@ class Master:
         """Propose the entries that had no room in the log, or waited for another entry."""
         self.roster.add_wanted()
         self.roster.record_majority()
-        self.amendments.go_on(now)
+        self.amendments.propose_due(now)
         self.intake.retry_parked(now)
         self._look_again(now)
 
     def _follow(self, index: int, entry: AnyEntry, now: int) -> None:
         """The master's own reaction to a committed entry."""
         if isinstance(entry, Accept):
-            self._has_accepted = self._is_news = True
-            self._hurry(now)
+            self._emission.accepted()
+            if self._is_asked:
+                self._emission.hurry(now, self._emit_us)
             self._out += self.unshared.keep(entry, self._losses(), now)
             self.publication.accepted(index, entry)
             if entry.promises:
@@ -187,21 +186,18 @@ class Master:
     def _end(self, now: int) -> list[Effect]:
         """The effects of this call."""
         out, self._out = [*self._out, *self.intake.take_commits()], []
-        out += self.outbox.tick(now, self._oldest_retained())
+        positions = self.state.positions
+        # A window that begins before the retained panes may reach into them.
+        out += self.outbox.tick(now, max(0, positions.retained_us - positions.longest_us))
         self._look_again(now)  # the outbox may have found a window that has changed since
         return out
-
-    def _oldest_retained(self) -> Micros:
-        """Ledgers report windows that start here or later: a window that begins before the retained panes may reach into them."""
-        longest = max((shape.size_us for shape in self.state.positions.shapes.values()), default=0)
-        return max(0, self.state.positions.retained_us - longest)
 
     def bundle(self, child: NodeId, bundle: Bundle, now: int) -> list[Effect]:
         """A bundle has reached the root. O(contributions)."""
         if bundle.elsewhere:
             unheard = any(not self.roster.has_reported(worker) for worker, _, _ in bundle.contributions)
             is_new = unheard and not self._has_all
-            self.publication.elsewhere.heard(bundle, self.state.whole, is_new, now)
+            self.publication.elsewhere.note(bundle, self.state.whole, is_new, now)
         self.intake.bundle(child, bundle, now)
         return self._end(now)
 
@@ -232,10 +228,10 @@ class Master:
 
     def spec_changed(self, spec: JobSpec, now: int) -> list[Effect]:
         """The directory has another spec, maybe with a version that is not in force yet."""
-        if self.amendments.heard(spec):
+        if self.amendments.spec_changed(spec):
             self.spec = spec
             self.publication.lateness_us, self.publication.keep_us = spec.lateness_us, spec.keep_us
-            self.amendments.go_on(now)
+            self.amendments.propose_due(now)
         return self._end(now)
 
     def take_multicast(self) -> list[Control]:
@@ -252,24 +248,11 @@ class Master:
         """Schedule the next emission if there may be windows to publish, and the next step of a window that is being read."""
         if self.publication.contents.is_reading and self._read_at is None:
             self._read_at = now + self.parameters.read_us
-        soon = now + self._emit_us
-        if self.publication.has_work and (self._emit_at is None or self._emit_at > soon):
-            self._emit_at = soon
-
-    def _hurry(self, now: int) -> None:
-        """Publish accepted lines at once if an emit interval has passed since the last emission. Bundles come five times a
-        second: with emissions at fixed times, a bundle that is a little late would delay watchers by a whole interval; and after
-        a takeover they have waited long already."""
-        if self._has_accepted and self._is_asked:
-            soon = now + self.parameters.append_us
-            if self._looked_us is not None:
-                soon = min(max(soon, self._looked_us + self._emit_us), now + self._emit_us)
-            self._emit_at = soon if self._emit_at is None else min(soon, self._emit_at)
+        if self.publication.has_work:
+            self._emission.within(now, self._emit_us)
 
     def _emit(self, now: int) -> None:
-        self._emit_at = None
-        if self._is_news and self._wants_open:
-            self._is_news, self._looked_us = False, now
+        self._emission.emitted(now, self._wants_open)
         self.roster.look_again()
         if not self.amendments.is_under_way and self.log.has_room:
             self.publication.has_ledgers = self.outbox.has_ledgers and not self._ledgers
@@ -283,12 +266,6 @@ class Master:
             if self.log.room() > 0:
                 self._retire()
         self._look_again(now)
-
-    def _read_on(self, now: int) -> None:
-        """Read one step of a large window; other work is done between the steps."""
-        if self._is_time(self._read_at, now, self.parameters.read_us):
-            self.publication.contents.read_on()
-            self._read_at = None
 
     @property
     def _wants_open(self) -> bool:
@@ -355,7 +332,8 @@ class Master:
         self._out += effects
         if is_new:
             self.publication.republish_open()
-            self._hurry(now)
+            if self._is_asked:
+                self._emission.hurry(now, self._emit_us)
         return self._end(now)
 
     # ---- sinks ----
@@ -425,9 +403,11 @@ class Master:
     def tick(self, now: int) -> list[Effect]:
         """Publish windows that are due, split bundles parked for too long, repeat messages."""
         self.intake.expire(now)
-        if self._is_time(self._emit_at, now, self._emit_us):
+        if self._is_time(self._emission.at, now, self._emit_us):
             self._emit(now)
-        self._read_on(now)
+        if self._is_time(self._read_at, now, self.parameters.read_us):
+            self.publication.contents.read_on()  # one step of a large window; other work is done between the steps
+            self._read_at = None
         self._out += self.watchers.tick(now)
         self.amendments.tick(now)
         if self._is_time(self._forget_at, now, self.roster.eviction.look_us):
@@ -447,7 +427,7 @@ class Master:
     def deadline(self) -> int | None:
         """When `tick` has work next."""
         times = [
-            self._emit_at,
+            self._emission.at,
             self._read_at,
             self.amendments.deadline,
             self._forget_at,

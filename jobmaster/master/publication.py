@@ -203,7 +203,7 @@ class Publication:
         """Whether a window will never be published again: a removed version may come back, and its revisions continue."""
         if key[0] in self.state.touched:
             return self.state.is_past(*key)
-        return key[1] < self.state.positions.retained_us - self._longest_us
+        return key[1] < self.state.positions.retained_us - self.state.positions.longest_us
 
     def ledger_reported(
         self, entries: Sequence[tuple[WindowKey, Revision, int]], is_late: bool = False
@@ -306,7 +306,7 @@ class Publication:
             if not self._is_due(key, progress, coverage, now, has_majority):
                 return None
             if self.state.served != self.ballot:
-                return LATER  # the committed `Serve` tells which windows other masters may have published as final
+                return LATER  # the committed `Serve` says which windows earlier masters may have published as final
             return self._read(key, self._first_status(key), coverage)
         is_due = self._is_due(key, progress, coverage, now, has_majority)
         if not self._unsettled.has_changed(key) and not self._is_filled(key, coverage, is_due):
@@ -391,10 +391,6 @@ class Publication:
         """Windows*: a revision is (epoch, node, n), compared in order: a later master's is higher, whatever its count."""
         n = self._counts[key] = self._counts.get(key, 0) + 1
         return (*self.ballot, n)
-
-    @property
-    def _longest_us(self) -> Micros:
-        return max((shape.size_us for shape in self.state.positions.shapes.values()), default=0)
 
     def committed(self, entry: Final) -> Ready | None:
         """FINAL is in the log: returns the window that was read for it, to be published now."""

@@ -105,8 +105,8 @@ def test_a_window_that_is_only_open_is_not_reported_after_a_restart_either() -> 
     for each in (ledger, again):
         assert answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0)) == LedgerReport(JOB, (2, A), 0, ())
         each.step(MASTER, put((2, A)), 0)
-        final = answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0))
-        assert final == LedgerReport(JOB, (2, A), 0, ((("v1", 0), (2, A, 1), 7),))
+        report = answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0))
+        assert report == LedgerReport(JOB, (2, A), 0, ((("v1", 0), (2, A, 1), 7),))
 
 
 def test_a_master_may_request_only_the_windows_it_retains() -> None:

@@ -320,8 +320,8 @@ def test_new_items_wait_for_the_first_neighbour() -> None:
     held.put(advert(1), 0)
     for now in (0, P.rumor_us, 2 * P.gossip_us):
         assert not sends(held.tick(now, []))
-    told = sends(held.tick(4 * P.gossip_us, [name(7)]))
-    assert (name(7), GossipItems(held._place("agent", name(1)), (advert(1),))) in told
+    sent = sends(held.tick(4 * P.gossip_us, [name(7)]))
+    assert (name(7), GossipItems(held._place("agent", name(1)), (advert(1),))) in sent
 
 
 def test_a_clock_that_steps_back_does_not_silence_the_gossip() -> None:

@@ -54,8 +54,8 @@ def places(schedule: Schedule) -> list[tuple[str, int]]:
     return [(line.version, line.from_us) for line in schedule]
 
 
-def begun(spec: JobSpec, told: Schedule, rank: Any = None, now: int = T0 + 100 * SECOND) -> Any:
-    item = schedule_item(spec.id, LOW, rank or rank_of(spec), told)
+def begun(spec: JobSpec, known: Schedule, rank: Any = None, now: int = T0 + 100 * SECOND) -> Any:
+    item = schedule_item(spec.id, LOW, rank or rank_of(spec), known)
     return first_entry(spec, HIGH, now, decode_schedule(item))
 
 
@@ -63,10 +63,10 @@ def begun(spec: JobSpec, told: Schedule, rank: Any = None, now: int = T0 + 100 *
 
 
 def test_an_item_survives_and_of_two_the_higher_ballot_stays() -> None:
-    spec, told = spec_of(), lines_of((0, 0), (1, 30))
-    item = schedule_item(spec.id, LOW, rank_of(spec), told)
+    spec, known = spec_of(), lines_of((0, 0), (1, 30))
+    item = schedule_item(spec.id, LOW, rank_of(spec), known)
     assert decode_schedule(item).rank == rank_of(spec)
-    assert [(line.version, line.from_us) for line in decode_schedule(item).lines] == places(told)
+    assert [(line.version, line.from_us) for line in decode_schedule(item).lines] == places(known)
     directory = Directory(Parameters(), is_readable, rng=None)  # type: ignore[arg-type]
     later = schedule_item(spec.id, LOW, rank_of(spec), lines_of((0, 0), (1, 30), (2, 40)))
     higher = schedule_item(spec.id, HIGH, rank_of(spec), lines_of((0, 0), (2, 35), ballot=HIGH))
@@ -109,9 +109,9 @@ def test_an_invalid_item_is_refused(body: Any) -> None:
 
 
 def test_a_log_that_begins_anew_has_the_lines_of_the_earlier_one() -> None:
-    spec, told = spec_of(), lines_of((0, 0), (1, 30), (2, 44))
-    begin = begun(spec, told)
-    assert places(begin.schedule) == places(told)
+    spec, known = spec_of(), lines_of((0, 0), (1, 30), (2, 44))
+    begin = begun(spec, known)
+    assert places(begin.schedule) == places(known)
     assert [line.plan for line in begin.schedule] == [version.plan for version in VERSIONS]
     assert (begin.since_us, begin.spec, begin.ballot) == (T0, rank_of(spec), HIGH)
     assert [line.number for line in begin.schedule] == [next_number(HIGH, ()) + at for at in range(3)]

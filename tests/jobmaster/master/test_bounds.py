@@ -140,8 +140,8 @@ def test_a_ledger_keeps_the_newest_windows() -> None:
     )
     (late,) = [each for each in ledger.step(b"M" * 16, put, 0) if hasattr(each, "to")]
     assert late.message.revision == put.revision  # type: ignore[union-attr]
-    (told,) = [
+    (report,) = [
         each for each in ledger.step(b"M" * 16, LedgerRequest(b"J" * 16, ballot), 0) if hasattr(each, "to")
     ]
-    assert told.message.entries[-1][0] == ("v", 30 * ENTRIES_MAX - 10)  # type: ignore[union-attr]
+    assert report.message.entries[-1][0] == ("v", 30 * ENTRIES_MAX - 10)  # type: ignore[union-attr]
     ledger.check()

@@ -22,10 +22,10 @@ from tests.rigs.tree_rig import JOB, bundle_of, node_name
 ONE, TWO, THREE = (1, b"a" * 16), (2, b"b" * 16), (3, b"a" * 16)
 
 
-def promising(told: Promised, child: int = 1) -> Bundle:
+def promising(promised: Promised, child: int = 1) -> Bundle:
     """A bundle of that child with those promises to others."""
     worker = node_name(child)
-    return replace(bundle_of(worker, 1, {(worker, 1, 0): (0, 10, FIRST)}), elsewhere=told)
+    return replace(bundle_of(worker, 1, {(worker, 1, 0): (0, 10, FIRST)}), elsewhere=promised)
 
 
 def test_a_worker_reports_its_promises_to_others_until_such_a_bundle_is_committed() -> None:
@@ -51,9 +51,9 @@ def test_only_the_last_masters_are_remembered() -> None:
     for epoch in range(1, 2 * MASTERS_MAX + 1):
         promises.note((epoch, ME), epoch)
     promises.note((2 * MASTERS_MAX, ME), 5)  # a lower watermark than before
-    told = promises.to_others((2 * MASTERS_MAX - 1, ME))
+    promised = promises.to_others((2 * MASTERS_MAX - 1, ME))
     epochs = [*range(MASTERS_MAX + 1, 2 * MASTERS_MAX - 1), 2 * MASTERS_MAX]
-    assert told == tuple(((epoch, ME), epoch) for epoch in epochs)
+    assert promised == tuple(((epoch, ME), epoch) for epoch in epochs)
 
 
 def test_a_reducer_forwards_the_highest_of_each() -> None:
@@ -63,8 +63,8 @@ def test_a_reducer_forwards_the_highest_of_each() -> None:
         (2, ()),
         (3, ((NO_BALLOT, 9), (TWO, 6))),
     )
-    for child, told in each:
-        bundle.add(node_name(child), promising(told, child), 0)
+    for child, promised in each:
+        bundle.add(node_name(child), promising(promised, child), 0)
     merged = bundle.close(JOB, (ME, 1, 2))
     assert merged.elsewhere == ((NO_BALLOT, 9), (ONE, 7), (TWO, 6))
     assert again(merged, (ME, 1, 4)).elsewhere == merged.elsewhere
@@ -74,7 +74,7 @@ def test_a_reducer_forwards_the_highest_of_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "whole", "is_new", "until"),
+    ("promised", "whole", "is_new", "until"),
     [
         (ONE, (), False, 50),
         (ONE, (ONE,), False, BEFORE_ALL),  # it has handed its log on
@@ -84,10 +84,10 @@ def test_a_reducer_forwards_the_highest_of_each() -> None:
     ],
 )
 def test_which_promises_to_others_count_for_a_master(
-    told: Ballot, whole: tuple[Ballot, ...], is_new: bool, until: int
+    promised: Ballot, whole: tuple[Ballot, ...], is_new: bool, until: int
 ) -> None:
     elsewhere = Elsewhere(THREE, slack_us=10)
-    elsewhere.heard(promising(((told, 50),)), whole, is_new, now=100)
+    elsewhere.note(promising(((promised, 50),)), whole, is_new, now=100)
     assert elsewhere.until_us == until
     assert elsewhere.may_have(50) == (until == 50)
     assert not elsewhere.may_have(51)
@@ -95,7 +95,7 @@ def test_which_promises_to_others_count_for_a_master(
 
 def test_a_promise_of_the_far_future_is_not_believed() -> None:
     elsewhere = Elsewhere(THREE, slack_us=10)
-    elsewhere.heard(promising(((ONE, 1 << 60),)), (), False, now=100)
+    elsewhere.note(promising(((ONE, 1 << 60),)), (), False, now=100)
     assert elsewhere.until_us == 110
 
 

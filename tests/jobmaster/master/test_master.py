@@ -329,7 +329,7 @@ def test_rule_8_a_sink_that_lacks_a_window_from_before_a_rebuild_gets_the_remain
     rig = Rig(sinks=[SINK])
     rig.bundle({file(A): (0, 9, FIRST), file(B): (0, 9, FIRST)}, [(T0, 1, 1)] * 2, watermark=T0 + 60 * SECOND)
     rig.run(SECOND)
-    told = rig.ledgers[SINK].entries[again_version(rig), T0]
+    held = rig.ledgers[SINK].entries[again_version(rig), T0]
     other = b"other sink" + b"\0" * 6
     ledgers = {**rig.ledgers, other: Ledger(rig.spec.id)}
     new = Rig(ballot=(2, b"N" * 16), sinks=[SINK, other], now=rig.now + SECOND, ledgers=ledgers)
@@ -343,7 +343,7 @@ def test_rule_8_a_sink_that_lacks_a_window_from_before_a_rebuild_gets_the_remain
     new.run(2 * PARAMETERS.hold_us_max)
     (final,) = (entry for _, entry in new.log if isinstance(entry, Final))
     assert (final.passed, final.expected) == (2, 3)
-    assert ledgers[SINK].entries[again_version(rig), T0] == told
+    assert ledgers[SINK].entries[again_version(rig), T0] == held
     assert ledgers[other].entries[again_version(rig), T0] == (final.revision, final.digest)
     told_to = {each.to for each in new.effects if isinstance(each, Send) and isinstance(each.message, Put)}
     assert told_to == {other}
@@ -358,7 +358,7 @@ def test_rule_8_a_sink_that_lacks_a_window_from_before_a_rebuild_gets_the_remain
     after.bundle(spans, [(later, 1, 1)], watermark=later + 60 * SECOND)
     after.run(2 * SECOND)
     assert after.state.positions.retained_us > T0 + SIZE
-    assert ledgers[SINK].entries[again_version(rig), T0] == told
+    assert ledgers[SINK].entries[again_version(rig), T0] == held
     after.master.check()
 
 

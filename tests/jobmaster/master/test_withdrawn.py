@@ -173,11 +173,11 @@ def test_windows_before_the_schedules_first_line_stay() -> None:
 
 def test_a_ledger_keeps_a_withdrawal_above_earlier_revisions() -> None:
     ledger = Ledger(b"J" * 16)
-    told = Put(
+    published = Put(
         b"J" * 16, (1, b"M" * 16), "v", 0, 10, (0, 10), "final", (1, b"M" * 16, 1), 7, 1, 1, (1, 1, 0, 0)
     )
-    gone = msgspec.structs.replace(told, status=WITHDRAWN, revision=(1, b"M" * 16, 2), digest=NO_ROWS)
-    for put in (told, gone, told):
+    gone = msgspec.structs.replace(published, status=WITHDRAWN, revision=(1, b"M" * 16, 2), digest=NO_ROWS)
+    for put in (published, gone, published):
         ledger.step(b"M" * 16, put, 0)
     assert ledger.entries == {("v", 0): ((1, b"M" * 16, 2), NO_ROWS)}
     (effect,) = [
@@ -193,12 +193,12 @@ def test_a_ledger_keeps_a_withdrawal_above_earlier_revisions() -> None:
 
 def test_a_watcher_gets_the_withdrawal_of_a_window_that_it_saw() -> None:
     watcher = Watcher(b"J" * 16, b"W" * 16, 1, PARAMETERS)
-    told = Put(
+    published = Put(
         b"J" * 16, (1, b"M" * 16), "v", 0, 10, (0, 10), "final", (1, b"M" * 16, 1), 7, 1, 1, (1, 1, 0, 0)
     )
-    gone = msgspec.structs.replace(told, status=WITHDRAWN, revision=(1, b"M" * 16, 2), digest=NO_ROWS)
+    gone = msgspec.structs.replace(published, status=WITHDRAWN, revision=(1, b"M" * 16, 2), digest=NO_ROWS)
     other = msgspec.structs.replace(gone, start=10)
-    for place, put in enumerate((told, gone, other), 1):
+    for place, put in enumerate((published, gone, other), 1):
         watcher.step(b"M" * 16, Shown(b"J" * 16, 1, place, put), 0)
     assert len(watcher.take()) == 2  # no withdrawal of the window that it never saw
     watcher.check()
@@ -330,8 +330,8 @@ def test_the_lake_keeps_a_withdrawal_through_compaction(tmp_path: Path) -> None:
     assert parquet.compact(tmp_path, hour) >= 1
     assert {revision[2] for revision in layout.ledger(tmp_path, "hits").values()} == {1, 2}
     rows = lake_states.rows(tmp_path)
-    told = {(row["_status"], row["_empty"]) for row in rows}
-    assert told == {("withdrawn", True), ("final", False)}
+    kept = {(row["_status"], row["_empty"]) for row in rows}
+    assert kept == {("withdrawn", True), ("final", False)}
     assert sum(row["_acc0"] for row in rows if not row["_empty"]) == 2
 
 

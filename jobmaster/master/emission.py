@@ -1,0 +1,48 @@
+"""When a master publishes next: an emit interval after windows changed, or at once when accepted lines have waited long enough.
+
+Bundles come five times a second. With emissions at fixed times, a bundle that is a little late would delay watchers by a whole
+interval; and after a takeover they have waited long already. So accepted lines are published one emit interval after the last
+emission with accepted lines, whenever that was.
+
+    at             | event           | next
+    ---------------+-----------------+-------------------------------------------------------------------
+    none, or later | windows changed | one interval from now at the latest
+    any            | lines accepted  | `append_us` from now, or one interval after the last such emission
+    reached        | emitted         | none
+"""
+
+from __future__ import annotations
+
+
+class Emission:
+    """`at`: the next emission, or None. All times are in microseconds; `emit_us` is the job's interval, which may change."""
+
+    def __init__(self, append_us: int) -> None:
+        self.at: int | None = None
+        self._append_us = append_us
+        self._has_accepted = False
+        self._is_news = False  # lines were accepted since the last emission with open windows
+        self._published_us: int | None = None  # time of the last such emission that had accepted lines
+
+    def accepted(self) -> None:
+        """Lines were accepted."""
+        self._has_accepted = self._is_news = True
+
+    def within(self, now: int, emit_us: int) -> None:
+        """Windows have changed: emit one interval from now at the latest."""
+        if self.at is None or self.at > now + emit_us:
+            self.at = now + emit_us
+
+    def hurry(self, now: int, emit_us: int) -> None:
+        """Open windows are wanted: emit as soon as accepted lines may be published, if there are any."""
+        if self._has_accepted:
+            soon = now + self._append_us
+            if self._published_us is not None:
+                soon = min(max(soon, self._published_us + emit_us), now + emit_us)
+            self.at = soon if self.at is None else min(soon, self.at)
+
+    def emitted(self, now: int, with_open: bool) -> None:
+        """Windows are published now, with open ones if `with_open`."""
+        self.at = None
+        if self._is_news and with_open:
+            self._is_news, self._published_us = False, now
