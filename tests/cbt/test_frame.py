@@ -34,7 +34,7 @@ def test_round_trip(some: list[Record]) -> None:
     assert read([rows]) == model_of(some)
 
 
-def test_only_who_asks_gets_rows_out_of_order() -> None:
+def test_only_unpack_scattered_returns_rows_out_of_order() -> None:
     runs = [rows_of([(0, b"%d" % i, (1, i, i, i)) for i in range(at, 90, 3)]) for at in range(3)]
     frame = pack(concat(runs, 5), OPS)
     rows = unpack_scattered(frame)
@@ -125,7 +125,7 @@ def test_hostile_bodies_are_refused_or_right() -> None:
         (rows_body(struct.pack("<IBQ", 0, 0, 0) + struct.pack("<Bq", 0, 0) * 3 + b"x"), "too many"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes, reason: str) -> None:
+def test_errors_name_what_is_wrong(data: bytes, reason: str) -> None:
     with pytest.raises(PeerError, match=reason):
         unpack(data)
 

@@ -111,7 +111,7 @@ def test_fragments_are_packed_when_they_are_no_longer_new_and_spilled_when_memor
     budget.close()
 
 
-def test_memory_that_nobody_holds_counts_up_to_a_half() -> None:
+def test_unaccounted_memory_counts_up_to_a_half() -> None:
     """The process has more memory than is accounted for: holes, code. What it had before the budget was created does not
     count."""
     resident = [1_000_000]

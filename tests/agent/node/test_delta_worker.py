@@ -149,14 +149,14 @@ def test_without_room_nothing_is_cut() -> None:
     assert bench.read is not None
 
 
-def test_a_worker_far_behind_tells_its_watermark_apart() -> None:
+def test_a_worker_far_behind_reports_its_watermark_separately() -> None:
     bench = Bench()
     bench.welcome(now=20 * T)
     bundle = bench.cut({F: (0, 50, FIRST)}, 20 * T, watermark=T)
     assert (bundle.watermark, bundle.lagging) == (NO_WATERMARK, {ME: T})
 
 
-def test_a_source_without_files_stands_at_file_0() -> None:
+def test_a_source_without_files_is_at_file_0() -> None:
     bench = Bench()
     bench.welcome()
     assert bench.cut({}).contributions == {(ME, 0, 0): (0, 0, FIRST)}
@@ -175,7 +175,7 @@ def test_rule_2_closed_files_are_named_until_that_is_committed() -> None:
     assert bench.read.positions == {F: Position(60, True), G: Position(20)}
 
 
-def test_rule_10_a_file_that_was_closed_goes_on() -> None:
+def test_rule_10_a_file_that_was_closed_continues() -> None:
     bench, first = following()
     closing = bench.flush({F: (50, 60, CLOSED), G: (0, 0, FIRST)})
     more = bench.flush({F: (60, 70, 0), G: (0, 0, 0)})
@@ -206,7 +206,7 @@ def test_rule_2_closed_files_are_named_again_under_a_new_ballot() -> None:
     assert bench.read.positions == {F: Position(50), G: Position(5)}
 
 
-def test_rule_2_lost_lines_are_told_when_the_watermark_has_passed_them() -> None:
+def test_rule_2_lost_lines_are_reported_when_the_watermark_has_passed_them() -> None:
     """A file is gone before its end: its lines may be as late as the time when that was detected. The gap is reported atomically;
     a crash in between would lose the rest."""
     bench, first = following()
@@ -240,7 +240,7 @@ def test_rule_2_lost_lines_are_told_when_the_watermark_has_passed_them() -> None
     assert again.contributions == {G: (4, 9, 0), F: (52, 52, CLOSED | GAP)}
 
 
-def test_rule_2_lost_lines_of_who_logs_times_of_long_ago_are_told_in_time() -> None:
+def test_rule_2_lost_lines_of_a_source_with_old_times_are_reported_in_time() -> None:
     """And until the watermark has passed them, all bundles are marked as gaps."""
     bench, first = following()
     assert bench.worker.deadline is not None
@@ -356,7 +356,7 @@ def test_rule_4_what_is_in_the_log_but_cut_for_another_one_is_cut_again(number: 
     assert bench.worker.kept_bytes == 0
 
 
-def test_rule_4_no_position_told_means_hello() -> None:
+def test_rule_4_a_split_without_positions_means_hello() -> None:
     bench, first = following()
     bench.step(Split(JOB, (1, b""), first.id, SCHEDULE, ()))
     assert bench.worker.state is State.ASKING

@@ -145,7 +145,7 @@ def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_cannot_write_promises_nothing(seed: int) -> None:
+def test_a_node_that_cannot_write_promises_nothing(seed: int) -> None:
     """The disks of a replica and of its master are full: it gets state requests and the log, on links and as datagrams."""
     story = Story(seed, hosts=5, victims=3, full_s=30)
     assert story.tell() == ""
@@ -263,7 +263,7 @@ class TestWriteBarrier:
             barrier.check()
             barrier.durable()
 
-    def test_who_slept_looks_once_more(self) -> None:
+    def test_a_late_check_is_repeated_once(self) -> None:
         barrier = WriteBarrier(SPAN_US)
         barrier.begin("a", 0)
         barrier.tick(3 * SPAN_US)

@@ -123,7 +123,7 @@ def test_windows_of_other_jobs_are_not_later() -> None:
     assert max(late) <= s.QUICK.append_us
 
 
-def test_what_nobody_planted_is_a_finding() -> None:
+def test_an_unplanted_exception_is_a_finding() -> None:
     """The guard hides no bug from simulations."""
     with patch.object(Master, "tick", side_effect=KeyError("a real one")):
         assert simulate(mesh()).violation.startswith("a core failed: KeyError")
@@ -165,7 +165,7 @@ def test_the_place_stays_and_attempts_become_rare() -> None:
     assert vacancy.reason == "PlantedError: tick Master"
 
 
-def test_a_job_with_a_log_that_nobody_can_apply_can_be_stopped_and_started_anew() -> None:
+def test_a_job_whose_log_cannot_be_applied_can_be_stopped_and_started_again() -> None:
     run = after(mesh(bug("entry", "Final", until_us=100 * SECOND), trouble_us=30 * SECOND), 12 * SECOND)
     first, job = run.specs[0], run.specs[0].id
     assert vacant(run)
@@ -210,7 +210,7 @@ def strike(error: Callable[[], Exception]) -> tuple[Any, Any, Actor]:
     return run, host.node.vacancies[job], child  # type: ignore[return-value]
 
 
-def test_whoever_makes_it_fail_three_times_is_refused_until_it_has_been_well_for_long() -> None:
+def test_a_neighbour_that_makes_a_job_fail_three_times_is_refused_until_the_job_has_recovered() -> None:
     _, vacancy, child = strike(lambda: ValueError("no"))
     assert vacancy.failures == 3
     assert vacancy.refused == {child}
@@ -224,7 +224,7 @@ def test_whoever_makes_it_fail_three_times_is_refused_until_it_has_been_well_for
         (OSError(28, "No space left on device"), "the disk: No space left on device"),
     ],
 )
-def test_what_the_process_lacks_counts_against_nobody(error: Exception, reason: str) -> None:
+def test_a_lack_of_memory_or_disk_counts_against_no_neighbour(error: Exception, reason: str) -> None:
     _, vacancy, _ = strike(lambda: error)
     assert vacancy.failures > 3
     assert vacancy.refused == set()
@@ -239,7 +239,7 @@ def test_what_the_process_lacks_counts_against_nobody(error: Exception, reason: 
         (OSError(28, "No space left on device"), "the disk: No space left on device"),
     ],
 )
-def test_whatever_encoding_raises_is_told_as_what_it_is(error: Exception, reason: str) -> None:
+def test_an_exception_of_encoding_is_reported_as_what_it_is(error: Exception, reason: str) -> None:
     """The senders of the merged bundles are not to blame."""
     run = after(mesh(), 5 * SECOND, coded=True)
     failed: list[Exception] = []
@@ -257,7 +257,7 @@ def test_whatever_encoding_raises_is_told_as_what_it_is(error: Exception, reason
     assert all(not link.resets for node in nodes for link in node.links.values())
 
 
-def test_a_deadline_that_cannot_be_told_is_that_seats_failure() -> None:
+def test_a_deadline_that_raises_fails_its_seat() -> None:
     run = after(mesh(), 5 * SECOND)
     job, actor = run.specs[0].id, run.hosts[1]
     assert actor.node is not None

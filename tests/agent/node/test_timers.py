@@ -19,7 +19,7 @@ class Core:
 
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=100, derandomize=True)
-def test_who_is_due_is_found_whatever_moved(seed: int) -> None:
+def test_due_cores_are_found_whatever_moved(seed: int) -> None:
     rng = Random(seed)
     timers, cores, now = Timers(), [Core() for _ in range(5)], 0
     for _ in range(120):
@@ -43,7 +43,7 @@ def test_who_is_due_is_found_whatever_moved(seed: int) -> None:
                 core.deadline = None
 
 
-def test_a_deadline_that_moved_away_wakes_nobody_once_it_was_put_off() -> None:
+def test_a_deadline_that_moved_later_wakes_no_core_once_refreshed() -> None:
     timers, core = Timers(), Core()
     core.deadline = 100
     timers.watch(core)

@@ -176,7 +176,7 @@ class Unfit(dict[str, Part]):
         raise ZeroDivisionError
 
 
-def test_what_a_link_tells_of_a_job_has_no_gaps() -> None:
+def test_the_messages_of_a_job_on_a_link_have_no_gaps() -> None:
     """After a message that could not be encoded, none of that job is sent before `Away`, or before the link begins anew; messages
     of other jobs are."""
     peer, ours, others = b"P" * 16, b"j" * 16, b"o" * 16

@@ -150,7 +150,7 @@ def test_old_records_stay_readable() -> None:
 
 
 @pytest.mark.parametrize("number", KEYS)
-def test_damaged_records_are_told(number: int) -> None:
+def test_damaged_records_are_reported(number: int) -> None:
     rng = Random(number)
     refused = 0
     for _ in range(120):
@@ -176,7 +176,7 @@ def test_damaged_records_are_told(number: int) -> None:
         (b"ELFD\x01\x01\xc1", "a damaged record"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes, reason: str) -> None:
+def test_errors_name_what_is_wrong(data: bytes, reason: str) -> None:
     with pytest.raises(StateError, match=reason):
         RecordDecoder().decode(data)
 

@@ -227,7 +227,7 @@ def test_a_section_that_was_lost_is_noticed() -> None:
             decoder.decode(encoder.encode(following(lost, rng)))
 
 
-def test_a_roster_that_nobody_announced_is_refused() -> None:
+def test_an_unannounced_roster_is_refused() -> None:
     encoder, spans = steady(Random(11), 3)
     with pytest.raises(PeerError, match="never announced"):
         RosterDecoder().decode(encoder.encode(spans))

@@ -165,7 +165,7 @@ def test_random_bytes_are_refused() -> None:
         (b"ELFM\x01\x04" + b"\x91\x93\xc4\x10" + b"a" * 16 + b"\x01\xa2\xff\xff", "utf-8"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes, reason: str) -> None:
+def test_errors_name_what_is_wrong(data: bytes, reason: str) -> None:
     with pytest.raises(PeerError, match=re.escape(reason)):
         decode(data)
 
@@ -185,7 +185,7 @@ def test_envelopes_are_not_nested() -> None:
         decode(data)
 
 
-def test_entries_are_for_those_who_know_them() -> None:
+def test_entries_need_their_log_form() -> None:
     append = message(m.Append, Random(4))
     with pytest.raises(PeerError, match="did not request"):
         decode(encode(m.Append(*[getattr(append, name) for name in append.__struct_fields__]), LOG))

@@ -180,7 +180,7 @@ def ping(net: Net, node: int, number: int) -> Ping:
     return Ping(Contact(net.id(node), 1), number)
 
 
-def test_messages_of_all_kinds_arrive_unchanged_from_whom_they_were_sent(network: Network_) -> None:
+def test_messages_of_all_kinds_arrive_unchanged_with_their_sender(network: Network_) -> None:
     rng = Random(7)
 
     def of(kind: type[Message], me: NodeId) -> Message:
@@ -227,7 +227,7 @@ def test_sending_delivers_nothing_before_it_returns(network: Network_) -> None:
     network(test, 0.0)
 
 
-def test_what_goes_to_nobody_disturbs_nobody(network: Network_) -> None:
+def test_messages_to_absent_nodes_affect_no_others(network: Network_) -> None:
     async def test(net: Net) -> None:
         got: list[Message] = []
         net.start(0, lambda source, message: None)
@@ -264,7 +264,7 @@ def test_a_node_that_stops_gets_nothing_and_its_next_life_does(network: Network_
     network(test, 0.0)
 
 
-def test_the_end_of_a_process_is_told_to_who_is_connected_and_to_nobody_else(network: Network_) -> None:
+def test_the_end_of_a_process_is_reported_to_connected_nodes_and_to_no_others(network: Network_) -> None:
     async def test(net: Net) -> None:
         told: list[tuple[int, NodeId, int]] = []
         got: list[NodeId] = []
@@ -286,7 +286,7 @@ def test_the_end_of_a_process_is_told_to_who_is_connected_and_to_nobody_else(net
     network(test, 0.0)
 
 
-def test_a_later_life_that_answers_is_told_instead_of_the_end(
+def test_a_later_life_that_answers_is_reported_instead_of_the_end(
     network: Network_, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("elf.srt.transport.dialer.STOOD_S", 0.0)

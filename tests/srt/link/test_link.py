@@ -309,7 +309,7 @@ def test_a_timeout_doubles_and_progress_resets_it() -> None:
     assert a.silent_since == now
 
 
-def test_a_restart_is_told_and_drops_what_was_queued() -> None:
+def test_a_restart_is_reported_and_drops_queued_messages() -> None:
     a, b = pair()
     stale = frames(b.post(word(5), 0, 100))
     a.post(word(1), 0, 100)

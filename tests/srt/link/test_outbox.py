@@ -32,7 +32,7 @@ def frame(number: int, size: int) -> Frame:
         max_size=60,
     )
 )
-def test_what_goes_in_comes_out_whole(steps: list[Any]) -> None:
+def test_stretches_contain_all_queued_messages(steps: list[Any]) -> None:
     with patch.object(outbox, "STRETCH_BYTES", 500):
         box, stream = Outbox(6_000), Stream()
         sent: list[bytes] = []

@@ -53,7 +53,7 @@ def test_what_is_used_keeps_the_rules(parameters: Parameters) -> None:
         (Parameters(hops_max=33), "hops_max must be above 33"),
     ],
 )
-def test_what_breaks_one_rule_is_told(broken: Parameters, text: str) -> None:
+def test_parameters_that_break_one_rule_are_refused(broken: Parameters, text: str) -> None:
     with pytest.raises(ValueError, match=r"^mesh parameters: ") as caught:
         broken.check()
     assert text in str(caught.value)
@@ -84,7 +84,7 @@ def test_a_probe_waits_behind_a_frame_on_each_side() -> None:
     assert 2 * frame_us + 2 * MS < P.probe_timeout_us
 
 
-def test_somebody_who_lives_is_seldom_suspected() -> None:
+def test_a_live_node_is_seldom_suspected() -> None:
     fails = [1 - 0.95**ways for ways in range(5)]
     all_three = fails[4] ** P.indirect_probes
     assert 1 / 160 < all_three < 1 / 150

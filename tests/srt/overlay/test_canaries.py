@@ -88,7 +88,7 @@ def test_without_the_rule_that_hops_come_closer_messages_run_in_circles(
     assert circles() > 0
 
 
-def test_with_hearsay_in_the_leaf_set_the_dead_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_claims_of_others_in_the_leaf_set_the_dead_return(monkeypatch: pytest.MonkeyPatch) -> None:
     def dead_after(seconds: int) -> int:
         mesh = Mesh(34)
         ids = mesh.warm(80)

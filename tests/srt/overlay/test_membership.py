@@ -138,7 +138,7 @@ def test_claims_are_weighed_by_version(
     "tell",
     [Ping(B, 1, (News(OTHERS[7], "alive"),)), LeavesReport(B, (OTHERS[7],)), JoinReply(B, (OTHERS[7],))],
 )
-def test_only_who_was_heard_comes_into_the_leaf_set(tell: Message) -> None:
+def test_only_nodes_that_were_heard_enter_the_leaf_set(tell: Message) -> None:
     node = overlay(*OTHERS[:7])
     told = sent(node.step(B.id, tell, 0), Ping)
     assert [to for to, _ in told] == [OTHERS[7].id]
@@ -151,7 +151,7 @@ def test_only_who_was_heard_comes_into_the_leaf_set(tell: Message) -> None:
     node.check()
 
 
-def test_who_is_said_to_live_is_asked_a_few_times() -> None:
+def test_a_node_that_is_reported_alive_is_probed_a_few_times() -> None:
     node = overlay(*OTHERS[:7])
     told = node.step(B.id, Ping(B, 1, (News(OTHERS[7], "alive"),)), 0)
     told += run(node, 5 * SECOND, {other.id for other in OTHERS[:7]})
@@ -159,7 +159,7 @@ def test_who_is_said_to_live_is_asked_a_few_times() -> None:
     assert OTHERS[7] not in node.leaves()
 
 
-def test_news_is_passed_on_and_the_addressee_hears_first_what_is_said_of_it() -> None:
+def test_news_is_forwarded_and_claims_about_the_addressee_go_first() -> None:
     node = overlay()
     for other in OTHERS[2:7]:
         claim(node, other, "suspect")
@@ -173,7 +173,7 @@ def test_news_is_passed_on_and_the_addressee_hears_first_what_is_said_of_it() ->
     assert pong.news[0] == News(OTHERS[7], "suspect")
 
 
-def test_a_claim_is_told_news_repeats_times() -> None:
+def test_a_claim_is_sent_news_repeats_times() -> None:
     members = Membership(ME, TIMES, Random(1))
     members.spread(News(A, "alive"))
     told = [members.news_for(B.id) for _ in range(TIMES.news_repeats + 3)]
@@ -224,14 +224,14 @@ def test_others_hear_of_a_process_that_is_gone_as_a_suspicion_and_itself_as_of_i
     assert node.is_alive(A.id)
 
 
-def test_nobody_is_kept_for_a_stranger_whose_process_is_gone() -> None:
+def test_no_member_is_kept_for_a_stranger_whose_process_is_gone() -> None:
     node = overlay(A)
     assert node.process_gone(B.id, B.incarnation, 0) == []
     assert node.take_changes() == []
     node.check()
 
 
-def test_who_is_reached_through_others_is_not_suspected() -> None:
+def test_a_node_that_is_reached_through_others_is_not_suspected() -> None:
     node = overlay()
     others = {other.id for other in OTHERS} - {A.id}
     now = 0
@@ -314,7 +314,7 @@ def test_a_watched_stranger_that_answers_is_known() -> None:
 # Claims about myself.
 
 
-def test_who_is_suspected_refutes_to_the_teller_and_to_all() -> None:
+def test_a_suspect_refutes_to_the_reporter_and_to_all() -> None:
     node = overlay()
     effects = claim(node, ME, "suspect")
     assert node.me == Contact(ME.id, 7, "here", 1)
@@ -342,7 +342,7 @@ def test_a_claim_of_a_later_life_than_mine_cannot_be_refuted_in_this_one(status:
     assert node.take_changes() == []
 
 
-def test_a_table_that_tells_of_my_former_life_is_noticed_too() -> None:
+def test_a_table_with_my_former_life_is_noticed_too() -> None:
     node = overlay()
     node.step(B.id, LeavesReport(B, (later := version(ME, 9), A)), 0)
     assert node.take_outlived() == later
@@ -368,7 +368,7 @@ def with_two_of_a() -> Overlay:
     return node
 
 
-def test_who_has_taken_a_members_place_by_hearsay_is_not_believed_while_that_answers() -> None:
+def test_a_claim_that_another_process_has_a_members_place_is_rejected_while_the_member_answers() -> None:
     node = with_two_of_a()
     ((to, ping),) = sent(node.step(B.id, Ping(B, 0, (News(OTHER, "alive"),)), 0), Ping)
     assert to == A.id
@@ -389,7 +389,7 @@ def test_it_is_believed_when_the_member_does_not_answer() -> None:
     assert node.take_changes()[:2] == [("dead", ONE), ("joined", OTHER)]
 
 
-def test_its_own_word_has_come_through_the_door() -> None:
+def test_a_member_that_reports_itself_has_been_admitted() -> None:
     node = with_two_of_a()
     node.step(A.id, Ping(OTHER, 0), 0)
     assert node.member(A.id) == OTHER
@@ -412,7 +412,7 @@ def test_the_death_of_another_process_is_not_the_members(status: str) -> None:
     assert node.take_changes() == []
 
 
-def test_who_leaves_says_so_and_does_not_refute() -> None:
+def test_a_node_that_leaves_announces_it_and_does_not_refute() -> None:
     node = overlay()
     node.watch(A.id)
     told = sent(node.left(0), Ping)
@@ -430,7 +430,7 @@ def test_who_leaves_says_so_and_does_not_refute() -> None:
 # Time.
 
 
-def test_a_clock_that_steps_and_a_process_that_was_paused_accuse_nobody() -> None:
+def test_a_clock_step_and_a_paused_process_make_no_suspects() -> None:
     node = overlay()
     everyone = {other.id for other in OTHERS}
     run(node, 5 * SECOND, everyone)
@@ -474,7 +474,7 @@ def test_the_dead_are_remembered_up_to_a_bound_and_for_a_while() -> None:
     assert members.graves == {}
 
 
-def test_foreign_words_do_not_pass_for_ones_own() -> None:
+def test_claims_of_others_do_not_pass_for_ones_own() -> None:
     node = overlay()
     assert node.step(B.id, Ping(A, 1, (News(A, "left"),)), 0) == []
     assert node.step(B.id, Pong(A, 1, A.id), 0) == []

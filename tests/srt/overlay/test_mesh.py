@@ -47,7 +47,7 @@ def test_the_first_node_is_a_mesh_by_itself() -> None:
     assert mesh.sent == {}
 
 
-def test_nobody_answers_so_it_is_the_first_and_goes_on_trying_quietly() -> None:
+def test_without_answers_it_is_the_first_node_and_retries_quietly() -> None:
     mesh = Mesh(2)
     first, second = mesh.new_id(), mesh.new_id()
     overlay = mesh.start(first, [second])
@@ -88,7 +88,7 @@ def test_nodes_join_leave_crash_and_restart_and_the_ring_is_found_again(seed: in
     assert mesh.begun_anew == []
 
 
-def test_everybody_joins_at_once_through_one_node() -> None:
+def test_all_nodes_join_at_once_through_one_node() -> None:
     mesh = Mesh(5, loss=0.02)
     first = mesh.new_id()
     mesh.start(first)
@@ -98,7 +98,7 @@ def test_everybody_joins_at_once_through_one_node() -> None:
     assert_routes(mesh)
 
 
-def test_who_has_joined_knows_the_nodes_around_it() -> None:
+def test_a_node_that_has_joined_knows_the_nodes_around_it() -> None:
     """Otherwise it would consider itself the closest to jobs that others serve."""
     mesh = Mesh(23, loss=0.02)
     ids = mesh.warm(60)
@@ -144,7 +144,7 @@ def test_a_leave_is_known_at_once() -> None:
     assert set(believed(mesh)) <= {"left", "alive"}
 
 
-def test_a_restart_is_a_death_and_a_join_even_when_nobody_missed_the_node() -> None:
+def test_a_restart_is_a_death_and_a_join_even_when_no_node_missed_it() -> None:
     mesh = Mesh(9)
     ids = mesh.warm(60)
     mesh.run(SECOND)
@@ -178,7 +178,7 @@ def test_a_node_that_comes_back_without_its_disk_rises_above_its_former_lives() 
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.05])
-def test_loss_alone_kills_nobody(loss: float) -> None:
+def test_loss_alone_declares_no_node_dead(loss: float) -> None:
     mesh = Mesh(11, loss=loss)
     mesh.warm(40)
     mesh.run(40 * SECOND)
@@ -186,7 +186,7 @@ def test_loss_alone_kills_nobody(loss: float) -> None:
     assert mesh.wrong_leaf_sets() == []
 
 
-def test_one_slow_link_kills_nobody() -> None:
+def test_one_slow_link_declares_no_node_dead() -> None:
     mesh = Mesh(12)
     ids = mesh.warm(30)
     mesh.slow = {(ids[3], ids[4]): 2 * SECOND, (ids[4], ids[3]): 2 * SECOND}
@@ -194,7 +194,7 @@ def test_one_slow_link_kills_nobody() -> None:
     assert believed(mesh) == []
 
 
-def test_one_broken_link_kills_nobody_and_neither_does_one_that_works_one_way() -> None:
+def test_neither_a_broken_link_nor_a_one_way_link_declares_a_node_dead() -> None:
     mesh = Mesh(13)
     ids = mesh.warm(30)
     mesh.part([ids[3]], [ids[4]])
@@ -203,7 +203,7 @@ def test_one_broken_link_kills_nobody_and_neither_does_one_that_works_one_way() 
     assert believed(mesh) == []
 
 
-def test_who_was_wrongly_declared_dead_says_so_and_is_back() -> None:
+def test_a_node_wrongly_declared_dead_refutes_and_is_back() -> None:
     mesh = Mesh(14)
     ids = mesh.warm(30)
     mesh.part([ids[3]], ids)
@@ -250,7 +250,7 @@ def test_a_long_parting_is_healed_through_the_seeds() -> None:
     mesh.settle(70 * SECOND)
 
 
-def test_a_paused_node_accuses_nobody_when_it_wakes() -> None:
+def test_a_paused_node_suspects_no_node_when_it_wakes() -> None:
     mesh = Mesh(17)
     ids = mesh.warm(40)
     sleeper = ids[9]

@@ -117,7 +117,7 @@ def test_routing_table_gives_one_digit_more(nodes: set[NodeId], key: bytes) -> N
         assert (found in further) if further else found is None
 
 
-def test_routing_table_tells_whom_a_cell_held() -> None:
+def test_routing_table_returns_the_former_node_of_a_cell() -> None:
     table = RoutingTable(bytes(16))
     first, second = bytes([0x51]) + bytes(15), bytes([0x52]) + bytes(15)
     assert table.put(first) is None

@@ -44,7 +44,7 @@ def reason(trust: Trust, proof: bytes, now_s: int = NOW) -> str:
     return caught.value.reason
 
 
-def test_a_certificate_says_whose_keys_these_are() -> None:
+def test_a_certificate_names_the_holder_of_the_keys() -> None:
     found = Trust(AUTHORITY.public).check(KEYS.proof, NOW)
     assert found == KEYS.certificate
     assert (found.name, found.role, found.curve_public) == ("web1", "agent", KEYS.curve_public)
@@ -180,7 +180,7 @@ class TestBytesOfOthers:
         with pytest.raises(TrustError, match="of a version that this agent reads"):  # not even decoded
             parse_proof(KEYS.proof + bytes(PROOF_BYTES_MAX))
 
-    def test_what_the_authority_signed_as_something_else_is_no_certificate(self) -> None:
+    def test_a_signature_of_the_authority_in_another_context_is_no_certificate(self) -> None:
         body = msgspec.msgpack.encode(KEYS.certificate)
         proof = MAGIC + AUTHORITY.sign(body, b"elf item") + body
         assert reason(Trust(AUTHORITY.public), proof) == "forged"

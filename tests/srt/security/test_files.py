@@ -95,7 +95,7 @@ def test_a_file_is_its_owners_from_its_first_moment(
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_file_that_is_there_stays_unless_told(tmp_path: Path) -> None:
+def test_an_existing_file_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("mine")
     with pytest.raises(FileExistsError):
@@ -126,7 +126,7 @@ def test_keys_that_others_can_read_or_change_are_refused(open_to: int, tmp_path:
         load_keys(path)
 
 
-def test_what_is_wrong_is_said_without_what_stands_there(tmp_path: Path) -> None:
+def test_errors_do_not_show_the_content(tmp_path: Path) -> None:
     path = tmp_path / "a"
     assert "No such file" in refusal(path)
     lines = TEXT.splitlines()

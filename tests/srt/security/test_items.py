@@ -65,7 +65,7 @@ def reason(item: Item, now_s: int = NOW, believer: Trust | None = None) -> str:
     [(ANN, job()), (WEB1, advert(WEB1)), (WEB1, ballot(WEB1)), (WEB1, schedule(WEB1))],
     ids=["job", "agent", "ballot", "schedule"],
 )
-def test_who_may_say_it_is_believed(keys: Keys, item: Item) -> None:
+def test_an_authorised_signer_is_accepted(keys: Keys, item: Item) -> None:
     signed = sign_item(keys, item, NOW)
     assert msgspec.structs.replace(signed, signature=b"") == item
     assert signer_of(trust(), signed, NOW) == keys.certificate
@@ -86,7 +86,7 @@ def test_who_may_say_it_is_believed(keys: Keys, item: Item) -> None:
         (ANN, Item("secrets", b"x", (1,), b""), "role"),
     ],
 )
-def test_nobody_else_is(keys: Keys, item: Item, why: str) -> None:
+def test_no_other_process_is_known(keys: Keys, item: Item, why: str) -> None:
     assert reason(sign_item(keys, item, NOW)) == why
     with pytest.raises(TrustError):
         sign_item(READER, item, NOW)
@@ -114,7 +114,7 @@ def test_a_signature_is_not_another_operators() -> None:
 
 
 class TestTime:
-    def test_a_job_goes_on_when_its_operators_certificate_has_run_out(self) -> None:
+    def test_a_job_continues_when_its_operators_certificate_expires(self) -> None:
         signed = sign_item(ANN, job(), NOW + 365 * DAY_S)
         assert verify_item(trust(), signed, NOW + 400 * DAY_S)
         assert verify_item(trust(), signed, NOW + 365 * DAY_S)
@@ -136,7 +136,7 @@ class TestTime:
 
 
 class TestRevocation:
-    def test_it_undoes_what_was_said_before_and_after(self) -> None:
+    def test_it_voids_what_was_signed_before_and_after(self) -> None:
         believer = trust()
         before = sign_item(ANN, job(), NOW)
         assert verify_item(believer, before, NOW)
@@ -145,7 +145,7 @@ class TestRevocation:
         assert reason(sign_item(ANN, job(2), NOW + 9), NOW + 9, believer) == "revoked"
         assert verify_item(believer, sign_item(BOB, job(2), NOW), NOW)
 
-    def test_nobody_but_the_authority_revokes(self) -> None:
+    def test_only_the_authority_revokes(self) -> None:
         made = revocation(AUTHORITY, ANN.certificate, NOW)
         for keys in (ANN, WEB1):
             believer = trust()
@@ -269,7 +269,7 @@ class TestDirectory:
         assert restored.digest == one.digest
         restored.check()
 
-    def test_a_neighbours_forgeries_are_told_and_cost_little(self) -> None:
+    def test_a_neighbours_forgeries_are_reported_and_cost_little(self) -> None:
         asked: list[Item] = []
         one = Directory(Parameters(buckets=1), lambda item: asked.append(item) is not None, Random(0))  # type: ignore[func-returns-value]
         forged = tuple(Item("agent", number.to_bytes(16), (1,), b"") for number in range(1_000))

@@ -87,7 +87,7 @@ class TestNotes:
         finally:
             source.close()
 
-    def test_other_bytes_begin_anew_and_say_so(self, log: Log) -> None:
+    def test_other_bytes_begin_anew_with_a_notice(self, log: Log) -> None:
         path, rng = log.state / "source-access", Random(1)
         good = path.read_bytes()
         assert not any("damaged" in text for text in self.reopened(log, good))
@@ -150,7 +150,7 @@ class TestNotes:
             log.source.close()
         Log.made.remove(log)
 
-    def test_a_file_that_cannot_be_read_is_said(self, tmp_path: Path) -> None:
+    def test_an_unreadable_file_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "source-access").mkdir()
         said: list[str] = []
         notes = Notes(tmp_path / "source-access", said.append)
@@ -226,7 +226,7 @@ def bundle_in(folder: Path) -> bytes:
         ("web1.keys", bundle_in, load_keys),
     ],
 )
-def test_what_says_who_an_agent_is(
+def test_what_identifies_an_agent(
     name: str, good: Callable[[Path], bytes], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     path, rng, data = tmp_path / name, Random(5), good(tmp_path)

@@ -29,17 +29,17 @@ def door(told: Contact | None = None, *known: Proof) -> Admission:
     return made
 
 
-def test_nobody_is_known() -> None:
+def test_no_process_is_known() -> None:
     assert door().ask(NODE, proof(1), "", 0.0) == []
 
 
-def test_who_is_known_comes_again() -> None:
+def test_the_known_process_connects_again() -> None:
     made = door(None, proof(1))
     assert made.ask(NODE, proof(1), "", 9.0) == []
     assert made.other_process(NODE, proof(1)) is None
 
 
-def test_a_newcomer_waits_while_who_is_known_is_challenged() -> None:
+def test_a_newcomer_waits_while_the_known_process_is_challenged() -> None:
     made = door(None, proof(1))
     assert made.ask(NODE, proof(2, THERE), "", 9.0) == [HERE]
     assert made.other_process(NODE, proof(1)) is None
@@ -56,7 +56,7 @@ def test_the_one_that_is_known_answers() -> None:
 
 
 @pytest.mark.parametrize("answers", [[], [(HERE, proof(2))]], ids=["nobody", "the newcomer"])
-def test_nobody_else_answers(answers: list[tuple[str, Proof]]) -> None:
+def test_no_other_process_answers(answers: list[tuple[str, Proof]]) -> None:
     made = door(None, proof(1, life=9))
     made.decide(NODE, proof(2), answers, 9.0)
     assert made.other_process(NODE, proof(2)) is None
@@ -73,7 +73,7 @@ def test_a_third_one_has_taken_its_place() -> None:
     assert made.other_process(NODE, proof(3)) is None
 
 
-def test_who_answers_at_the_address_of_the_one_that_is_known_has_replaced_it() -> None:
+def test_a_process_that_answers_at_the_known_address_has_replaced_the_known_one() -> None:
     made = door(None, proof(1))
     assert made.ask(NODE, proof(2), HERE, 9.0) == []
     assert made.other_process(NODE, proof(1)) is not None
@@ -145,7 +145,7 @@ def test_a_disk_that_knows_no_life_of_an_agent_that_the_mesh_knows_was_lost(
     assert rivals.was_here == was_here
 
 
-def test_adverts_that_say_nothing() -> None:
+def test_adverts_without_evidence() -> None:
     assert heard(300, 100, advert(1, 400)) is None  # this process's own
     assert heard(300, 100, advert(0, 400)) is None  # of no process
     assert heard(300, 100, advert(2, 400), verified=False) is None
@@ -154,7 +154,7 @@ def test_adverts_that_say_nothing() -> None:
     assert rivals.take() is None
 
 
-def test_what_is_signed_counts_before_what_is_said() -> None:
+def test_signed_evidence_counts_before_claims() -> None:
     rivals = Rivals(Contact(NODE, 300, HERE, 0, 1), lambda item: True)
     rivals.last = 100
     rivals.hear(Contact(NODE, 900))
@@ -165,7 +165,7 @@ def test_what_is_signed_counts_before_what_is_said() -> None:
     assert (found.contact.incarnation, found.is_lost) == (400, True)
 
 
-def test_nobody_is_pushed_to_where_numbers_end() -> None:
+def test_false_claims_do_not_use_up_the_numbers() -> None:
     def claim(life: int) -> Rival:
         return Rival(Contact(NODE, life), is_lost=False)
 

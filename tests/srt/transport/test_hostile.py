@@ -151,7 +151,7 @@ def test_a_reached_peer_without_a_good_certificate_is_not_spoken_to() -> None:
     run(test)
 
 
-def test_a_twin_of_a_living_agent_is_refused_and_gets_in_when_that_has_ended() -> None:
+def test_a_twin_of_a_living_agent_is_refused_and_admitted_when_that_has_ended() -> None:
     async def test(rig: Rig) -> None:
         b = rig.end()
         keys = rig.keys()
@@ -178,7 +178,7 @@ def test_a_twin_of_a_living_agent_is_refused_and_gets_in_when_that_has_ended() -
     run(test)
 
 
-def test_who_bears_the_name_of_the_agent_it_connects_to_is_told_so() -> None:
+def test_a_process_that_connects_to_an_agent_with_its_own_key_is_refused_with_the_reason() -> None:
     async def test(rig: Rig) -> None:
         b = rig.end()
         same_as_b = rig.client(b, b.keys)
@@ -191,7 +191,9 @@ def test_who_bears_the_name_of_the_agent_it_connects_to_is_told_so() -> None:
     run(test)
 
 
-def test_an_agent_that_has_lost_its_disk_or_moved_gets_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_has_lost_its_disk_or_moved_is_admitted_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No wait for an answer where the kernel refuses, or the new process answers: a wait would outlast this test."""
     monkeypatch.setattr(challenges, "CHALLENGE_S", 1_000.0)
 
@@ -215,7 +217,7 @@ def test_an_agent_that_has_lost_its_disk_or_moved_gets_in_at_once(monkeypatch: p
     run(test)
 
 
-def test_whoever_is_silent_gives_way_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_process_is_replaced_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Like a stopped process: its host accepts the connection, but nothing answers."""
     monkeypatch.setattr(challenges, "CHALLENGE_S", 0.2)
 
@@ -281,7 +283,7 @@ def test_a_twin_of_an_agent_that_only_dials_out_is_refused(
     run(test)
 
 
-def test_an_agent_that_only_dials_out_gets_in_at_once_when_it_restarts(
+def test_an_agent_that_only_dials_out_is_admitted_at_once_when_it_restarts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its connection is gone with the process: a wait for an answer would outlast this test."""
@@ -320,7 +322,7 @@ def test_an_agent_that_only_dials_out_waits_a_challenge_where_its_host_was_lost(
     run(test)
 
 
-def test_a_proof_that_nobody_has_asked_for_is_refused() -> None:
+def test_an_unrequested_proof_is_refused() -> None:
     async def test(rig: Rig) -> None:
         b = rig.end()
         client = await proven(rig, b)
@@ -331,7 +333,7 @@ def test_a_proof_that_nobody_has_asked_for_is_refused() -> None:
     run(test)
 
 
-def test_nobody_else_has_a_process_challenged_or_answers_for_it() -> None:
+def test_no_other_node_causes_or_answers_a_challenge() -> None:
     """An address that another node has chosen, with the victim's key: a process that answers there must hold that key."""
 
     async def test(rig: Rig) -> None:
@@ -352,7 +354,7 @@ def test_nobody_else_has_a_process_challenged_or_answers_for_it() -> None:
     run(test)
 
 
-def test_knocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_challenges_by_repeated_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that connects again and again causes at most two challenges a second."""
     asked: list[str] = []
     who = challenges.Challenges.proof_at
@@ -432,7 +434,7 @@ def test_hosts_that_connect_too_often_wait(monkeypatch: pytest.MonkeyPatch) -> N
     run(test)
 
 
-def test_who_says_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "HANDSHAKE_S", -1)
 
     async def test(rig: Rig) -> None:

@@ -87,7 +87,7 @@ async def met(a: End, b: End) -> None:
     await until(lambda: 1 in b.numbers)
 
 
-def test_a_process_that_ends_is_gone_and_its_life_is_told_once() -> None:
+def test_a_process_that_ends_is_gone_and_its_life_is_reported_once() -> None:
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end(life=5)
         await met(a, b)
@@ -183,7 +183,7 @@ def test_a_connection_that_is_reset_on_the_way_is_dialled_again(monkeypatch: pyt
     run(test)
 
 
-def test_who_still_has_a_connection_to_here_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_with_an_open_connection_to_here_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy before it, or its port, is; the process is not."""
     monkeypatch.setattr(process_gone, "PATIENCE_S", 0.05)
 
@@ -241,7 +241,7 @@ def test_a_later_life_that_answers_is_a_restart(monkeypatch: pytest.MonkeyPatch)
     run(test)
 
 
-def test_whose_answer_never_proved_anything_cannot_be_gone() -> None:
+def test_a_process_that_never_proved_its_identity_cannot_be_gone() -> None:
     """A connection to an address that was only claimed; what happens to it proves nothing about the node."""
 
     async def test(rig: Rig) -> None:

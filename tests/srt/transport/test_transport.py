@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_a_message_arrives_from_whom_it_was_sent(secure: bool) -> None:
+def test_a_message_arrives_with_its_sender(secure: bool) -> None:
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()
         sent = a.ping(b, 7)
@@ -134,7 +134,7 @@ def test_more_than_a_turn_takes_is_read_without_another_edge(monkeypatch: pytest
     run(test)
 
 
-def test_who_raises_while_taking_a_message_stops_nobody() -> None:
+def test_a_receiver_that_raises_does_not_stop_others() -> None:
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()
         failures: list[object] = []
@@ -164,7 +164,7 @@ def stopped(end: End) -> None:
     router.turn = lambda: None  # type: ignore[method-assign]
 
 
-def test_what_waits_for_a_neighbour_is_bounded_and_told() -> None:
+def test_the_queue_of_a_neighbour_is_bounded_and_reported() -> None:
     async def test(rig: Rig) -> None:
         a, b, c = rig.end(), rig.end(), rig.end()
         await a.transport.ask(b.transport.address)
@@ -182,7 +182,7 @@ def test_what_waits_for_a_neighbour_is_bounded_and_told() -> None:
     run(test)
 
 
-def test_a_router_with_a_full_pipe_keeps_the_reply_and_goes_on_with_others() -> None:
+def test_a_router_with_a_full_pipe_keeps_the_reply_and_serves_others() -> None:
     """A mandatory ROUTER reports EAGAIN: no message that it has taken is lost, and no peer waits for one that does not read."""
 
     async def test(rig: Rig) -> None:
@@ -206,7 +206,7 @@ def test_a_router_with_a_full_pipe_keeps_the_reply_and_goes_on_with_others() -> 
     run(test)
 
 
-def test_a_router_drops_replies_to_who_is_gone() -> None:
+def test_a_router_drops_replies_to_peers_that_are_gone() -> None:
     async def test(rig: Rig) -> None:
         b = rig.end()
         client = rig.client(b)
@@ -225,7 +225,7 @@ def test_a_router_drops_replies_to_who_is_gone() -> None:
     run(test)
 
 
-def test_nobody_knows_the_address() -> None:
+def test_the_address_is_unknown() -> None:
     async def test(rig: Rig) -> None:
         a = rig.end()
         a.ping(b"?" * 16)
@@ -287,7 +287,7 @@ def test_another_address_is_another_connection() -> None:
     run(test)
 
 
-def test_who_cannot_be_reached_is_tried_with_pauses_and_told_once() -> None:
+def test_an_unreachable_neighbour_is_dialled_with_pauses_and_reported_once() -> None:
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()
         b.transport.close()
@@ -327,7 +327,7 @@ def test_what_was_sent_before_a_close_with_linger_arrives() -> None:
     run(test)
 
 
-def test_ask_tells_who_is_there() -> None:
+def test_ask_returns_the_node_at_an_address() -> None:
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end(life=5)
         assert await a.transport.ask(f"127.0.0.1:{b.transport.port}") == b.contact

@@ -218,7 +218,7 @@ def test_after_each_single_change_the_tree_is_that_of_the_sorted_ring(seed: int)
     assert len(seen) == 8
 
 
-def test_nodes_between_combine_a_sparse_job_and_leave_when_nobody_needs_them() -> None:
+def test_nodes_between_combine_a_sparse_job_and_leave_when_no_node_needs_them() -> None:
     """Every fifth node has the source. The others join only where several joins pass."""
     ring = Ring(500, 3)
     wanted = ring.nodes[::5]

@@ -188,7 +188,7 @@ def test_rule_2_another_schedule_closes_the_bundle() -> None:
     assert [bundle.schedule for bundle in bundles(effects)] == [1, 2]
 
 
-def test_rule_3_kept_until_commit_and_told_to_those_who_fed_it() -> None:
+def test_rule_3_kept_until_commit_which_its_feeders_get() -> None:
     r = reducer()
     warm(r)
     (bundle,) = bundles(fill(r, 5, 0))
@@ -236,7 +236,7 @@ def test_rule_3_what_was_sent_before_is_forwarded_and_never_merged() -> None:
     assert r.committed([sent[1].id], (1, UP), 0) == [Post(Y, Commit(JOB, (1, UP), (old.id,)))]
 
 
-def test_rule_4_only_who_does_not_fit_is_split() -> None:
+def test_rule_4_only_feeders_that_do_not_fit_are_split() -> None:
     r = reducer()
     warm(r)
     (bundle,) = bundles(fill(r, 5, 0))
@@ -260,7 +260,7 @@ def test_rule_4_another_schedule_goes_down_to_all() -> None:
 
 
 @pytest.mark.parametrize(("number", "since_us", "kind"), [(1, 0, Commit), (2, 0, Split), (1, -1, Split)])
-def test_rule_4_who_has_no_new_lines_hears_all_the_same_of_another_schedule_or_an_earlier_beginning(
+def test_rule_4_a_feeder_without_new_lines_gets_a_split_of_another_schedule_or_an_earlier_beginning(
     number: int, since_us: int, kind: type
 ) -> None:
     """Otherwise it would always get the answer that its empty deltas are in the log, and none of its watermarks would count
@@ -273,7 +273,7 @@ def test_rule_4_who_has_no_new_lines_hears_all_the_same_of_another_schedule_or_a
     assert [type(answer) for answer in r.take_for_worker()] == [kind]
 
 
-def test_who_was_told_to_hold_and_is_no_child_any_more_is_let_go() -> None:
+def test_a_former_child_that_holds_is_released() -> None:
     """Y does not know that yet, and will be a child again before it does: it must not hold for ever."""
     r = reducer(Parameters(kept_bytes_max=500))
     r.offer(X, bundle_of(X, 1, {(X, 1, 0): (0, 5, FIRST)}), 0)

@@ -71,7 +71,7 @@ def test_a_join_is_routed_again_until_it_is_answered() -> None:
     assert made.take_changes() is None
 
 
-def test_an_adopted_node_tells_its_size_at_once_so_that_a_parent_that_forgot_it_answers() -> None:
+def test_an_adopted_node_reports_its_size_at_once_so_that_a_parent_that_forgot_it_answers() -> None:
     made = seat()
     made.enter(0)
     assert made.step(MUM, Adopt(JOB, 1, (MUM,)), 0) == [Post(MUM, Size(JOB, 1, 1))]
@@ -194,7 +194,7 @@ def test_two_that_adopt_each_other_both_decline() -> None:
     made.check()
 
 
-def test_a_node_below_one_that_looks_for_a_parent_adopts_nobody_on_the_way() -> None:
+def test_a_node_below_a_searching_one_adopts_no_node_on_the_way() -> None:
     """The joiner may be the node above it."""
     made = seated()
     made.step(MUM, Path(JOB, (MUM, ROOT), rooted=False), 0)
@@ -235,7 +235,7 @@ def test_a_refusal_names_where_to_ask() -> None:
     assert made.step(OTHER, Refuse(JOB, 2, KID), 10) == [Send(KID, TreeJoin(JOB, ME, 1, 3, 1, 1))]
 
 
-def test_any_word_of_the_parent_is_a_sign_of_life_and_a_sleeper_does_not_blame_it() -> None:
+def test_any_message_of_the_parent_is_a_sign_of_life_and_a_paused_node_does_not_drop_it() -> None:
     made = seated()
     made.heard(MUM, P.parent_timeout_us - 1)
     assert made.tick(P.parent_timeout_us) == []
@@ -385,7 +385,7 @@ def test_absurd_sizes_of_a_peer_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_that_neighbours_say_breaks_a_seat(seed: int) -> None:
+def test_no_message_of_neighbours_breaks_a_seat(seed: int) -> None:
     """Any message from any node at any time: the invariants hold, and a node without a parent will search again."""
     rng = Random(seed)
     made = TreeSeat(JOB, ME, 1, Parameters(children_max=3), rng)
