@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from elf.cbt._kernel import Merger, first_disorder, merge
+from elf.cbt._kernel import Merger
 from elf.cbt.budget import Budget, Fragment
-from elf.cbt.nodes import LOWEST, Bound, Inner, Leaf, Ranged, between, cut, quantiles
+from elf.cbt.nodes import LOWEST, Bound, Inner, Leaf, Ranged, cut, quantiles
+from elf.cbt.root_buffer import RootBuffer
 from elf.cbt.rows import Op, Rows
 
-RUNS_MAX = 48
-"""Runs in a root buffer before the smaller ones are merged: bounds the fan-in of every merge."""
 GATHERED_RUNS_MAX = 16
 """Runs in a root buffer that are distributed without a merge: bounds the runs in a fragment."""
 FRAGMENTS_MAX = 96
@@ -71,16 +70,15 @@ class Tree:
         self.ops = tuple(ops)
         self._budget = budget
         self._sizes = sizes or Sizes.under(budget.cap_bytes)
-        self._runs: list[Rows] = []
+        self._root = RootBuffer(self.ops, budget)
         self._top: Leaf | None = None
-        self.buffer_bytes = 0
         budget.register(self)
 
     def __del__(self) -> None:
         """Return the memory of a tree that was dropped without `close`."""
         fragments = [fragment for _, _, node in self._walk() for fragment in node.fragments]
-        if fragments or self.buffer_bytes:
-            self._budget.abandon(fragments, self.buffer_bytes)
+        if fragments or self._root.nbytes:
+            self._budget.abandon(fragments, self._root.nbytes)
 
     # ---- writing ----
 
@@ -108,23 +106,22 @@ class Tree:
             yield rows if each == len(rows) else rows.slice(start, min(start + each, len(rows))).copy()
 
     def _add(self, run: Rows) -> None:
-        self._runs.append(run)
-        self._count_buffer(run.nbytes)
-        if self.buffer_bytes > self._sizes.root_bytes:
+        self._root.add(run)
+        if self._root.nbytes > self._sizes.root_bytes:
             self._shrink_root()
-        elif len(self._runs) > RUNS_MAX:
-            self._merge_small_runs()
+        else:
+            self._root.merge_small()
         self._budget.settle()
 
     def compress(self) -> None:
         """Empty the root's buffer into packed fragments."""
-        if self._runs:
-            self._empty_root(self._fraction_left())
+        if self._root.runs:
+            self._empty_root(self._root.fraction_left())
 
     @property
     def raw_bytes(self) -> int:
         """Bytes of its rows, unpacked. O(fragments)."""
-        return self.buffer_bytes + sum(node.raw_bytes for _, _, node in self._walk())
+        return self._root.nbytes + sum(node.raw_bytes for _, _, node in self._walk())
 
     def share(self) -> list[Fragment]:
         """A snapshot of its rows, which stays valid whatever happens to the tree: unordered, equal keys not folded. The caller
@@ -140,55 +137,28 @@ class Tree:
 
     def close(self) -> None:
         """Free everything."""
-        self._set_runs([])
+        self._root.replace([])
         for _, _, node in self._walk():
             for fragment in node.fragments:
                 self._budget.free(fragment)
         self._top = None
 
-    def _count_buffer(self, more: int) -> None:
-        self.buffer_bytes += more
-        self._budget.charge(more)
-
-    def _set_runs(self, runs: list[Rows]) -> None:
-        runs = [run for run in runs if len(run)]
-        self._runs = runs
-        self._count_buffer(sum(run.nbytes for run in runs) - self.buffer_bytes)
-
-    def _merge_small_runs(self) -> None:
-        """Merge the smaller three quarters of the runs: a row is merged a logarithmic number of times."""
-        self._runs.sort(key=len)
-        few = len(self._runs) * 3 // 4
-        with self._budget.scratch(sum(run.nbytes for run in self._runs[:few])):
-            merged = merge(self._runs[:few], self.ops)
-        self._set_runs([*self._runs[few:], merged])
-
     def _shrink_root(self) -> None:
-        fraction = self._fraction_left()
+        fraction = self._root.fraction_left()
         if self._top is None or fraction <= 0.5:
-            with self._budget.scratch(self.buffer_bytes):
-                self._set_runs([merge(self._runs, self.ops)])
-        if self.buffer_bytes > self._sizes.root_bytes // 2:
+            self._root.merge_all()
+        if self._root.nbytes > self._sizes.root_bytes // 2:
             self._empty_root(fraction)
 
     def _empty_root(self, fraction: float) -> None:
         """Move the root's buffer into the nodes, merged only if that makes it smaller, since readers merge anyway."""
-        merger = Merger(self._runs, self.ops)
-        gathers = len(self._runs) <= GATHERED_RUNS_MAX and fraction > 0.9
-        with self._budget.scratch(self.buffer_bytes):  # rows of one pane may all be for one child
+        merger = Merger(self._root.runs, self.ops)
+        gathers = len(self._root.runs) <= GATHERED_RUNS_MAX and fraction > 0.9
+        with self._budget.scratch(self._root.nbytes):  # rows of one pane may all be for one child
             self._pour_top(merger.gather if gathers else merger.read)
-        freed = self.buffer_bytes
-        self._set_runs([])
+        freed = self._root.nbytes
+        self._root.replace([])
         self._budget.give_back(freed)
-
-    def _fraction_left(self) -> float:
-        """The fraction of the root's rows that merging would leave, estimated from a sixteenth of its keys."""
-        bounds = quantiles(self._runs, 16)
-        if len(bounds) < 2:
-            return 0.0
-        middle = len(bounds) // 2
-        sample = [cut(run, bounds[middle - 1], bounds[middle]) for run in self._runs]
-        return len(merge(sample, self.ops)) / (sum(len(part) for part in sample) or 1)
 
     def _pour_top(self, read: Read) -> None:
         """Move rows from the root into the nodes."""
@@ -322,7 +292,7 @@ class Tree:
             if high is None or (end is not None and high > end):
                 high = end
             above = {fragment: above.get(fragment) or self._unpack(fragment) for fragment in fragments}
-            runs = [cut(run, cursor, high) for run in self._runs]
+            runs = [cut(run, cursor, high) for run in self._root.runs]
             scattered = list(above.values())
             size = sum(rows.nbytes for rows in (*runs, *scattered)) + (leaf.raw_bytes if leaf else 0)
             with self._budget.scratch(size + min(size, CHUNK_BYTES)):
@@ -373,7 +343,7 @@ class Tree:
 
     def _take_first(self, low: Bound, high: Bound | None) -> Taken | None:
         """Remove the rows of the first leaf that has any in [low, high); without nodes, those of the root's buffer."""
-        buffered = self._take_runs(low, high)
+        buffered = self._root.take(low, high)
         if self._top is None:
             return (Merger(buffered, self.ops), buffered) if buffered else None
         if buffered:
@@ -386,19 +356,6 @@ class Tree:
             if taken:
                 return taken
         return None
-
-    def _take_runs(self, low: Bound, high: Bound | None) -> list[Rows]:
-        """Remove the rows in [low, high) from the root's buffer."""
-        inside, outside = [], []
-        for run in self._runs:
-            start, stop = between(run, low, high)
-            if start == stop:
-                outside.append(run)
-            else:
-                inside.append(run.slice(start, stop))
-                outside += [run.slice(0, start).copy(), run.slice(stop, len(run)).copy()]
-        self._set_runs(outside)
-        return inside
 
     def _empty_path(self, low: Bound, node: Leaf, bound: Bound) -> list[Ranged]:
         """Empty the buffers above the leaf that contains `bound`; returns the nodes that replace `node`."""
@@ -453,9 +410,14 @@ class Tree:
     # ---- sizes and invariants ----
 
     @property
+    def buffer_bytes(self) -> int:
+        """Bytes of uncompressed rows in the root's buffer."""
+        return self._root.nbytes
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory held. O(fragments)."""
-        return self.buffer_bytes + sum(f.nbytes for _, _, node in self._walk() for f in node.fragments)
+        return self._root.nbytes + sum(f.nbytes for _, _, node in self._walk() for f in node.fragments)
 
     @property
     def spilled_bytes(self) -> int:
@@ -474,10 +436,7 @@ class Tree:
 
     def check(self) -> None:
         """Raise AssertionError unless all invariants hold."""
-        assert self.buffer_bytes == sum(run.nbytes for run in self._runs)
-        assert len(self._runs) <= RUNS_MAX + 1
-        for run in self._runs:
-            assert first_disorder(run) == len(run)
+        self._root.check()
         for low, high, node in self._walk():
             for fragment in node.fragments:
                 rows = self._unpack(fragment)

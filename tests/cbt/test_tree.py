@@ -194,7 +194,7 @@ def test_many_small_inserts_are_merged_now_and_then() -> None:
         return merge(runs, ops)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("elf.cbt.tree.merge", counting)
+        patch.setattr("elf.cbt.root_buffer.merge", counting)
         fill(tree, some, 1)
     assert merged < 3000 * 12
     assert read(tree.drain()) == model_of(some)

@@ -1,0 +1,85 @@
+"""The root's buffer of a tree: inserted runs, uncompressed, until they are moved into the nodes.
+
+All memory is charged to the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elf.cbt._kernel import first_disorder, merge
+from elf.cbt.budget import Budget
+from elf.cbt.nodes import Bound, between, cut, quantiles
+from elf.cbt.rows import Op, Rows
+
+RUNS_MAX = 48
+"""Runs before the smaller ones are merged: bounds the fan-in of every merge."""
+
+
+class RootBuffer:
+    """`runs`: ordered and folded, each; any two may share keys. `nbytes`: of their rows."""
+
+    __slots__ = ("_budget", "_ops", "nbytes", "runs")
+
+    def __init__(self, ops: Sequence[Op], budget: Budget) -> None:
+        self._ops, self._budget = ops, budget
+        self.runs: list[Rows] = []
+        self.nbytes = 0
+
+    def add(self, run: Rows) -> None:
+        """O(1)."""
+        self.runs.append(run)
+        self._count(run.nbytes)
+
+    def replace(self, runs: Sequence[Rows]) -> None:
+        """These runs instead of the present ones."""
+        self.runs = [run for run in runs if len(run)]
+        self._count(sum(run.nbytes for run in self.runs) - self.nbytes)
+
+    def _count(self, more: int) -> None:
+        self.nbytes += more
+        self._budget.charge(more)
+
+    def merge_all(self) -> None:
+        """Merge all runs into one."""
+        with self._budget.scratch(self.nbytes):
+            self.replace([merge(self.runs, self._ops)])
+
+    def merge_small(self) -> None:
+        """Merge the smaller three quarters of more than `RUNS_MAX` runs: a row is merged a logarithmic number of times."""
+        if len(self.runs) <= RUNS_MAX:
+            return
+        self.runs.sort(key=len)
+        few = len(self.runs) * 3 // 4
+        with self._budget.scratch(sum(run.nbytes for run in self.runs[:few])):
+            merged = merge(self.runs[:few], self._ops)
+        self.replace([*self.runs[few:], merged])
+
+    def fraction_left(self) -> float:
+        """The fraction of the rows that merging would leave, estimated from a sixteenth of their keys."""
+        bounds = quantiles(self.runs, 16)
+        if len(bounds) < 2:
+            return 0.0
+        middle = len(bounds) // 2
+        sample = [cut(run, bounds[middle - 1], bounds[middle]) for run in self.runs]
+        return len(merge(sample, self._ops)) / (sum(len(part) for part in sample) or 1)
+
+    def take(self, low: Bound, high: Bound | None) -> list[Rows]:
+        """Remove the rows in [low, high)."""
+        inside, outside = [], []
+        for run in self.runs:
+            start, stop = between(run, low, high)
+            if start == stop:
+                outside.append(run)
+            else:
+                inside.append(run.slice(start, stop))
+                outside += [run.slice(0, start).copy(), run.slice(stop, len(run)).copy()]
+        self.replace(outside)
+        return inside
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        assert self.nbytes == sum(run.nbytes for run in self.runs)
+        assert len(self.runs) <= RUNS_MAX + 1
+        for run in self.runs:
+            assert first_disorder(run) == len(run)
