@@ -111,8 +111,8 @@ def test_hostile_bodies_are_refused_or_right() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "does not start"),
-        (b"ELFX\x01\0\0\0", "does not start"),
+        (b"", "wrong magic"),
+        (b"ELFX\x01\0\0\0", "wrong magic"),
         (b"ELFR\x02\0\0\0", "version 2"),
         (b"ELFR\x01nonsense", "rows frame"),
         (rows_body(b""), "ends too early"),

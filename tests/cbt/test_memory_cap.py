@@ -36,17 +36,17 @@ CASES = {
 LAKES = {"groups", "distinct"}
 """Those that also write a lake."""
 
-# The process tells its own high-water mark: it is not that of its children, nor of whoever forked it. `elf` ends by os._exit.
+# The process reports its own high-water mark, which is neither that of its children nor of its parent. `elf` ends by os._exit.
 COMMAND = """
 import os, sys
 sys.argv[0] = "elf"
 leave = os._exit
-def told(status):
+def reported(status):
     with open("/proc/self/status") as file:
         peak = next(line for line in file if line.startswith("VmHWM:"))
     os.write(2, peak.encode())
     leave(status)
-os._exit = told
+os._exit = reported
 from elf.__main__ import start
 start()
 """
@@ -131,14 +131,14 @@ def follow(folder: Path, lines: int) -> tuple[int, list[tuple[object, ...]]]:
     )
     assert agent.stdout is not None
     assert agent.stderr is not None
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     try:
         for line in agent.stdout:
-            told.append(json.loads(line))
-            if told[-1]["_elf"]["job"] == "total" and told[-1]["n"] == lines:
+            reported.append(json.loads(line))
+            if reported[-1]["_elf"]["job"] == "total" and reported[-1]["n"] == lines:
                 break
-        agent.send_signal(signal.SIGTERM)  # large windows are told seldom, but once more at the end
-        told += map(json.loads, agent.stdout)
+        agent.send_signal(signal.SIGTERM)  # large windows are published seldom, but once more at the end
+        reported += map(json.loads, agent.stdout)
         errors = agent.stderr.read().decode()
         assert agent.wait(60) == 0, errors
     finally:
@@ -146,9 +146,9 @@ def follow(folder: Path, lines: int) -> tuple[int, list[tuple[object, ...]]]:
         agent.wait()
         agent.stdout.close()
         agent.stderr.close()
-    top = [row for row in told if row["_elf"]["job"] == "top"]
+    top = [row for row in reported if row["_elf"]["job"] == "top"]
     assert top[-1]["_elf"]["lines_read"] == lines
-    # Only rows that changed are told again; those that left the top are below what took their place.
+    # Only changed rows are published again; those that left the top are below the rows that replaced them.
     rows = {(row["client_ip"], row["path"]): (row["n"], row["b"]) for row in top}
     ordered = sorted(rows.items(), key=lambda row: (-row[1][0], row[1][1], row[0]))
     return int(errors.rpartition("VmHWM:")[2].split()[0]) * 1024, [

@@ -246,17 +246,17 @@ def test_rule_2_lost_lines_of_a_source_with_old_times_are_reported_in_time() -> 
     assert bench.worker.deadline is not None
     now = seen = bench.worker.deadline
     bench.tick(now)
-    told = bench.cut({F: (50, 50, CLOSED | GAP)}, now, 5)
-    assert told.contributions == {F: (50, 50, 0)}
+    gap = bench.cut({F: (50, 50, CLOSED | GAP)}, now, 5)
+    assert gap.contributions == {F: (50, 50, 0)}
     bench.step(Commit(JOB, (1, b""), (first.id,)))
-    while told.contributions.get(F, (50, 50, 0))[2] == 0:
-        bench.step(Commit(JOB, (1, b""), (told.id,)))
+    while gap.contributions.get(F, (50, 50, 0))[2] == 0:
+        bench.step(Commit(JOB, (1, b""), (gap.id,)))
         now += SECOND
         bench.tick(now)
-        told = bench.cut({}, now, 6)
+        gap = bench.cut({}, now, 6)
     assert now - seen == P.lagging_us + P.idle_grace_us
-    assert told.contributions == {F: (50, 50, CLOSED | GAP), (ME, 0, 0): (0, 0, FIRST | GAP)}
-    bench.step(Commit(JOB, (1, b""), (told.id,)))
+    assert gap.contributions == {F: (50, 50, CLOSED | GAP), (ME, 0, 0): (0, 0, FIRST | GAP)}
+    bench.step(Commit(JOB, (1, b""), (gap.id,)))
     now += SECOND
     bench.tick(now)
     late = bench.cut({G: (0, 5, FIRST)}, now, seen - 1)
@@ -391,8 +391,8 @@ def test_a_lane_is_read_between_live_cuts_up_to_its_end() -> None:
     bench.step(Control(JOB, (1, b""), NEWER, lane_us=30))
     assert bench.said[-1] == Hello(JOB, ME, 1)
     lane = (ME, 1, 2)
-    told = Welcome(JOB, (1, b""), 1, NEWER, 0, ((F, Position(50)),), ((2, 30),), ((lane, 50),))
-    bench.step(told)
+    welcome = Welcome(JOB, (1, b""), 1, NEWER, 0, ((F, Position(50)),), ((2, 30),), ((lane, 50),))
+    bench.step(welcome)
     live = bench.flush({F: (50, 60, 0)})
     assert bench.read is not None
     assert (bench.read.lane, bench.read.since_us, bench.read.ends) == (2, 30, {lane: 50})

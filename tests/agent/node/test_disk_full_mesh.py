@@ -47,10 +47,10 @@ class Story:
         self.notices: list[tuple[int, str, str]] = []
         self.finals: list[tuple[int, Put]] = []
         self.promised: list[tuple[str, Message]] = []
-        """What came from somebody who cannot write it down."""
+        """A message of a node that cannot write."""
         self.run: Run
 
-    def tell(self, *looks: tuple[float, Callable[[], object]]) -> str:
+    def play(self, *looks: tuple[float, Callable[[], object]]) -> str:
         """What the oracle says in the end. looks: what to do, and how many seconds after the disks became full."""
 
         def prepare(run: Run) -> None:
@@ -118,7 +118,7 @@ def test_a_master_whose_disk_stays_full_steps_aside_and_windows_go_on(seed: int)
     def look() -> None:
         seen.append((story.node.standing, story.masters))
 
-    assert story.tell((7, look), (19.9, look), (23, look)) == ""
+    assert story.play((7, look), (19.9, look), (23, look)) == ""
     assert seen == [(Standing.OUT, 1), (Standing.OUT, 1), (Standing.IN, 1)]
     (aside, name, text), (back, also, _) = story.notices
     assert name == also == story.full[0].name
@@ -137,7 +137,7 @@ def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
     disk only when it is to serve, so each costs the job as long as the first."""
     story = Story(1, hosts=hosts, victims=victims, full_s=30)
     seen: list[int] = []
-    assert story.tell((min(6.5 * victims + 2, 29), lambda: seen.append(story.masters))) == ""
+    assert story.play((min(6.5 * victims + 2, 29), lambda: seen.append(story.masters))) == ""
     assert seen == [0 if victims == hosts else 1]
     names = [name for _, name, _ in story.notices]
     assert story.full[0].name in names
@@ -148,7 +148,7 @@ def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
 def test_a_node_that_cannot_write_promises_nothing(seed: int) -> None:
     """The disks of a replica and of its master are full: it gets state requests and the log, on links and as datagrams."""
     story = Story(seed, hosts=5, victims=3, full_s=30)
-    assert story.tell() == ""
+    assert story.play() == ""
     assert len(story.notices) == 6
     assert story.promised == []
 
@@ -160,7 +160,7 @@ def test_room_for_a_moment_and_a_disk_that_is_full_again() -> None:
         story._free()
         story.run.world.at(story.run.world.now_us + 400, story._fill_again)
 
-    assert story.tell((10, breathe), (22, breathe)) == ""
+    assert story.play((10, breathe), (22, breathe)) == ""
     assert story.node.standing is Standing.IN
 
 
@@ -171,7 +171,7 @@ def test_the_worker_of_a_node_that_is_aside_leaves_for_good() -> None:
     story.scenario = replace(story.scenario, faults=(part,))
     left: list[bool] = []
     assert (
-        story.tell(
+        story.play(
             (7, lambda: left.append(story.node.is_aside)), (16, lambda: left.append(not story.full[0].node))
         )
         == ""
@@ -204,7 +204,7 @@ def test_a_job_that_ends_and_begins_again_while_its_master_is_aside() -> None:
         assert {item for record in disk["directory", b""] for item in record} == held
 
     story.scenario = replace(story.scenario, rest_us=0)
-    story.tell((8, stop), (22, look))
+    story.play((8, stop), (22, look))
     assert ballots == [True]
 
 
@@ -220,7 +220,7 @@ def test_what_waits_for_a_disk_that_never_answers_stays_bounded(full_s: int) -> 
         kept = sum(seat.reducer.kept_bytes for seat in node.seats.values())
         sizes.append((len(node._barrier), node._barrier.count, disk.pending, links, kept))
 
-    assert story.tell(*((at, look) for at in (5.9, 12, full_s / 2, full_s - 1))) == ""
+    assert story.play(*((at, look) for at in (5.9, 12, full_s / 2, full_s - 1))) == ""
     before, *after = sizes
     assert before[1] > 0, "something waits until the node steps aside"
     assert {size[:4] for size in after} == {(before[0], 0, before[2], 0)}

@@ -92,7 +92,7 @@ def test_over_bytes_too(on: s.FailPoint) -> None:
 @pytest.mark.parametrize("kind", ["Bundle", "Append"])
 @pytest.mark.parametrize("once", [True, False])
 def test_what_cannot_be_encoded_is_that_jobs_failure_alone(kind: str, once: bool) -> None:
-    """On no link is anything reset, though its rosters, which even one file is told by here, were ahead: `Bugs.check_spared`."""
+    """No link is reset, though its rosters, which here encode even a single file, were ahead: `Bugs.check_spared`."""
     with patch.object(rosters, "LISTED_MAX", 0):
         outcome, run = watched(mesh(bug("encode", kind, once=once)), coded=True)
     assert outcome.violation == ""
@@ -248,9 +248,9 @@ def test_an_exception_of_encoding_is_reported_as_what_it_is(error: Exception, re
         node.seat_failed = lambda error, is_news: failed.append(error)
     with patch.object(wire, "pack_parts", side_effect=error):
         run.world.run_until(5_500_000)
-    told = [each for node in nodes for each in node.failing(run.world.now_us + EPOCH_US)]
-    assert {each.reason for each in told} == {reason}
-    assert sum(each.failures for each in told) == len(failed) > 0
+    reports = [each for node in nodes for each in node.failing(run.world.now_us + EPOCH_US)]
+    assert {each.reason for each in reports} == {reason}
+    assert sum(each.failures for each in reports) == len(failed) > 0
     run.world.run_until(9 * SECOND)
     assert not vacant(run)
     assert all(not vacancy.refused for node in nodes for vacancy in node.vacancies.values())

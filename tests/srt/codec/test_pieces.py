@@ -182,7 +182,7 @@ def test_the_messages_of_a_job_on_a_link_have_no_gaps() -> None:
     peer, ours, others = b"P" * 16, b"j" * 16, b"o" * 16
     sender, receiver = CodedLinks(50, LOG), CodedLinks(50, LOG)
 
-    def told(*sent: Message) -> list[Message]:
+    def delivered(*sent: Message) -> list[Message]:
         return [
             came
             for each in sent
@@ -202,16 +202,16 @@ def test_the_messages_of_a_job_on_a_link_have_no_gaps() -> None:
             sender.pieces(peer, bundle(ours, n, unfit))
 
     first: list[Message] = [bundle(ours, 0), bundle(others, 0)]
-    assert told(*first) == first
+    assert delivered(*first) == first
     fail(1)
-    assert told(bundle(ours, 2), bundle(others, 1), m.Size(ours, 1, 1)) == [bundle(others, 1)]
+    assert delivered(bundle(ours, 2), bundle(others, 1), m.Size(ours, 1, 1)) == [bundle(others, 1)]
     assert sender.pieces(b"Q" * 16, m.Size(ours, 1, 1))
     again: list[Message] = [m.Away(ours, True), m.Away(ours, False), bundle(ours, 1), bundle(others, 2)]
-    assert told(*again) == again
+    assert delivered(*again) == again
     fail(2)
     sender.forget(peer)
     receiver.forget(peer)
-    assert told(*first) == first
+    assert delivered(*first) == first
 
 
 def test_two_sides_that_came_apart_begin_anew() -> None:

@@ -57,7 +57,7 @@ def test_round_trip(kind: type[Message]) -> None:
         assert encode(came, LOG)[:HEAD_BYTES] == data[:HEAD_BYTES]
 
 
-# Golden bytes. Bytes are never written anew: with ELF_GOLDEN=write messages that have none get some, and what is read is told.
+# Golden bytes are never regenerated: ELF_GOLDEN=write adds those of new messages, and rewrites the text of decoded ones.
 
 
 def golden(path: Path = GOLDEN) -> dict[str, tuple[str, bytes]]:
@@ -100,7 +100,7 @@ def test_old_bytes_stay_readable() -> None:
         assert shown(came) == what, name
 
 
-# Bytes from anybody.
+# Bytes from any peer.
 
 
 @every_kind
@@ -247,11 +247,11 @@ def test_entries_that_cannot_be_encoded_leave_no_trace_either() -> None:
     """The rosters have recorded the entries before the one that fails."""
     encoder, decoder = Encoder(LOG), Decoder(LOG)
     entries = [Accept(1, each.contributions, each.watermark, {}, {}) for each in bundles_of(b"j" * 16, 40, 4)]
-    told = [m.Append(b"j" * 16, (1, b"a" * 16), n + 1, (entry,), 0) for n, entry in enumerate(entries)]
-    assert same(decoder.decode(encoder.encode(told[0])), told[0])
+    appends = [m.Append(b"j" * 16, (1, b"a" * 16), n + 1, (entry,), 0) for n, entry in enumerate(entries)]
+    assert same(decoder.decode(encoder.encode(appends[0])), appends[0])
     with pytest.raises(TypeError):
-        encoder.encode(msgspec.structs.replace(told[1], entries=(entries[1], entries[2], object())))
-    for each in told[1:]:
+        encoder.encode(msgspec.structs.replace(appends[1], entries=(entries[1], entries[2], object())))
+    for each in appends[1:]:
         assert same(decoder.decode(encoder.encode(each)), each)
 
 

@@ -34,7 +34,7 @@ Take = Callable[[NodeId, Message], None]
 Gone = Callable[[NodeId, int], None]
 
 
-def nobody(node: NodeId, life: int) -> None:
+def ignore(node: NodeId, life: int) -> None:
     """Does not ask."""
 
 
@@ -69,7 +69,7 @@ class Simulated:
     def id(self, node: int) -> NodeId:
         return node_id(node.to_bytes(32))
 
-    def start(self, node: int, take: Take, gone: Gone = nobody, restarted: Gone = nobody) -> None:
+    def start(self, node: int, take: Take, gone: Gone = ignore, restarted: Gone = ignore) -> None:
         me = self.id(node)
         self._taking[me], self._seeing[me] = take, (gone, restarted)
         self._lives[me] = self._lives.get(me, 0) + 1
@@ -126,7 +126,7 @@ class Real:
     def id(self, node: int) -> NodeId:
         return self._keys[node].id
 
-    def start(self, node: int, take: Take, gone: Gone = nobody, restarted: Gone = nobody) -> None:
+    def start(self, node: int, take: Take, gone: Gone = ignore, restarted: Gone = ignore) -> None:
         self._lives[node] += 1
         former = self._ends.get(node)
         listen = "127.0.0.1:0" if former is None else f"127.0.0.1:{former.transport.port}"
@@ -201,7 +201,7 @@ def test_messages_of_all_kinds_arrive_unchanged_with_their_sender(network: Netwo
             message = of(kind, net.id(0))
             try:
                 check_datagram(message, net.id(0))
-            except Exception:  # nobody sends it so
+            except Exception:  # no node sends such a message
                 continue
             sent.append(message)
             net.send(0, net.id(1), message)
@@ -253,11 +253,11 @@ def test_a_node_that_stops_gets_nothing_and_its_next_life_does(network: Network_
         net.send(0, net.id(1), ping(net, 0, 2))
         net.start(1, lambda source, message: second.append(message))
 
-        def told() -> bool:
+        def reported() -> bool:
             net.send(0, net.id(1), ping(net, 0, 3))
             return bool(second)
 
-        await net.until(told)
+        await net.until(reported)
         assert first == [ping(net, 0, 1)]
         assert ping(net, 0, 3) in second
 
@@ -266,22 +266,22 @@ def test_a_node_that_stops_gets_nothing_and_its_next_life_does(network: Network_
 
 def test_the_end_of_a_process_is_reported_to_connected_nodes_and_to_no_others(network: Network_) -> None:
     async def test(net: Net) -> None:
-        told: list[tuple[int, NodeId, int]] = []
+        reported: list[tuple[int, NodeId, int]] = []
         got: list[NodeId] = []
         for node in range(3):
             net.start(
                 node,
                 lambda source, message: got.append(source),
-                lambda gone, life, node=node: told.append((node, gone, life)),  # type: ignore[misc]
+                lambda gone, life, node=node: reported.append((node, gone, life)),  # type: ignore[misc]
             )
         net.send(0, net.id(1), ping(net, 0, 1))
         net.send(2, net.id(0), ping(net, 2, 1))
         await net.until(lambda: len(got) == 2)
         net.stop(1)
-        await net.until(lambda: told)
+        await net.until(lambda: reported)
         net.stop(0)
-        await net.until(lambda: len(told) == 2)
-        assert told == [(0, net.id(1), 1), (2, net.id(0), 1)]
+        await net.until(lambda: len(reported) == 2)
+        assert reported == [(0, net.id(1), 1), (2, net.id(0), 1)]
 
     network(test, 0.0)
 

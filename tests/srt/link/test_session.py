@@ -38,7 +38,7 @@ FORMS = {
 
 
 class Subtree:
-    """What one job's bundles tell: each file goes on where its last contribution ended, unless said otherwise."""
+    """One job's bundles: each contribution of a file begins where the last one ended, unless given otherwise."""
 
     def __init__(self, job: bytes, files: int, seed: int) -> None:
         self.job, self.rng, self.count = job, Random(seed), 0
@@ -97,7 +97,7 @@ def session() -> Iterator[tuple[str, str, Message]]:
     yield "another job the other way", "down", down.bundle(down.slots, flags=FIRST)
     yield "all but a few", "up", up.bundle(files[3:])
     yield "a few of many", "up", up.bundle(files[20:24])
-    yield "so few that they are told plainly", "up", up.bundle(files[:2], lagging={files[0][0]: T0 - 9})
+    yield "so few that they are listed", "up", up.bundle(files[:2], lagging={files[0][0]: T0 - 9})
     late = {files[0][0]: T0 - 1_000_000, files[9][0]: T0 - 5, b"S" * 16: 7}
     yield "places that moved, flags, who lags", "up", up.bundle(files[:40], skip=77, flags=GAP, lagging=late)
     yield "the other job goes on", "down", down.bundle(down.slots[:9], flags=CLOSED)
@@ -121,7 +121,7 @@ class Forms:
         self.found: set[str] = set()
 
     def see(self, section: Section, again: bool, rosters: int) -> None:
-        told = {
+        kinds = {
             "fresh": section.is_fresh,
             "moved": section.n_moved,
             "flagged": section.n_flagged,
@@ -132,7 +132,7 @@ class Forms:
             "again": again,
             "second roster": rosters > 1 and not section.is_fresh,
         }
-        self.found |= {name for name, is_so in told.items() if is_so}
+        self.found |= {name for name, is_so in kinds.items() if is_so}
         self.found.add(Presence(section.presence).name.lower())
 
 

@@ -46,13 +46,13 @@ def version(contact: Contact, incarnation: int, refuted: int = 0) -> Contact:
 
 def run(node: Overlay, until: int, answering: set[NodeId], now: int = 0) -> list[Effect]:
     """Tick at each deadline; those of `answering` answer pings at once, for themselves and as indirect probers."""
-    told: list[Effect] = []
+    produced: list[Effect] = []
     while (deadline := node.deadline) is not None and deadline <= until:
         now = max(now, deadline)
         queue = node.tick(now)
         while queue:
             effect = queue.pop(0)
-            told.append(effect)
+            produced.append(effect)
             if not isinstance(effect, Send) or effect.to not in answering:
                 continue
             contact = next(other for other in OTHERS if other.id == effect.to)
@@ -62,7 +62,7 @@ def run(node: Overlay, until: int, answering: set[NodeId], now: int = 0) -> list
                 about = effect.message.target
                 queue += node.step(effect.to, Pong(contact, effect.message.number, about.id), now)
         node.check()
-    return told
+    return produced
 
 
 # The table of `membership`, row by row.
@@ -126,24 +126,24 @@ def test_claims_are_weighed_by_version(
             if status == "alive" and to == A.id and isinstance(ping, Ping):
                 node.step(A.id, Pong(about, ping.number, A.id), 0)
         node.check()
-    told = node.take_changes()
-    assert [what for what, contact in told if contact.id == A.id] == changes
-    assert [contact.id for _, contact in told] == [A.id] * len(told)
+    produced = node.take_changes()
+    assert [what for what, contact in produced if contact.id == A.id] == changes
+    assert [contact.id for _, contact in produced] == [A.id] * len(produced)
     assert node.is_alive(A.id) == (end == "alive")
     assert (A.id in {contact.id for contact in node.leaves()}) == (end != "gone")
     assert node.take_changes() == []
 
 
 @pytest.mark.parametrize(
-    "tell",
+    "report",
     [Ping(B, 1, (News(OTHERS[7], "alive"),)), LeavesReport(B, (OTHERS[7],)), JoinReply(B, (OTHERS[7],))],
 )
-def test_only_nodes_that_were_heard_enter_the_leaf_set(tell: Message) -> None:
+def test_only_nodes_that_were_heard_enter_the_leaf_set(report: Message) -> None:
     node = overlay(*OTHERS[:7])
-    told = sent(node.step(B.id, tell, 0), Ping)
-    assert [to for to, _ in told] == [OTHERS[7].id]
+    produced = sent(node.step(B.id, report, 0), Ping)
+    assert [to for to, _ in produced] == [OTHERS[7].id]
     assert OTHERS[7] not in node.leaves()
-    ping = told[0][1]
+    ping = produced[0][1]
     assert isinstance(ping, Ping)
     node.step(OTHERS[7].id, Pong(OTHERS[7], ping.number, OTHERS[7].id), 0)
     assert OTHERS[7] in node.leaves()
@@ -153,9 +153,9 @@ def test_only_nodes_that_were_heard_enter_the_leaf_set(tell: Message) -> None:
 
 def test_a_node_that_is_reported_alive_is_probed_a_few_times() -> None:
     node = overlay(*OTHERS[:7])
-    told = node.step(B.id, Ping(B, 1, (News(OTHERS[7], "alive"),)), 0)
-    told += run(node, 5 * SECOND, {other.id for other in OTHERS[:7]})
-    assert [to for to, _ in sent(told, Ping)].count(OTHERS[7].id) == SOON_TRIES
+    produced = node.step(B.id, Ping(B, 1, (News(OTHERS[7], "alive"),)), 0)
+    produced += run(node, 5 * SECOND, {other.id for other in OTHERS[:7]})
+    assert [to for to, _ in sent(produced, Ping)].count(OTHERS[7].id) == SOON_TRIES
     assert OTHERS[7] not in node.leaves()
 
 
@@ -176,8 +176,8 @@ def test_news_is_forwarded_and_claims_about_the_addressee_go_first() -> None:
 def test_a_claim_is_sent_news_repeats_times() -> None:
     members = Membership(ME, TIMES, Random(1))
     members.spread(News(A, "alive"))
-    told = [members.news_for(B.id) for _ in range(TIMES.news_repeats + 3)]
-    assert told == [(News(A, "alive"),)] * TIMES.news_repeats + [()] * 3
+    produced = [members.news_for(B.id) for _ in range(TIMES.news_repeats + 3)]
+    assert produced == [(News(A, "alive"),)] * TIMES.news_repeats + [()] * 3
 
 
 # Probes.
@@ -186,13 +186,13 @@ def test_a_claim_is_sent_news_repeats_times() -> None:
 def test_silence_leads_to_indirect_probes_then_suspicion_then_death() -> None:
     node = overlay()
     answering = {other.id for other in OTHERS} - {A.id}
-    told = run(node, 12 * SECOND, answering)
-    kinds = [type(message).__name__ for to, message in _about(told, A)]
+    produced = run(node, 12 * SECOND, answering)
+    kinds = [type(message).__name__ for to, message in _about(produced, A)]
     first = kinds.index("ProbeFor")
     assert kinds[:first] == ["Ping", "Ping"]
     assert kinds[first : first + TIMES.indirect_probes] == ["ProbeFor"] * TIMES.indirect_probes
     assert "suspect" in {
-        news.status for _, ping in _about(told, A) if isinstance(ping, Ping) for news in ping.news
+        news.status for _, ping in _about(produced, A) if isinstance(ping, Ping) for news in ping.news
     }
     assert [what for what, contact in node.take_changes()] == ["suspect", "dead"]
     assert A.id not in node.closest(A.id, 9)
@@ -284,8 +284,8 @@ def test_a_watched_stranger_is_probed_and_given_up_like_others() -> None:
     node.watch(stranger)
     node.check()
     assert node.incarnation_of(stranger) is None
-    told = run(node, 1 * SECOND, {other.id for other in OTHERS})
-    assert stranger in {to for to, _ in sent(told, Ping)}
+    produced = run(node, 1 * SECOND, {other.id for other in OTHERS})
+    assert stranger in {to for to, _ in sent(produced, Ping)}
     run(node, 6 * SECOND, {other.id for other in OTHERS}, SECOND)
     assert [(what, contact.id) for what, contact in node.take_changes()] == [
         ("suspect", stranger),
@@ -319,8 +319,8 @@ def test_a_suspect_refutes_to_the_reporter_and_to_all() -> None:
     effects = claim(node, ME, "suspect")
     assert node.me == Contact(ME.id, 7, "here", 1)
     assert not any(isinstance(each, Write) for each in effects)
-    told = [message for to, message in sent(effects, Ping) if to == B.id]
-    assert [message.sender for message in told if isinstance(message, Ping)] == [node.me]
+    produced = [message for to, message in sent(effects, Ping) if to == B.id]
+    assert [message.sender for message in produced if isinstance(message, Ping)] == [node.me]
     _, pong = sent(effects, Pong)[0]
     assert isinstance(pong, Pong)
     assert pong.sender == node.me
@@ -415,14 +415,14 @@ def test_the_death_of_another_process_is_not_the_members(status: str) -> None:
 def test_a_node_that_leaves_announces_it_and_does_not_refute() -> None:
     node = overlay()
     node.watch(A.id)
-    told = sent(node.left(0), Ping)
-    assert {to for to, _ in told} == {other.id for other in OTHERS}
-    assert all(isinstance(ping, Ping) and ping.news == (News(ME, "left"),) for _, ping in told)
+    produced = sent(node.left(0), Ping)
+    assert {to for to, _ in produced} == {other.id for other in OTHERS}
+    assert all(isinstance(ping, Ping) and ping.news == (News(ME, "left"),) for _, ping in produced)
     claim(node, ME, "left")
     assert node.me == ME
     other = Overlay(B, TIMES, Random(1))
     other.warm([ME, A], 0)
-    assert sent(other.step(ME.id, told[0][1], 0), Pong) == []
+    assert sent(other.step(ME.id, produced[0][1], 0), Pong) == []
     assert other.take_changes() == [("left", ME)]
     assert not other.is_alive(ME.id)
 
@@ -438,8 +438,8 @@ def test_a_clock_step_and_a_paused_process_make_no_suspects() -> None:
     run(node, 3_605 * SECOND, everyone, 3_600 * SECOND)
     node.tick(10 * SECOND)
     assert (node.deadline or 0) <= 10 * SECOND + TIMES.probe_us
-    told = run(node, 20 * SECOND, everyone, 10 * SECOND)
-    assert len(sent(told, Ping)) >= 19
+    produced = run(node, 20 * SECOND, everyone, 10 * SECOND)
+    assert len(sent(produced, Ping)) >= 19
     assert node.take_changes() == []
 
 

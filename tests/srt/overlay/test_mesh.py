@@ -153,10 +153,10 @@ def test_a_restart_is_a_death_and_a_join_even_when_no_node_missed_it() -> None:
     mesh.start(ids[7], [ids[40]])
     mesh.run(5 * SECOND)
     for neighbour in mesh.ring_leaves(ids[7]):
-        told = [
+        reported = [
             (what, who.incarnation) for what, who in mesh.nodes[neighbour].take_changes() if who.id == ids[7]
         ]
-        assert told == [("dead", 1), ("joined", 2)]
+        assert reported == [("dead", 1), ("joined", 2)]
         assert mesh.nodes[neighbour].incarnation_of(ids[7]) == 2
     assert mesh.wrong_leaf_sets() == []
 

@@ -22,8 +22,8 @@ def proof(instance: int, address: str = HERE, life: int = 1) -> Proof:
     return Proof(life, instance, address, KEY)
 
 
-def door(told: Contact | None = None, *known: Proof) -> Admission:
-    made = Admission(lambda node: told)
+def door(contact: Contact | None = None, *known: Proof) -> Admission:
+    made = Admission(lambda node: contact)
     for each in known:
         assert made.ask(NODE, each, "", 0.0) == []
     return made
@@ -80,11 +80,11 @@ def test_a_process_that_answers_at_the_known_address_has_replaced_the_known_one(
 
 
 def test_what_the_node_has_heard_is_challenged_too() -> None:
-    told = Contact(NODE, 5, THERE, 0, 7)
-    assert door(told).ask(NODE, proof(2), "", 0.0) == [THERE]
+    contact = Contact(NODE, 5, THERE, 0, 7)
+    assert door(contact).ask(NODE, proof(2), "", 0.0) == [THERE]
     made = door()
     assert made.ask(NODE, proof(1), "", 0.0) == []
-    made._contact_of = lambda node: told
+    made._contact_of = lambda node: contact
     assert made.ask(NODE, proof(2), "", 0.0) == [HERE, THERE]
     assert made.ask(NODE, proof(1), "", 0.0) == []
     assert (

@@ -162,11 +162,11 @@ def test_a_twin_of_a_living_agent_is_refused_and_admitted_when_that_has_ended() 
         await until(lambda: twin.refused.get("refused there"))
         assert twin.rivals == [(first.transport.address, first.instance)]
         for end in (b, twin):
-            told = [notice.text for notice in end.notices if "two agents run with one key" in notice.text]
-            assert len(told) == 1
+            texts = [notice.text for notice in end.notices if "two agents run with one key" in notice.text]
+            assert len(texts) == 1
             assert (
                 f"one at 127.0.0.1:{first.transport.port}, and one at 127.0.0.1:{twin.transport.port}"
-                in told[0]
+                in texts[0]
             )
         assert list(b.transport.twins) == [first.id]
         first.ping(b, 3)

@@ -141,7 +141,7 @@ def test_a_process_that_is_killed_is_gone_and_one_that_is_stopped_is_not(tmp_pat
             a.ping(node, 1)
             await until(lambda: a.numbers == [1])  # it has connected to here, too
             process.send_signal(signal.SIGSTOP)
-            # Its kernel goes on accepting, so nothing tells a stopped process from a slow one: neither to who is connected …
+            # Its kernel still accepts, so a stopped process looks like a slow one: neither to connected nodes …
             assert await is_refused(parse_address(address)) is False
             # … nor to who dials it now.
             b.ping(node, 1)

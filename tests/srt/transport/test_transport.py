@@ -261,11 +261,11 @@ def test_a_neighbour_that_restarts_is_found_again() -> None:
         b.transport.close()
         again = rig.end(keys, life=2, listen=f"127.0.0.1:{port}")
 
-        def told() -> bool:
+        def reported() -> bool:
             a.ping(again, 2)
             return bool(again.numbers)
 
-        await until(told)
+        await until(reported)
         assert set(again.numbers) == {2}
 
     run(test)

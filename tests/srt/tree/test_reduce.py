@@ -268,8 +268,8 @@ def test_rule_4_a_feeder_without_new_lines_gets_a_split_of_another_schedule_or_a
     r = reducer()
     (bundle,) = bundles(r.offer(ME, bundle_of(ME, 5, {(ME, 1, 0): (30, 30, 0)}), 0))
     schedule = (*SCHEDULE[:-1], Line(number, "v", 0, b""))
-    told = (((ME, 1, 0), Position(30)),)
-    r.split(Split(JOB, (1, UP), bundle.id, schedule, told, since_us), 0)
+    committed = (((ME, 1, 0), Position(30)),)
+    r.split(Split(JOB, (1, UP), bundle.id, schedule, committed, since_us), 0)
     assert [type(answer) for answer in r.take_for_worker()] == [kind]
 
 

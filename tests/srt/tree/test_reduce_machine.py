@@ -101,7 +101,7 @@ class ReducerAgainstLists(RuleBasedStateMachine):
     # What comes out.
 
     def took(self, effects: list[Effect]) -> dict[NodeId, list[Message]]:
-        """Bundles are looked at; the rest by receiver, with what the own worker is told."""
+        """Bundles are checked; the other messages are returned by receiver, with the answers to the own worker."""
         heard: dict[NodeId, list[Message]] = {}
         for effect in effects:
             assert isinstance(effect, Post)
@@ -407,8 +407,10 @@ class ReducerAgainstLists(RuleBasedStateMachine):
         ids = [*self.sent]
         feeders = self.outstanding
         heard = self.took(self.reducer.committed(ids, BALLOT, self.now))
-        told = [id for said in heard.values() for each in said if isinstance(each, Commit) for id in each.ids]
-        assert sorted(told) == sorted(id for id in feeders if id[0] in {*self.children, ME})
+        committed = [
+            id for said in heard.values() for each in said if isinstance(each, Commit) for id in each.ids
+        ]
+        assert sorted(committed) == sorted(id for id in feeders if id[0] in {*self.children, ME})
         assert self.reducer.kept_bytes == 0
         assert {child for child in heard if Hold(JOB, False) in heard[child]} == self.holding
 
