@@ -46,6 +46,7 @@ from elf.srt.messages.messages import (
     ProbeFor,
 )
 from elf.srt.messages.parameters import Parameters
+from elf.srt.overlay.joining import Joining
 from elf.srt.overlay.leafset import leaves_digest
 from elf.srt.overlay.membership import DIRECT, FOR_ANOTHER, INDIRECT, ONCE, Change, Membership, Probe, newer
 from elf.srt.overlay.neighbours import Neighbours
@@ -58,8 +59,6 @@ KNOWN_MAX = 160
 """Contacts in a JoinMesh: eight hops with a row of 15 and themselves, and a leaf set."""
 STRANGERS_MAX = 64
 """Addresses of nodes that are not members but were answered."""
-JOIN_BACKOFF_MAX = 16
-"""Between attempts of a node whose joins are not answered: up to so many join_retry_us, 8 s."""
 
 
 class Overlay:
@@ -69,14 +68,11 @@ class Overlay:
     __slots__ = (
         "_ask_at",
         "_due",
-        "_join_at",
-        "_join_wait",
+        "_joining",
         "_members",
         "_near",
         "_parameters",
         "_rounds",
-        "_seeds",
-        "_settled_at",
         "_strangers",
         "_turn_at",
     )
@@ -93,11 +89,8 @@ class Overlay:
         self._members = Membership(me, parameters, rng)
         self._near = Neighbours(self._members, parameters.leaves, proximity)
         self._rounds = Rounds(self._members, self._near, rng)
-        self._seeds: tuple[Contact, ...] = ()
+        self._joining = Joining(parameters.join_retry_us)
         self._strangers: dict[NodeId, Contact] = {}
-        self._join_at: int | None = None
-        self._settled_at: int | None = None
-        self._join_wait = parameters.join_retry_us
         self._ask_at = 0
         self._turn_at = rng.randrange(parameters.probe_us)
         self._due = self._turn_at
@@ -120,13 +113,7 @@ class Overlay:
         False until a seed's mesh has answered, and then also the leaf set that it named, or a probe period has passed. True again
         after about 8 s in which no seed has answered.
         """
-        if self._join_at is None:
-            return self._settled_at is None
-        return self._join_wait >= self._join_wait_max
-
-    @property
-    def _join_wait_max(self) -> int:
-        return JOIN_BACKOFF_MAX * self._parameters.join_retry_us
+        return self._joining.is_joined
 
     def leaves(self) -> Sequence[Contact]:
         """The leaf set by id, both halves, suspects included. O(L log L)."""
@@ -169,7 +156,7 @@ class Overlay:
         It is a newer version of me than the one that left, so that all nodes take it in again.
         """
         me = replace(self.me, refuted=min(self.me.refuted + 1, COUNT_MAX))
-        return Overlay(me, parameters, rng), list(dict.fromkeys((*self._seeds, *self.leaves())))
+        return Overlay(me, parameters, rng), list(dict.fromkeys((*self._joining.seeds, *self.leaves())))
 
     def take_outlived(self) -> Contact | None:
         """A claim of others about a later life of this node, or about another process in this life; then None until the next
@@ -194,16 +181,14 @@ class Overlay:
     def join(self, seeds: Sequence[Contact], now: int) -> list[Effect]:
         """Join the mesh of any of the seeds; me among them is ignored."""
         self._live(now)
-        self._seeds = tuple(seed for seed in seeds if seed.id != self.me.id)
-        if not self._seeds:
-            return []
-        return self._try_join()
+        self._joining.begin(seeds, self.me.id)
+        return self._try_join() if self._joining.seeds else []
 
     def warm(self, contacts: Iterable[Contact], now: int) -> None:
         """Start as a node that has known these for long (`warm_tables` picks them). O(n log n)."""
         self._live(now)
         self._near.warm(contacts)
-        self._join_at = self._settled_at = None
+        self._joining.stop()
 
     def watch(self, node: NodeId) -> None:
         """Probe a neighbour in a tree as well, until `unwatch` was called as often."""
@@ -301,12 +286,8 @@ class Overlay:
             self._note_seen(message)
         else:
             self._heard_about_all(message.known, out)
-            if self._join_at is not None:
-                self._join_at = None
-                self._settled_at = (
-                    self._members.lived + self._parameters.probe_us if self._rounds.soon else None
-                )
-                self._join_wait = self._parameters.join_retry_us
+            has_pending = bool(self._rounds.soon)
+            self._joining.answered(self._members.lived + self._parameters.probe_us if has_pending else None)
 
     def tick(self, now: int) -> list[Effect]:
         lived = self._live(now)
@@ -319,12 +300,13 @@ class Overlay:
         if members.suspects:
             for contact in members.condemned():
                 self._bury(contact, "dead", out)
-        if self._join_at is not None and lived >= self._join_at:
+        joining = self._joining
+        if joining.retry_at is not None and lived >= joining.retry_at:
             out.extend(self._try_join())
-        if self._settled_at is not None and lived >= self._settled_at:
-            self._settled_at = None
+        if joining.settled_at is not None and lived >= joining.settled_at:
+            joining.settled()
         if lived >= self._turn_at:
-            self._rounds.take(self._seeds if self._join_at is None else (), out)
+            self._rounds.take(joining.seeds if joining.retry_at is None else (), out)
             self._turn_at = max(self._turn_at + self._parameters.probe_us, lived + 1)
         self._rearm()
         return out
@@ -337,10 +319,9 @@ class Overlay:
 
     def _rearm(self) -> None:
         due = self._turn_at
-        if self._join_at is not None and self._join_at < due:
-            due = self._join_at
-        if self._settled_at is not None and self._settled_at < due:
-            due = self._settled_at
+        join_due = self._joining.due
+        if join_due is not None and join_due < due:
+            due = join_due
         if self._members.probes or self._members.suspects:
             first = self._members.due()
             if first is not None and first < due:
@@ -383,8 +364,8 @@ class Overlay:
         leaves = self._near.leaves
         if source in (leaves.left, leaves.right) and pong.leaves_digest != self._rounds.seen.get(source):
             self._compare(source, out)
-        if self._settled_at is not None and not self._rounds.soon:
-            self._settled_at = None
+        if self._joining.settled_at is not None and not self._rounds.soon:
+            self._joining.settled()
         if probe is not None:
             if probe.stage == FOR_ANOTHER:
                 self._pass_on(probe, sender, out)
@@ -510,7 +491,7 @@ class Overlay:
                 (probe.target for probe in self._members.probes.values() if probe.target.id == node), None
             )
             or (grave.contact if grave is not None else None)
-            or next((seed for seed in self._seeds if seed.id == node), None)
+            or next((seed for seed in self._joining.seeds if seed.id == node), None)
         )
 
     def _bury(self, contact: Contact, status: str, out: list[Effect], announced: str = "") -> None:
@@ -556,11 +537,9 @@ class Overlay:
     # Joining.
 
     def _try_join(self) -> list[Effect]:
-        seed = self._seeds[0]
-        self._seeds = (*self._seeds[1:], seed)
-        self._join_at = self._members.lived + self._join_wait
-        self._join_wait = min(2 * self._join_wait, self._join_wait_max)
-        self._wake(self._join_at)
+        seed = self._joining.attempt(self._members.lived)
+        assert self._joining.retry_at is not None
+        self._wake(self._joining.retry_at)
         return [Send(seed.id, JoinMesh(self.me))]
 
     def _on_join(self, join: JoinMesh, out: list[Effect]) -> None:
