@@ -39,6 +39,7 @@ import msgspec
 from elf.srt.messages.effects import Effect, Post, Route, Send
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Adopt, Ballot, Leave, Message, Path, Refuse, Size, TreeJoin
+from elf.srt.tree.deadlines import NEVER, Deadlines
 from elf.srt.tree.subtree import HEIGHT_MAX, Child, depth_max, is_overweight, largest, least, lowest, measure
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from elf.srt.messages.parameters import Parameters
 
-NEVER = 1 << 62
 PATH_MAX = HEIGHT_MAX  # a longer path is a loop that still grows
 PASSING_MAX = 3  # a node outside the tree enters it at so many passing joins, to combine their bundles
 DEPTH_SMALL = 3  # of trees of up to 256 nodes: joins are taken on the way down to here, whatever the root has counted so far
@@ -70,21 +70,16 @@ class TreeSeat:
 
     __slots__ = (
         "_attempt",
-        "_deep_due",
         "_down",
+        "_due",
         "_gone",
-        "_join_due",
         "_joined",
-        "_now",
         "_parameters",
         "_parent_changed",
         "_passed",
-        "_path_due",
         "_reported",
         "_rng",
         "_searching",
-        "_size_due",
-        "_timeout_due",
         "ballot",
         "children",
         "height",
@@ -111,10 +106,10 @@ class TreeSeat:
         self.size = self.height = 1
         self.total = 0
         self._reported = (0, 0)
-        self._attempt = self._passed = self._now = 0
+        self._attempt = self._passed = 0
         self._searching = False
         self._down: Path | None = None
-        self._join_due = self._timeout_due = self._size_due = self._path_due = self._deep_due = NEVER
+        self._due = Deadlines()
         self._parent_changed = False
         self._joined: list[NodeId] = []
         self._gone: list[NodeId] = []
@@ -132,8 +127,7 @@ class TreeSeat:
     @property
     def deadline(self) -> int | None:
         """When `tick` has work next."""
-        due = min(self._join_due, self._timeout_due, self._size_due, self._path_due, self._deep_due)
-        return None if due == NEVER else due
+        return self._due.first
 
     def take_changes(self) -> Changes | None:
         """Changes since the last call; None if there are none."""
@@ -147,7 +141,7 @@ class TreeSeat:
 
     def enter(self, now: int) -> list[Effect]:
         """This node wants to be in the job's tree."""
-        self._clock(now)
+        self._due.set_clock(now)
         if self.wanted:
             return []
         self.wanted = True
@@ -159,7 +153,7 @@ class TreeSeat:
 
     def leave(self, now: int) -> list[Effect]:
         """This node no longer wants to be in the tree. It sends its children to its parent; a root stays the root."""
-        self._clock(now)
+        self._due.set_clock(now)
         self.wanted = False
         if self.is_root:
             return []
@@ -174,12 +168,12 @@ class TreeSeat:
         effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
         self._set_parent(None)
         self._searching, self._passed = False, 0
-        self._join_due = self._path_due = NEVER
+        self._due.join = self._due.path = NEVER
         return effects
 
     def lost(self, node: NodeId, now: int) -> list[Effect]:
         """That neighbour is dead or has restarted, or its link was reset."""
-        self._clock(now)
+        self._due.set_clock(now)
         effects: list[Effect] = []
         if node in self.children:
             self._forget_child(node, now)
@@ -190,14 +184,14 @@ class TreeSeat:
 
     def root_changed(self, is_root: bool, now: int) -> list[Effect]:
         """According to the overlay, this node is (no longer) the closest to the job's id."""
-        self._clock(now)
+        self._due.set_clock(now)
         if is_root == self.is_root:
             return []
         if is_root:
             effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
             self._set_parent(None)
             self.is_root = self.rooted = True
-            self.total, self._searching, self._join_due = self.size, False, NEVER
+            self.total, self._searching, self._due.join = self.size, False, NEVER
             return effects + self._announce(now)
         self.is_root = False
         if not self.present:
@@ -207,7 +201,7 @@ class TreeSeat:
 
     def raise_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
         """A master's ballot became known other than by a Path (by a Commit or a Control, or this node serves)."""
-        self._clock(now)
+        self._due.set_clock(now)
         if ballot <= self.ballot:
             return []
         self.ballot = ballot
@@ -216,7 +210,7 @@ class TreeSeat:
     def heard(self, source: NodeId, now: int) -> None:
         """Another message of this job came from that node: a sign of life as well."""
         if source == self.parent:
-            self._timeout_due = now + self._parameters.parent_timeout_us
+            self._due.parent = now + self._parameters.parent_timeout_us
 
     def multicast(self, message: Message) -> list[Effect]:
         """The message for each child."""
@@ -230,7 +224,7 @@ class TreeSeat:
         origin: the sender of the datagram. The joiner itself, if the join is routed; another node has forwarded it, and then it
         is never routed on, so that it cannot loop. is_root: this node is the closest to the job's id.
         """
-        self._clock(now)
+        self._due.set_clock(now)
         effects = self.root_changed(True, now) if is_root and not self.is_root else []
         if join.child == self.me:
             return is_root, effects
@@ -293,8 +287,8 @@ class TreeSeat:
             self.children[join.child] = Child(join.incarnation, join.size, join.height)
         else:
             known.resize(join.size, join.height)
-        if self._path_due == NEVER:
-            self._path_due = now + self._parameters.path_us
+        if self._due.path == NEVER:
+            self._due.path = now + self._parameters.path_us
         self._resized(now)
         down = self._downwards()
         adopt = Adopt(self.job, join.attempt, down.path, down.ballot, down.rooted, down.total)
@@ -304,7 +298,7 @@ class TreeSeat:
         del self.children[node]
         self._gone.append(node)
         if not self.children:
-            self._path_due = NEVER
+            self._due.path = NEVER
         self._resized(now)
 
     def _leave_tree_if_idle(self) -> list[Effect]:
@@ -314,7 +308,7 @@ class TreeSeat:
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """An `Adopt`, `Path`, `Refuse`, `Size` or `Leave` from the link."""
-        self._clock(now)
+        self._due.set_clock(now)
         if isinstance(message, Path):
             return self._on_path(source, message, now)
         if isinstance(message, Size):
@@ -348,7 +342,7 @@ class TreeSeat:
         return message.attempt == self._attempt and message.rooted and len(message.path) < self.depth
 
     def _stop_searching(self) -> None:
-        self._searching, self._join_due = False, NEVER
+        self._searching, self._due.join = False, NEVER
 
     def _is_sound(self, source: NodeId, message: Adopt | Path) -> bool:
         path = message.path
@@ -364,7 +358,7 @@ class TreeSeat:
         assert self.parent is not None
         if not self._is_sound(self.parent, message):
             return self._break_loop(now)
-        self._timeout_due = now + self._parameters.parent_timeout_us
+        self._due.parent = now + self._parameters.parent_timeout_us
         news = message.path != self.path or message.rooted != self.rooted or message.ballot > self.ballot
         if message.total != self.total:
             before = self._depth_max()
@@ -413,44 +407,34 @@ class TreeSeat:
     # Time.
 
     def tick(self, now: int) -> list[Effect]:
-        self._clock(now)
+        self._due.set_clock(now)
         effects: list[Effect] = []
-        if now >= self._timeout_due:
+        if now >= self._due.parent:
             effects += self._parent_timed_out(now)
-        if now >= self._join_due:
+        if now >= self._due.join:
             if self.parent is None:
                 effects += self._search(now)
             else:
                 self._stop_searching()
-        if now >= self._size_due:
+        if now >= self._due.size:
             effects += self._report_size()
-        if now >= self._path_due:
+        if now >= self._due.path:
             for child in self.children.values():
                 child.redirected = 0
             self._watch_depth(now)
             effects += self._announce(now)
-        if now >= self._deep_due:
+        if now >= self._due.repair:
             effects += self._repair_depth(now)
         return effects
 
     def _parent_timed_out(self, now: int) -> list[Effect]:
-        late = now - self._timeout_due
+        late = now - self._due.parent
         if late > self._parameters.path_us:  # this node was paused, or its clock jumped
-            self._timeout_due = now + self._parameters.parent_timeout_us
+            self._due.parent = now + self._parameters.parent_timeout_us
             return []
         parent = self.parent
         assert parent is not None
         return [Post(parent, Leave(self.job)), *self._orphaned(now)]
-
-    def _clock(self, now: int) -> None:
-        """Where the clock steps back, shift all deadlines by that step, so that running timeouts keep their length."""
-        back = self._now - now
-        self._now = now
-        if back > 0:
-            for name in ("_join_due", "_timeout_due", "_size_due", "_path_due", "_deep_due"):
-                due = getattr(self, name)
-                if due != NEVER:
-                    setattr(self, name, due - back)
 
     def _jitter(self, span_us: int) -> int:
         return self._rng.randrange(1, span_us + 1)
@@ -462,7 +446,7 @@ class TreeSeat:
         retry = self._parameters.tree_retry_us
         self._attempt += 1
         self._searching = True
-        self._join_due = now + retry + self._jitter(retry // 2)
+        self._due.join = now + retry + self._jitter(retry // 2)
         join = TreeJoin(self.job, self.me, self.incarnation, self._attempt, self.size, self.height)
         return [Send(node, join) if node else Route(self.job, join)]
 
@@ -473,14 +457,14 @@ class TreeSeat:
             return self._leave_tree()
         if not wait_us:
             return self._search(now) + self._announce(now)
-        self._searching, self._join_due = False, now + wait_us
+        self._searching, self._due.join = False, now + wait_us
         return self._announce(now)
 
     def _set_parent(self, parent: NodeId | None) -> None:
         self._parent_changed = self._parent_changed or parent is not None or self.parent is not None
         self.parent = parent
         self.path, self.rooted, self._down = (), False, None
-        self._timeout_due = self._size_due = self._deep_due = NEVER
+        self._due.parent = self._due.size = self._due.repair = NEVER
 
     def _downwards(self) -> Path:
         if self._down is None:
@@ -491,7 +475,7 @@ class TreeSeat:
         self._down = None
         if not self.children:
             return []
-        self._path_due = now + self._parameters.path_us
+        self._due.path = now + self._parameters.path_us
         return self.multicast(self._downwards())
 
     def _resized(self, now: int) -> None:
@@ -503,16 +487,16 @@ class TreeSeat:
             reported_size, reported_height = self._reported
             large = height != reported_height or 4 * abs(size - reported_size) > reported_size
             wait = self._parameters.size_us if large else self._parameters.path_us
-            self._size_due = min(self._size_due, now + wait)
+            self._due.size = min(self._due.size, now + wait)
 
     def _count(self, now: int) -> None:
         before = self._depth_max()
         self.total, self._down = self.size, None
         if self.children and self._depth_max() != before:
-            self._path_due = min(self._path_due, now + self._parameters.size_us)
+            self._due.path = min(self._due.path, now + self._parameters.size_us)
 
     def _report_size(self) -> list[Effect]:
-        self._size_due = NEVER
+        self._due.size = NEVER
         if self.parent is None or self._reported == (self.size, self.height):
             return []
         self._reported = (self.size, self.height)
@@ -529,10 +513,10 @@ class TreeSeat:
         """
         path_us = self._parameters.path_us
         if not (self._is_too_deep() or self._is_overweight()):
-            self._deep_due = NEVER
-        elif self._deep_due == NEVER:
+            self._due.repair = NEVER
+        elif self._due.repair == NEVER:
             wait_us = path_us + (self.depth - 1) * path_us // 4
-            self._deep_due = now + (
+            self._due.repair = now + (
                 wait_us if self._is_overweight() else 2 * path_us + self._jitter(3 * path_us)
             )
 
@@ -547,7 +531,7 @@ class TreeSeat:
         return is_overweight(self.size, self.depth, self.total, self._parameters.children_max)
 
     def _repair_depth(self, now: int) -> list[Effect]:
-        self._deep_due = NEVER
+        self._due.repair = NEVER
         if self._is_overweight():
             return self._shed_children(now)
         if not self._is_too_deep() or self._searching:
@@ -575,10 +559,10 @@ class TreeSeat:
         assert self.parent is None or not self.is_root
         assert self.rooted or not self.is_root
         assert self.size == 1 + sum(child.size for child in self.children.values())
-        assert (self._path_due != NEVER) == bool(self.children)
-        assert (self._timeout_due != NEVER) == (self.parent is not None)
+        assert (self._due.path != NEVER) == bool(self.children)
+        assert (self._due.parent != NEVER) == (self.parent is not None)
         assert self.present or (self.parent is None and self.deadline is None), (
             "a node outside the tree has a deadline"
         )
         if self.present and not self.is_root and self.parent is None:
-            assert self._join_due != NEVER, "a searching node has no retry scheduled"
+            assert self._due.join != NEVER, "a searching node has no retry scheduled"

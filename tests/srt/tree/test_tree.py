@@ -272,7 +272,7 @@ def test_sizes_travel_up_large_changes_soon_and_small_ones_in_time() -> None:
 def test_a_node_that_is_too_deep_asks_at_the_root_and_keeps_its_parent_meanwhile() -> None:
     path = tuple(map(name, (2, 12, 13, 14)))
     made = seated(path, total=100)
-    due = made._deep_due
+    due = made._due.repair
     made.heard(MUM, due)
     assert made.tick(due)[-1] == Send(name(14), TreeJoin(JOB, ME, 1, 2, 1, 1))
     assert made.parent == MUM
@@ -286,7 +286,7 @@ def test_a_node_that_is_too_deep_asks_at_the_root_and_keeps_its_parent_meanwhile
 def test_a_node_that_is_too_deep_declines_a_place_that_is_no_better() -> None:
     path = tuple(map(name, (2, 12, 13, 14)))
     made = seated(path, total=100)
-    due = made._deep_due
+    due = made._due.repair
     made.heard(MUM, due)
     made.tick(due)
     assert made.step(OTHER, Adopt(JOB, 2, (OTHER, *path[1:]), total=100), due) == [Post(OTHER, Leave(JOB))]
