@@ -1,4 +1,4 @@
-"""The control socket: who may talk, how much, for how long, and what a command says when nobody answers."""
+"""The control socket: permissions, bounds, time limits, and the errors of a command without an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elf.errors import ElfError, PeerError, UsageError
 
 
 async def serve(request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
-    """Some answers; `JobWatch` goes on for ever."""
+    """Some answers; `JobWatch` never ends."""
     if isinstance(request, w.JobGet) and request.name == "wrong":
         raise UsageError("no such job")
     if isinstance(request, w.JobGet) and request.name == "bug":
@@ -71,7 +71,7 @@ def at(tmp_path: Path) -> Iterator[Path]:
 
 
 def raw(path: Path, data: bytes, *, end: bool = False) -> bytes:
-    """What comes back for these bytes, until the agent hangs up."""
+    """The answer to these bytes, until the agent disconnects."""
     with socket.socket(socket.AF_UNIX) as plain:
         plain.settimeout(10)
         plain.connect(str(path))
@@ -127,7 +127,7 @@ class TestServer:
     def test_half_a_request_is_none(self, at: Path, cut: int) -> None:
         assert raw(at, w.frame(w.JobGet("a job"))[:cut], end=True) == b""
 
-    def test_who_says_nothing_is_not_waited_for(self, at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_silent_command_is_not_waited_for(self, at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(c, "REQUEST_S", 0.05)
         assert raw(at, b"") == b""
 
@@ -167,7 +167,7 @@ class TestServer:
 
 
 class TestClient:
-    def test_nobody_there(self, tmp_path: Path) -> None:
+    def test_no_agent_there(self, tmp_path: Path) -> None:
         with pytest.raises(ElfError, match="elf agent run"):
             Control(tmp_path / "none")
 
@@ -214,7 +214,7 @@ def test_an_agent_that_does_not_answer_is_not_waited_for_for_ever(tmp_path: Path
             control.one(w.JobList(), within_s=0.05)
 
 
-def test_an_error_of_ours_is_told_and_logged(at: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_ours_is_reported_and_logged(at: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Control(at) as control, pytest.raises(ElfError, match="its log says where"):
         control.one(w.JobGet("bug"))
     assert "ZeroDivisionError: a bug" in capfd.readouterr().err
@@ -228,7 +228,7 @@ class TestPath:
     def test_a_state_dir_that_others_may_not_enter_is_the_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """So that the command says who may."""
+        """So that the command names the permitted user."""
 
         def denied(path: Path) -> None:
             raise PermissionError(13, "Permission denied", str(path))
@@ -253,7 +253,7 @@ class TestPath:
         assert found == tmp_path / "other" / "control.sock"
 
     @pytest.mark.parametrize("text", ["agent = 1", "[agent", "[agent]\nstate_dir = 7", "[agent]\n"])
-    def test_a_configuration_that_says_nothing_of_it(self, tmp_path: Path, text: str) -> None:
+    def test_a_configuration_without_it(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "elf.toml").write_text(text)
         assert socket_path(None, tmp_path / "elf.toml", {}).name == "control.sock"
 

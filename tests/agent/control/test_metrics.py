@@ -1,4 +1,4 @@
-"""An agent's pages: the figures in Prometheus' form, whether it is well, and nothing for those who ask for something else."""
+"""An agent's pages: metrics in Prometheus' format, its health, and errors for all other requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECOND = 1_000_000
 
 @pytest.fixture
 def host() -> Any:
-    """What the figures of a node of the simulator are read from, with the rest as it might be."""
+    """A host for the metrics of a simulated node, with plausible values for the rest."""
     world = World(1, Parameters())
     actors = [world.add_host(f"web{i}") for i in range(2)]
     world.start(actors[0])

@@ -34,7 +34,7 @@ def filled(rig: Rig, first: int, windows: int) -> None:
 
 
 def away(bytes_max: int = FEW, keep_us: int = 600 * SECOND) -> Rig:
-    """The sink has told its ledger, and does not answer any more."""
+    """The sink has reported its ledger, and does not answer any more."""
     spec = spec_of(plan_of("1 second"), keep_us=keep_us)
     rig = Rig(spec, sinks=[SINK], parameters=Parameters(outbox_bytes_max=bytes_max))
     rig.run(SECOND)
@@ -72,7 +72,7 @@ def test_a_window_that_changed_while_its_rows_were_not_kept_comes_as_the_newer_o
     assert rig.ledgers[SINK].entries == finals
 
 
-def test_what_could_not_be_sent_while_it_was_retained_is_told() -> None:
+def test_windows_that_could_not_be_sent_while_retained_are_reported() -> None:
     rig = away(bytes_max=0, keep_us=20 * SECOND)
     filled(rig, 0, 5)
     filled(rig, 5, 60)

@@ -1,4 +1,4 @@
-"""An agent with the wrong format: nobody waits for it, no window counts it as having reported, and it is named."""
+"""An agent with the wrong format: no window waits for it or counts it as having reported, and it is named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLE = r"\u001b[31mrubbish\u001b[0m of another format"
 
 
 class Half(Fleet):
-    """The server of one agent logs in another format than it is told; that agent has a page for Prometheus."""
+    """The server of one agent logs in another format than configured; that agent has a page for Prometheus."""
 
     def __init__(self, folder: Path, count: int) -> None:
         (self.port,) = free_ports(1)
@@ -43,7 +43,7 @@ class Half(Fleet):
             agent.write([broken if number == BROKEN else self._line(now_s) for _ in range(count)])
 
     def page(self, path: str) -> tuple[int, str]:
-        """Of the broken agent: its status, and what it says."""
+        """The broken agent's health and its answer."""
         try:
             with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=WAIT_S) as answer:
                 return answer.status, answer.read().decode()
@@ -51,7 +51,7 @@ class Half(Fleet):
             return error.code, error.read().decode()
 
     def problems(self) -> str:
-        """As another agent's `elf mesh status` tells them."""
+        """The problems in another agent's `elf mesh status`."""
         return "\n".join(self.agents[0].ask(w.MeshStatus()).problems)
 
 
@@ -61,7 +61,7 @@ def coverage(seen: Seen) -> set[tuple[int, int]]:
     return {(put.agents_reporting, put.agents_expected) for put in finals}
 
 
-def test_an_agent_whose_lines_are_all_rejected_is_named_and_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_an_agent_whose_lines_are_all_rejected_is_named_and_not_waited_for(tmp_path: Path) -> None:
     with Half(tmp_path, 4) as fleet:
         fleet.start_job("hits")
         with fleet.watch("hits", at=0) as seen:

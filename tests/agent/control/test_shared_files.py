@@ -1,4 +1,4 @@
-"""Two agents on one file are told apart from two hosts whose files have the same numbers."""
+"""Two agents on one file are distinguished from two hosts whose files have the same numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_one_file_of_one_host_under_two_paths() -> None:
         ({"access": {"/log": (8, 77)}}, b""),  # a host that does not tell
     ],
 )
-def test_what_is_not_known_to_be_one_is_not_said(
+def test_files_not_known_to_be_one_are_not_reported(
     there: dict[str, dict[str, tuple[int, int]]], boot: bytes
 ) -> None:
     here = marks({"access": {"/log": (8, 77)}}, ONE)
@@ -43,7 +43,7 @@ def test_an_agent_that_has_a_file_twice_is_one() -> None:
     assert shared([("web1", here)]) == []
 
 
-def test_what_is_told_is_bounded() -> None:
+def test_reported_files_are_bounded() -> None:
     files = {f"/{'x' * 400}{number}": (1, number) for number in range(1_000)}
     told = marks({"access": files}, ONE)
     assert len(told) == FILES_MAX

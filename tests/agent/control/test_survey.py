@@ -1,4 +1,4 @@
-"""Asking many agents: so many at a time, each a bounded number of times, and everybody ends as answered or as silent."""
+"""Asking many agents: so many at a time, each a bounded number of times, and each ends as answered or as silent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_no_more_than_so_many_are_asked_at_once_nor_in_all() -> None:
     assert set(survey.answers) == {nodes[0]}
 
 
-def test_a_clock_that_goes_back_makes_nobody_wait_longer() -> None:
+def test_a_clock_that_steps_back_makes_no_request_wait_longer() -> None:
     survey: Survey[TreeReport] = Survey(TreeRequest(JOB, 1), [ROOT], 40)
     survey.tick(10 * WAIT_US)
     survey.tick(0)

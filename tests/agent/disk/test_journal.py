@@ -45,7 +45,7 @@ def test_records_come_back_in_order(tmp_path: Path) -> None:
     assert sizes[-1] == (tmp_path / "journal").stat().st_size
 
 
-def test_a_file_cut_at_any_byte_gives_the_frames_before_it_and_can_go_on(tmp_path: Path) -> None:
+def test_a_file_cut_at_any_byte_gives_the_frames_before_it_and_can_grow(tmp_path: Path) -> None:
     frames = [[b"a" * 10], [b"b" * 3, b"c" * 30], [], [b"d"]]
     path = tmp_path / "journal"
     sizes = write(path, frames)
@@ -109,7 +109,7 @@ def test_whatever_follows_a_crash_only_whole_frames_count(
     assert found == [record for records in frames for record in records][: len(found)]
 
 
-def test_rewrite_replaces_all_and_appending_goes_on(tmp_path: Path) -> None:
+def test_rewrite_replaces_all_and_appending_continues(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     write(path, [[b"x" * 1000]] * 20)
     journal, _ = Journal.open(path)
@@ -141,10 +141,10 @@ def test_rewrite_takes_many_records_one_by_one_and_failing_leaves_the_old(tmp_pa
     assert records_of(path) == [*(bytes([n]) * 400_000 for n in range(8)), b"next"]
 
 
-def test_a_rewrite_that_took_place_is_never_told_as_failed(
+def test_a_rewrite_that_took_place_is_never_reported_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its caller would give the same rows again: they would count twice. The next `sync` tells, until the folder is synced."""
+    """Its caller would pass the same rows again: they would count twice. The next `sync` raises, until the folder is synced."""
     opened, _ = Journal.open(tmp_path / "journal")
     opened.append(b"old")
     opened.sync()
@@ -202,7 +202,7 @@ def test_a_full_disk_keeps_the_records_for_later(tmp_path: Path, monkeypatch: py
     assert records_of(path) == [b"one", b"two" * 30, b"three"]
 
 
-def test_a_second_agent_is_told_who_holds_the_folder(tmp_path: Path) -> None:
+def test_a_second_agent_gets_the_pid_of_the_folders_holder(tmp_path: Path) -> None:
     journal, _ = Journal.open(tmp_path / "journal")
     with pytest.raises(StateError, match=rf"in use by another agent \(pid {os.getpid()}\); stop it"):
         Journal.open(tmp_path / "journal")

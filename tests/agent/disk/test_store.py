@@ -1,4 +1,5 @@
-"""A mesh agent's disk: what was reported durable is there, in order, wherever it was cut; full disks wait; files stay small."""
+"""A mesh agent's disk: records reported durable survive, in order, wherever the file is cut; writes to full disks wait; files
+stay small."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def ballot(epoch: int, job: bytes = JOBS[0]) -> Write:
 
 
 def run(folder: Path, use: Callable[[Store], Coroutine[Any, Any, None]]) -> list[str]:
-    """Open the folder's store, use it on a loop, close it. What it said."""
+    """Open the folder's store, use it on a loop, close it. Returns its notices."""
     said: list[str] = []
 
     async def main() -> None:
@@ -93,7 +94,7 @@ def test_all_that_was_written_is_read_in_order(tmp_path: Path) -> None:
     assert same(content(tmp_path), model(writes))
 
 
-def test_nothing_is_done_before_the_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_done_before_the_disk_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
 
@@ -139,7 +140,7 @@ def test_cut_anywhere_it_holds_the_first_of_the_writes(
     assert same(content(folder), model(writes[:whole]))
 
 
-def test_a_full_disk_is_asked_again_said_once_and_loses_nothing(
+def test_a_full_disk_is_retried_reported_once_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "RETRY_S", 0.01)
@@ -229,7 +230,7 @@ def test_a_second_store_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> 
     content(tmp_path)
 
 
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_damage_is_reported(tmp_path: Path) -> None:
     async def use(store: Store) -> None:
         for epoch in range(3):
             store.write(ballot(epoch), lambda: None)

@@ -124,7 +124,7 @@ def test_a_content_that_is_let_go_is_freed_at_once(tmp_path: Path, packed: bytes
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
 @pytest.mark.parametrize("cut", [1, 9, 400])
-def test_a_cut_off_archive_is_read_as_far_as_it_goes_and_said(tmp_path: Path, ending: str, cut: int) -> None:
+def test_a_truncated_archive_is_read_to_its_end_and_reported(tmp_path: Path, ending: str, cut: int) -> None:
     content = b"".join(b"%d\n" % (n * n * 7919 % 1_000_003) for n in range(80_000))
     packed = (
         gzip.compress(content)
@@ -161,7 +161,7 @@ def test_corrupt_archives_do_not_stop_the_rest(tmp_path: Path) -> None:
     sized=st.booleans(),
     cut=st.integers(0, 30),
 )
-def test_whole_zstd_frames_are_told_from_cut_ones(
+def test_whole_zstd_frames_are_distinguished_from_truncated_ones(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], checksum: bool, sized: bool, cut: int
 ) -> None:
     packer = zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=sized)

@@ -1,4 +1,4 @@
-"""What is no file is refused as a log, aloud, wherever it would be followed; and what failed when a lake is written is named."""
+"""A path that is not a file is refused as a log, with a message, wherever it would be followed; failures of a lake are named."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS = {"fifo": "is a FIFO", "socket": "is a socket", "/dev/null": "is a device
 
 @pytest.fixture(params=KINDS)
 def odd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """The path of something that is no file, and what is said of it."""
+    """The path of something that is not a file, and the message about it."""
     path = tmp_path / request.param
     with socket.socket(socket.AF_UNIX) as opened:
         match request.param:
@@ -106,7 +106,7 @@ def test_what_a_pattern_matches_later_is_named_once_and_folders_are_passed_over(
 
 
 @pytest.mark.process
-def test_a_writer_that_cannot_be_started_is_told_from_a_lake_that_cannot_be_written(
+def test_a_writer_that_cannot_be_started_is_distinguished_from_a_lake_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"

@@ -1,4 +1,4 @@
-"""Single facts of following: identity, odd files, permissions, bounds, and what a source says about itself."""
+"""Single facts of following: identity, odd files, permissions, bounds, and the notices of a source."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_start_at_the_end_reads_only_what_comes(log: Log) -> None:
     reader.close()
 
 
-def test_a_file_that_appears_later_is_read_from_its_start_whatever_start_says(log: Log) -> None:
+def test_a_file_that_appears_later_is_read_from_its_start_for_any_start(log: Log) -> None:
     reader = read_all(log.folder / "*.log", start="end")
     (log.folder / "other.log").write_bytes(b"1\n")
     reader.step()
@@ -167,7 +167,7 @@ def test_a_pattern_over_folders_gains_files(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_missing_file_is_said_once_and_read_when_it_comes(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_once_and_read_when_it_appears(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "access.log"
     reader = read_all(path)
     reader.step()

@@ -69,7 +69,7 @@ def test_emptied_and_begun_alike_is_read_again(log: Log) -> None:
 
 @pytest.mark.parametrize("is_down", [False, True])
 def test_a_log_that_lost_its_end_is_not_read_again(log: Log, is_down: bool) -> None:
-    """As after a power failure, when the positions are on disk and the last lines are not: it goes on at its end."""
+    """As after a power failure, when the positions are on disk and the last lines are not: reading resumes at its end."""
     log.append(100)
     reader = read_all(log.path)
     if is_down:
@@ -133,7 +133,7 @@ def test_another_device_number_after_a_reboot_is_the_same_file(log: Log) -> None
     reader.close()
 
 
-def test_logs_moved_to_another_disk_go_on(log: Log, tmp_path: Path) -> None:
+def test_logs_moved_to_another_disk_continue(log: Log, tmp_path: Path) -> None:
     log.append(100)
     log.rename()
     log.reopen()
@@ -155,7 +155,7 @@ def test_logs_moved_to_another_disk_go_on(log: Log, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_an_archive_goes_on_where_the_file_was_left(log: Log, ending: str) -> None:
+def test_an_archive_continues_where_the_file_was_left(log: Log, ending: str) -> None:
     log.append(120)
     reader = Reader(str(log.folder / "access.log*"))
     reader.step(1)
@@ -226,7 +226,7 @@ def test_several_members_and_a_cut_off_archive(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_corrupt_and_unknown_archives_are_said_and_do_not_stop_the_rest(tmp_path: Path) -> None:
+def test_corrupt_and_unknown_archives_are_reported_and_do_not_stop_the_rest(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(os.urandom(5000).hex().encode() + b"\n"))
     packed[200:260] = bytes(60)
     (tmp_path / "a.log.1.gz").write_bytes(packed)
@@ -300,7 +300,7 @@ def test_equal_start_and_end_with_another_middle_is_another_file(log: Log) -> No
 def test_an_archive_that_moves_while_a_copy_is_held_against_it(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next look decides: nothing is wrong, and nobody has to do anything."""
+    """The next look decides: nothing is wrong, and no action is needed."""
     log.append(100)
     packed = log.folder / "access.log.1.gz"
     packed.write_bytes(gzip.compress(log.path.read_bytes()))

@@ -1,4 +1,4 @@
-"""Rotation at work between any two system calls of the reader: by seed, so that what fails once fails again.
+"""Rotation between any two system calls of the reader: by seed, so that failures can be repeated.
 
 The calls through which the reader looks at files are taken over by ones that first let the rotating tool do some of its
 steps: copy a part, empty the file, write a piece of an archive, rename. The scans of a live reader are milliseconds apart; here a
@@ -115,7 +115,7 @@ def _bytes(path: Path) -> bytes:
 
 
 class Interleaved:
-    """A reader, and a rotation that goes on at its system calls.
+    """A reader, and a rotation that advances at its system calls.
 
     looks: where only the plain name is followed, a file that comes and goes between two looks is never seen; so the rotation
     rests until there were so many more.

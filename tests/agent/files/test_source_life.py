@@ -61,7 +61,7 @@ class LifeOfALog(RuleBasedStateMachine):
 
     @rule()
     def delete_what_was_read(self) -> None:
-        """The oldest rotation goes, as `rotate 3` has it; only if it was read, for what was not is lost."""
+        """Delete the oldest rotation, as with `rotate 3`; only if it was read, since unread lines would be lost."""
         self.read_all()
         oldest = max(
             self.folder.glob("access.log.*"), key=lambda path: int(path.name.split(".")[2]), default=None
@@ -91,7 +91,7 @@ class LifeOfALog(RuleBasedStateMachine):
             self.reader.wait(GRACE_S + 1)
 
     def leave_a_trace(self) -> None:
-        """Rotated files that no pattern matches are recognised by what was read before, so there must be something."""
+        """Rotated files that no pattern matches are recognised by their content read before, so there must be some."""
         if not self.matches_rotated:
             self.log.append(1)
             self.read_all()

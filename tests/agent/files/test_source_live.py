@@ -1,4 +1,4 @@
-"""Rotation while a writer keeps writing throughout, in a thread, with the real clock; and what wakes the reader."""
+"""Rotation while a writer keeps writing throughout, in a thread, with the real clock; and the events that wake the reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROTATIONS = 6
 
 
 class Server(threading.Thread):
-    """Writes numbered lines as fast as it is let, and reopens its log some time after it is told to."""
+    """Writes numbered lines as fast as it can, and reopens its log some time after the request."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(daemon=True)
@@ -106,7 +106,7 @@ Rotate = Callable[[Server, Path, int], None]
 
 
 class Agent(threading.Thread):
-    """Scans and reads until told to stop, starting again from its saved positions every `restart_every` blocks."""
+    """Scans and reads until it is stopped, starting again from its saved positions every `restart_every` blocks."""
 
     def __init__(self, pattern: str, restart_every: int) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""What is asked of the C library's allocator, as often as an agent asks it."""
+"""Calls of the C library's allocator, as often as an agent makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real agents on loopback: whatever happens to their processes, what their windows say in the end is one pass over the logs."""
+"""Real agents on loopback: whatever happens to their processes, their windows equal one pass over the logs in the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "mesh"
 
 
-def test_an_agent_whose_seeds_are_itself_and_nobody_is_a_mesh_of_one(folder: Path) -> None:
+def test_an_agent_whose_only_seed_is_itself_is_a_mesh_of_one(folder: Path) -> None:
     with Fleet(folder, 2, wait=False) as fleet:
         absent = fleet.agents.pop()
         absent.kill()
@@ -60,8 +60,8 @@ def test_master_and_worker_are_killed_and_come_back(folder: Path) -> None:
             assert fleet.settled(seen) == fleet.counted()
 
 
-def test_a_stopped_master_hands_over_at_once_and_its_worker_goes_on_where_it_was(folder: Path) -> None:
-    """Nobody is found to be dead while this waits: whoever serves next was told to."""
+def test_a_stopped_master_hands_over_at_once_and_its_worker_resumes_where_it_was(folder: Path) -> None:
+    """No node is declared dead meanwhile: the next master was asked to serve."""
     with Fleet(folder, 3, timings={**FAST, "suspect": "60s"}) as fleet:
         fleet.start_job("hits")
         master = fleet.master("hits")

@@ -100,7 +100,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 class Two:
-    """Two honest agents that know each other, and what hostile clients need."""
+    """Two honest agents that know each other, and keys for hostile clients."""
 
     def __init__(self, a: Agent, b: Agent) -> None:
         self.a, self.b = a, b
@@ -171,8 +171,8 @@ BAD: dict[str, tuple[Callable[[Keys], bytes], str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_what_a_certified_peer_says_wrongly(kind: str, tmp_path: Path) -> None:
-    """Refused, counted, and told once of this peer, however often it tries."""
+def test_wrong_messages_of_a_certified_peer(kind: str, tmp_path: Path) -> None:
+    """Refused, counted, and reported once for this peer, however often it tries."""
     make, text = BAD[kind]
 
     async def test(two: Two) -> None:
@@ -269,7 +269,7 @@ def test_items_that_are_not_believed_are_counted_by_reason(tmp_path: Path) -> No
 # What `elf mesh status` says of a configuration that is wrong.
 
 
-def test_a_seed_that_is_nobody_or_another_is_named(tmp_path: Path) -> None:
+def test_a_seed_that_does_not_exist_or_is_another_is_named(tmp_path: Path) -> None:
     async def test(two: Two) -> None:
         other = two.rig.keys("other")
         endpoint, _, _ = two.a.host.transport.address.partition("/")
@@ -313,7 +313,7 @@ def test_a_clock_and_an_address_that_are_wrong_are_named() -> None:
 # A log that is shorter than its place in the mesh.
 
 
-def test_a_log_that_is_shorter_than_its_place_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_a_log_shorter_than_its_position_is_reported_and_continues(tmp_path: Path) -> None:
     for folder in ("log", "state"):
         (tmp_path / folder).mkdir()
     server = Server(tmp_path / "log", random.Random(7))

@@ -54,7 +54,7 @@ def test_a_clock_that_was_set_back_is_noticed_once(monkeypatch: pytest.MonkeyPat
     st.lists(st.tuples(st.floats(0.001, 0.2), st.floats(0, 1)), min_size=20, max_size=60),
 )
 def test_reading_keeps_to_its_share(cores: float, turns: list[tuple[float, float]]) -> None:
-    """Who waits as told, and then works for a while, uses no more than its share and one burst."""
+    """A reader that waits as required, and then works for a while, uses no more than its limit and one burst."""
     now = used = 0.0
     share = CpuShare(cores, used, now)
     for work_s, pause_s in turns:
@@ -66,7 +66,7 @@ def test_reading_keeps_to_its_share(cores: float, turns: list[tuple[float, float
     assert share.wait_s(used, now + 1e6) == 0
 
 
-def test_a_notice_is_told_once_per_kind_peer_and_interval_and_counted_always() -> None:
+def test_a_notice_is_logged_once_per_kind_peer_and_interval_and_counted_always() -> None:
     said: list[str] = []
     told = NoticeLog(said.append, lambda node: node.decode())
     for second in range(int(INTERVAL_S) + 2):
@@ -137,7 +137,7 @@ def test_a_start_does_not_wait_for_seeds_that_are_silent(monkeypatch: pytest.Mon
     asyncio.run(main())
 
 
-def test_without_seeds_there_is_nobody_to_wait_for() -> None:
+def test_without_seeds_there_is_no_wait() -> None:
     async def main() -> None:
         seeds = Seeds((), ME, lambda text: asyncio.sleep(0), lambda: None)  # type: ignore[arg-type, return-value]
         await seeds.first()

@@ -53,7 +53,7 @@ def mesh(tmp_path: Path) -> Iterator[Mesh]:
 
 
 def start(mesh: Mesh, window: str) -> None:
-    """Lines are up to 2 s late: who waits for 3 s has them all in the first final."""
+    """Lines are up to 2 s late: with a lateness of 3 s the first final window has them all."""
     argv = ["job", "start", "hits", "--sql", SQL.format(window), "--lateness", "3s", "--sink", "lake"]
     assert main([*argv, "--agent", str(mesh.socket())]) == 0
 
@@ -69,7 +69,7 @@ def stored(lake: Path) -> dict[int, dict[str, int]]:
 
 
 def holds(lake: Path, panes: int) -> bool:
-    """Whether the lake has so many, and all between: what was on its way when something died comes again."""
+    """Whether the lake has so many, and all between: windows in transit when a process died are sent again."""
     starts = {start for _, start in ledger(lake, "hits")}
     return len(starts) >= panes and set(range(min(starts), max(starts), 2 * SECOND)) <= starts
 
@@ -87,7 +87,7 @@ def test_each_pane_is_stored_once_it_is_final_and_exact(mesh: Mesh, tmp_path: Pa
     assert row["_agents_reporting"] == row["_agents_expected"] == 4
 
 
-def test_a_sink_that_restarts_goes_on_and_lacks_nothing(mesh: Mesh, tmp_path: Path) -> None:
+def test_a_sink_that_restarts_resumes_and_lacks_nothing(mesh: Mesh, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     start(mesh, "2 seconds")
     mesh.wait_for(lambda: holds(lake, 2), 30)
@@ -104,7 +104,7 @@ def test_a_sink_that_restarts_goes_on_and_lacks_nothing(mesh: Mesh, tmp_path: Pa
 
 
 def test_a_lake_that_takes_nothing_holds_up_the_answers_only(mesh: Mesh, tmp_path: Path) -> None:
-    """What is asked of a disk that refuses comes later; meanwhile windows are told to who watches."""
+    """Writes to a failing disk are retried; meanwhile windows are sent to watchers."""
     lake = tmp_path / "lake"
     (lake / "job=hits").write_text("a file where a folder should be")
     start(mesh, "2 seconds")
@@ -145,7 +145,7 @@ def test_the_spark_report_reads_it(spark: Any, mesh: Mesh, tmp_path: Path) -> No
 
 
 def test_a_ledger_comes_back_from_the_bytes_on_disk() -> None:
-    """What a ledger writes is what the disk's form holds: fence, revisions, and which are open."""
+    """A ledger's records contain fence, revisions, and which are open."""
     job, master = b"J" * 16, b"M" * 16
     before, encoder, decoder = Ledger(job), RecordEncoder(), RecordDecoder()
     records = []
@@ -231,7 +231,7 @@ def starts_of(lake: Path, job: str) -> set[int]:
 
 
 def dying_python(folder: Path) -> Path:
-    """A Python that dies of what has to do with the doomed job, for as long as there is the file `ill`."""
+    """A Python that dies of data of the doomed job, as long as the file `ill` exists."""
     script = folder / "python"
     script.write_text(
         f"#!/bin/sh\nfed=$(mktemp -p {folder})\ncat > $fed\n"
@@ -247,7 +247,7 @@ def test_a_window_that_a_sink_fails_at_holds_up_no_other_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """Where its states are read, where the lake takes them, where they go to the lake's writer, and where that dies of them. When
-    that is over, the job's ledger begins anew, and all its windows are there."""
+    that is over, the job's ledger starts again, and all its windows are there."""
     ill = threading.Event()
     ill.set()
 

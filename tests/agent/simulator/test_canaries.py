@@ -1,4 +1,4 @@
-"""The simulator can see what it is there to see: without any one of the rules, it fails within the stated seeds."""
+"""The simulator detects broken rules: without any one of them it fails within the stated seeds."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_mixed_faults_over_bytes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [20, 21])
-def test_a_piece_that_cannot_be_decoded_ends_the_link_and_the_mesh_goes_on(
+def test_a_piece_that_cannot_be_decoded_ends_the_link_and_the_mesh_continues(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One piece in two hundred is garbage, in the first half of the run."""

@@ -1,4 +1,4 @@
-"""The virtual disk of a mesh over bytes: what a crash tears is dropped as the journal drops it, and nothing else."""
+"""The virtual disk of a mesh over bytes: torn records are dropped as by the journal, and no others."""
 
 from __future__ import annotations
 

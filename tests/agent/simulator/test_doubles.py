@@ -1,4 +1,4 @@
-"""Keys, state folders and logs that are used twice: what windows hold then."""
+"""Keys, state folders and logs that are used twice, and the windows in these cases."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def windows(run: Run) -> dict[object, object]:
 
 @pytest.mark.parametrize("keeps", ["nothing", "clone"])
 @pytest.mark.parametrize("host", [meshes.MASTER, 2, 4])
-def test_nobody_notices_a_twin_of_an_agent_that_lives_and_is_reached(host: int, keeps: str) -> None:
+def test_a_twin_of_an_agent_that_can_be_reached_has_no_effect(host: int, keeps: str) -> None:
     """It waits at the door; the agent's life, the sinks and the windows, which have to be whole, are as without it."""
     run = Run(meshes.mesh(1, [twin_of(host, keeps=keeps, logs=True)], trouble_us=14 * meshes.SECOND))
     waits: list[str] = []
@@ -149,7 +149,7 @@ def restored(seed: int) -> s.Scenario:
 
 
 def lost_disks(scenario: s.Scenario) -> list[str]:
-    """Who began with an empty disk, in a run in which all windows are exact."""
+    """The agents that began with an empty disk, in a run in which all windows are exact."""
     run, lost = Run(scenario), list[str]()
     run.world.observers.append(
         lambda now, what, who, about: lost.append(who.name) if what == "crash" and about and who else None
@@ -160,7 +160,7 @@ def lost_disks(scenario: s.Scenario) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_state_folder_of_an_earlier_life_counts_as_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows are exact without that rule, too: what its promises could harm is told by nothing but the rule itself."""
+    """Windows are exact without that rule too: no window shows the harm of its promises."""
     assert lost_disks(restored(seed)) == [f"web{2 + seed % 3}"]
     monkeypatch.setattr(Rivals, "_look_at", lambda self, item: None)
     assert lost_disks(restored(seed)) == []

@@ -24,7 +24,7 @@ READ_US = 1_000 * MS
 
 
 def parted(seed: int, *, children: int, deleted: bool) -> tuple[s.Scenario, tuple[int, ...]]:
-    """The master and another one are cut off; before that is mended, all their log files are deleted. Also: their numbers."""
+    """The master and another one are cut off; before that ends, all their log files are deleted. Returns also their numbers."""
     rng = Random(seed)
     at = 6 * SECOND + rng.randrange(SECOND)
     until = at + rng.randint(5, 7) * SECOND

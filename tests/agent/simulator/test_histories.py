@@ -49,7 +49,7 @@ def test_leave_is_logged_only_where_the_last_line_is() -> None:
 
 
 def leaving_as_all_logs_are_lost(seed: int) -> str:
-    """Host 5 leaves; as it says goodbye, the master and its replicas lose their disks."""
+    """Host 5 leaves; while it announces that, the master and its replicas lose their disks."""
     fault = s.Crash(at_us=0, until_us=8 * SECOND, target="circle", wipe=True)
     crashed: list[int] = []
 
@@ -79,7 +79,7 @@ def leaving_as_all_logs_are_lost(seed: int) -> str:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_who_says_goodbye_to_a_log_that_began_anew_reads_again_first(seed: int) -> None:
+def test_an_agent_that_leaves_a_new_log_reads_again_first(seed: int) -> None:
     assert leaving_as_all_logs_are_lost(seed) == ""
 
 
@@ -168,7 +168,7 @@ def test_a_file_that_the_log_does_not_know_begins_with_the_oldest_retained_pane(
 # What a sink says.
 
 
-def test_a_ledger_that_was_told_to_an_earlier_ballot_is_not_taken() -> None:
+def test_a_ledger_reported_to_an_earlier_ballot_is_not_taken() -> None:
     box = Outbox(JOB, (3, A), [SINK], Parameters())
     assert box.ledger_reported(SINK, LedgerReport(JOB, (1, A), 0, ())) is None
     assert not box.has_ledgers
@@ -192,7 +192,7 @@ def test_hellos_that_wait_for_the_log_are_one_for_each_worker() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_stopped_job_is_stopped_everywhere(restarted: bool) -> None:
-    """Host 3 is cut off while the word goes down the tree; or it was not there at all."""
+    """Host 3 is cut off while the message passes down the tree; or it did not exist at all."""
     away: s.AnyFault = s.Cut(at_us=5 * SECOND, until_us=9 * SECOND, hosts=(3,))
     if restarted:
         away = s.Crash(at_us=5 * SECOND, until_us=9 * SECOND, target="host", host=3)
@@ -224,7 +224,7 @@ def test_a_stopped_job_is_stopped_everywhere(restarted: bool) -> None:
 
 
 def test_rule_6_a_replica_that_writes_nothing_is_replaced() -> None:
-    """Its disk is full for longer than the simulation's trouble; windows go on, and end exact."""
+    """Its disk is full for longer than the simulation's faults; windows continue, and end exact."""
     scenario = s.Scenario(
         seed=1,
         hosts=8,

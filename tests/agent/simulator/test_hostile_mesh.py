@@ -1,4 +1,4 @@
-"""Certified agents that lie, among honest ones: what is refused, who notices, and that the mesh goes on."""
+"""Certified agents that lie, among honest ones: refusals, notices, and a mesh that keeps working."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LINE_BYTES = 100  # of virtual logs
 
 
 class Mesh:
-    """Agents of a simulated mesh with one job, and what they tell their operators."""
+    """Agents of a simulated mesh with one job, and their notices for operators."""
 
     def __init__(self, nodes: int = 3, *, coded: bool = True, seconds: int = 90) -> None:
         self.world = World(1, Parameters(), coded=coded)
@@ -132,7 +132,7 @@ def victim_of(mesh: Mesh) -> tuple[Actor, Slot]:
 # A reducer that sends contributions it does not have.
 
 
-def test_a_place_that_somebody_else_moved_is_noticed_by_whose_it_is() -> None:
+def test_a_position_moved_by_another_agent_is_noticed_by_its_owner() -> None:
     mesh = Mesh()
     mesh.run(8)
     victim, slot = victim_of(mesh)
@@ -166,8 +166,8 @@ def test_a_place_within_a_bundle_is_noticed() -> None:
     mesh.goes_on()
 
 
-def test_a_file_that_somebody_else_closed_at_its_place_goes_on_in_silence() -> None:
-    """Whoever closed it may never have had it: no line is lost by that, and nothing is known that could be told."""
+def test_a_file_closed_by_another_agent_at_its_position_continues_silently() -> None:
+    """The agent that closed it may never have had it: no line is lost, and there is nothing to report."""
     mesh = Mesh()
     mesh.run(8.1)  # no bundle is under way now that would reopen it in the same entry
     _, slot = victim_of(mesh)
@@ -184,7 +184,7 @@ def test_a_file_that_somebody_else_closed_at_its_place_goes_on_in_silence() -> N
     mesh.goes_on()
 
 
-def test_a_file_that_somebody_else_closed_behind_its_place_is_noticed() -> None:
+def test_a_file_closed_by_another_agent_behind_its_position_is_noticed() -> None:
     mesh = Mesh()
     mesh.run(8)
     victim, slot = victim_of(mesh)
@@ -195,7 +195,7 @@ def test_a_file_that_somebody_else_closed_behind_its_place_is_noticed() -> None:
     mesh.goes_on(without=victim.id)
 
 
-def test_rows_of_no_lines_and_promises_for_others_are_refused_and_told() -> None:
+def test_rows_of_no_lines_and_promises_for_others_are_refused_and_reported() -> None:
     mesh = Mesh()
     actor, master = mesh.serving
     victim, slot = victim_of(mesh)

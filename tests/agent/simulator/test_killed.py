@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 SECOND, MS = 1_000_000, 1_000
 KILL_US, BACK_US = 6 * SECOND, 12 * SECOND
 DETECTION_US = Parameters().probe_us + Parameters().suspect_us
-"""What suspicion takes at least, with the timings that ship."""
+"""The minimum time of a suspicion, with the default timings."""
 
 
 def scenario(*faults: s.AnyFault, seed: int = 1, hosts: int = 5) -> s.Scenario:
@@ -42,7 +42,7 @@ def crash(process: bool, until_us: int = BACK_US) -> s.Crash:
 def watched(
     world: Callable[[World], None] | None = None,
 ) -> tuple[list[tuple[int, Any]], Callable[[Run], None]]:
-    """(what sinks take, and when; what makes it be noted)."""
+    """(windows that sinks take, and when; the observer that notes them)."""
     puts: list[tuple[int, Any]] = []
 
     def prepare(run: Run) -> None:
@@ -60,7 +60,7 @@ def pause_us(puts: list[tuple[int, Any]]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_killed_masters_job_goes_on_within_half_a_second_and_a_dead_hosts_after_a_suspicion(
+def test_a_killed_masters_job_resumes_within_half_a_second_and_a_dead_hosts_after_a_suspicion(
     seed: int,
 ) -> None:
     for process in (True, False):
@@ -76,7 +76,7 @@ def test_a_killed_masters_job_goes_on_within_half_a_second_and_a_dead_hosts_afte
 
 
 def test_a_master_that_is_known_to_have_ended_left_no_window_in_doubt() -> None:
-    """What was due when it ended was told by nobody, so the next master calls it final."""
+    """No master published windows that were due when it ended, so the next one publishes them as final."""
     puts, prepare = watched()
     assert simulate(scenario(crash(True, KILL_US + SECOND)), prepare=prepare).violation == ""
     finals = [(at, put) for at, put in puts if put.status != "open"]
@@ -102,7 +102,7 @@ def test_a_process_that_is_back_at_once_is_a_restart_to_everybody() -> None:
     assert outcome.went.get("process: its end is seen", 0) == 0
 
 
-def test_who_is_paused_meanwhile_sees_it_when_it_goes_on() -> None:
+def test_a_paused_agent_sees_it_when_it_resumes() -> None:
     seen: dict[str, int] = {}
 
     def note(world: World) -> None:
@@ -132,7 +132,7 @@ def test_a_rolling_restart_of_all_processes_is_exact() -> None:
     assert outcome.went["process: its end is seen"] == 20
 
 
-def test_a_transcript_tells_of_it() -> None:
+def test_a_transcript_shows_it() -> None:
     _, text = transcript(scenario(crash(True)))
     assert "its host lives on, and closes its sockets" in text
     assert text.count("sees that the process of web") == 4

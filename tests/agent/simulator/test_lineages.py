@@ -1,4 +1,4 @@
-"""Rule 7: a log that few agents began anew, without reaching it, gives way to the one that most have reported to."""
+"""Rule 7: a new log of a minority, which could not reach the old one, gives way to the log that most have reported to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def trio(seed: int) -> s.Scenario:
 
 
 def one_way(seed: int) -> s.Scenario:
-    """One agent hears all others, and none of them hears it; or it hears nobody."""
+    """One agent receives from all others, and none from it; or it receives from none."""
     rng = Random(seed)
     is_mute = bool(seed % 2)
     at, until = 7 * SECOND + rng.randrange(SECOND), 13 * SECOND + rng.randrange(SECOND)
@@ -41,7 +41,7 @@ def one_way(seed: int) -> s.Scenario:
 
 
 class Watcher:
-    """Under which ballots the job's log was begun, and whether what was told as final stayed so."""
+    """The ballots under which the job's log began, and whether final windows stayed final."""
 
     def __init__(self) -> None:
         self.begun: set[Ballot] = set()
@@ -75,7 +75,7 @@ def begins(scenario: s.Scenario) -> tuple[set[Ballot], Ballot]:
 
 
 @pytest.mark.parametrize("kind", [trio, one_way])
-def test_the_log_goes_on_that_most_have_reported_to(kind: Any) -> None:
+def test_the_log_with_a_majority_of_reports_continues(kind: Any) -> None:
     begun_anew = 0
     for seed in range(8):
         begun, last = begins(kind(seed))
@@ -84,7 +84,7 @@ def test_the_log_goes_on_that_most_have_reported_to(kind: Any) -> None:
     assert begun_anew >= 2
 
 
-def test_without_the_rule_it_is_the_one_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_rule_the_new_log_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     """The canary of that rule: all windows are exact without it too, but most agents read again what few could not find."""
     monkeypatch.setattr(job_log, "committed_proven", lambda ballots, last: NO_BALLOT)
     assert any(last != min(begun) for begun, last in (begins(trio(seed)) for seed in range(3, 6)))

@@ -27,7 +27,7 @@ def rejecting(scenario: s.Scenario, at: int = 0, until: int = 60 * SECOND, share
 
 
 def finals_of(scenario: s.Scenario) -> tuple[Run, list[tuple[int, Put]]]:
-    """Each final or revised window and when it was told, of a run in which all is right."""
+    """Each final or revised window and when it was published, in a run without violations."""
     run, finals = Run(scenario), list[tuple[int, Put]]()
     run.world.put_observers.append(
         lambda put, now_us: finals.append((now_us, put)) if put.status != "open" else None

@@ -108,7 +108,7 @@ def test_who_was_away_forgets_it_too_and_so_does_a_disk(mesh: Still) -> None:
     assert not away.node.seats, "the disk does not hold the job any more"
 
 
-def test_an_agent_that_is_revoked_is_told_and_forgotten(mesh: Still) -> None:
+def test_a_revoked_agent_is_notified_and_forgotten(mesh: Still) -> None:
     notices: list[tuple[str, str]] = []
 
     def observe(at: int, what: str, actor: object, about: object) -> None:
@@ -141,7 +141,7 @@ def test_no_window_waits_for_an_agent_that_is_revoked(mesh: Still) -> None:
     assert state.positions.roster[out.id].until_us != AFTER_ALL
 
 
-def test_what_is_signed_and_cannot_be_read_hurts_nobody(mesh: Still) -> None:
+def test_signed_items_that_cannot_be_decoded_are_harmless(mesh: Still) -> None:
     agent, operator = mesh.agents[1], mesh.operator
     advert = AgentAdvert("web1", ("access",), 5).item(agent.id)
     bad = [

@@ -1,4 +1,4 @@
-"""The simulator itself: the same seed gives the same trace, the oracle sees what is wrong, failures become short and readable."""
+"""The simulator itself: the same seed gives the same trace, the oracle finds violations, failures become short and readable."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_scenario_survives_being_written_down() -> None:
         assert decode(scenario.encode()) == scenario
 
 
-def test_random_scenarios_have_every_fault_and_mend_it_in_time() -> None:
+def test_random_scenarios_have_every_fault_and_end_it_in_time() -> None:
     kinds = set()
     for seed in range(100):
         scenario = random_scenario(seed)
@@ -85,7 +85,7 @@ def test_random_scenarios_have_every_fault_and_mend_it_in_time() -> None:
 
 
 def test_every_kind_of_fault_occurs_in_enough_of_the_seeds() -> None:
-    """Of the three hundred of test_simulator_seeds; each kind that `Census` tells apart."""
+    """Over the three hundred of test_seeds: each kind that `Census` counts."""
     seeds: Counter[str] = Counter()
     for seed in range(300):
         seeds.update({name_of(fault) for fault in random_scenario(seed).faults})
@@ -101,7 +101,7 @@ def test_every_kind_of_fault_occurs_in_enough_of_the_seeds() -> None:
     assert sum(scenario.parameters.hold_us_max < 2 * SECOND for scenario in scenarios) >= 120
 
 
-def test_a_simulation_tells_what_it_went_through() -> None:
+def test_a_simulation_counts_its_faults_and_paths() -> None:
     crash = s.Crash(at_us=5 * SECOND, until_us=6 * SECOND, target="master")
     lose = s.Lose(at_us=5_500_000, host=2, loss="all")
     away = s.Pause(at_us=5_200_000, until_us=6 * SECOND, host=2)
@@ -119,7 +119,7 @@ def test_a_simulation_tells_what_it_went_through() -> None:
 # Files that are deleted, sinks, retention.
 
 
-def test_lines_of_deleted_files_are_told_as_missing_and_all_others_are_there() -> None:
+def test_lines_of_deleted_files_are_reported_as_missing_and_all_others_exist() -> None:
     """The oracle demands both; without the mark it fails."""
     lose = s.Lose(at_us=5_500_000, host=2, loss="all")
     away = s.Pause(at_us=5_200_000, until_us=6 * SECOND, host=2)
@@ -127,7 +127,7 @@ def test_lines_of_deleted_files_are_told_as_missing_and_all_others_are_there() -
     assert simulate(scenario).violation == ""
 
 
-def test_a_loss_that_no_window_tells_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_no_window_reports_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     lose = s.Lose(at_us=5_500_000, host=2, loss="all")
     away = s.Pause(at_us=5_200_000, until_us=6 * SECOND, host=2)
     scenario = msgspec.structs.replace(CALM, faults=(away, lose), trouble_us=9 * SECOND)
@@ -160,7 +160,7 @@ def oracle_of(*sources: VirtualSource) -> Oracle:
 
 
 def right_put(oracle: Oracle, start: int = EPOCH_US, **changes: Any) -> r.Put:
-    """What a master would tell of a window of two seconds, at the end."""
+    """A master's publication of a window of two seconds, at the end."""
     rows = [
         ((start, start + 2 * SECOND), key, hits, size)
         for key, (hits, size) in sorted(oracle.written(start, start + 2 * SECOND, ALWAYS).items())
@@ -242,7 +242,7 @@ def test_a_revision_that_does_not_grow_is_caught() -> None:
     ("changes", "text"),
     [({"status": "open"}, "in the end open"), ({"agents_reporting": 1}, "1 of 2 agents")],
 )
-def test_what_is_not_whole_in_the_end_is_told(changes: dict[str, Any], text: str) -> None:
+def test_windows_that_are_not_whole_in_the_end_are_found(changes: dict[str, Any], text: str) -> None:
     oracle = oracle_of(source("a"))
     put = right_put(oracle, **changes)
     oracle.accepted(put, 20 * SECOND)
@@ -266,7 +266,7 @@ def test_more_late_lines_than_are_missing_are_caught_where_the_log_knows_all_win
     assert oracle.unfinished(msgspec.structs.replace(never_changed, ends=None), 20 * SECOND) == ""
 
 
-def test_a_window_that_was_never_told_is_told() -> None:
+def test_a_window_that_was_never_published_is_found() -> None:
     stretch = [Stretch("v", 2 * SECOND, 2 * SECOND, EPOCH_US, EPOCH_US + 2 * SECOND)]
     assert "never published" in oracle_of(source("a")).unfinished(
         Log(b"j" * 16, m.NO_BALLOT, stretch), 20 * SECOND
@@ -295,7 +295,7 @@ def test_a_calm_mesh_is_exact_and_every_window_final_once() -> None:
     assert outcome.at_us < 20 * SECOND
 
 
-def test_a_cut_is_one_way_if_told_so() -> None:
+def test_a_cut_can_be_one_way() -> None:
     from random import Random
 
     a, b = bytes(16), bytes(15) + b"b"
@@ -383,7 +383,7 @@ def test_messages_in_a_few_words() -> None:
     assert seconds(m.NO_WATERMARK) == "none"
 
 
-def test_a_transcript_tells_faults_takeover_and_windows_and_is_always_the_same() -> None:
+def test_a_transcript_has_faults_takeover_and_windows_and_is_always_the_same() -> None:
     crash = s.Crash(at_us=5 * SECOND, until_us=6 * SECOND, target="master")
     scenario = msgspec.structs.replace(CALM, faults=(crash,), trouble_us=9 * SECOND)
     outcome, text = transcript(scenario)
@@ -406,7 +406,7 @@ def test_a_transcript_tells_faults_takeover_and_windows_and_is_always_the_same()
     assert [line for line in text.splitlines() if line.endswith("  crash")]
 
 
-def test_a_transcript_tells_faults_in_words() -> None:
+def test_a_transcript_describes_faults() -> None:
     told = {
         what: EventText(
             lambda node: "?", lambda number: f"web{number}" if number >= 0 else f"sink{-1 - number}"
@@ -449,13 +449,13 @@ def test_a_transcript_tells_faults_in_words() -> None:
     }
 
 
-def test_several_sinks_are_told_apart() -> None:
+def test_several_sinks_are_distinguished() -> None:
     text = transcript(msgspec.structs.replace(CALM, sinks=2))[1]
     assert {line.split()[1] for line in text.splitlines() if " takes Put " in line} == {"sink0", "sink1"}
     assert "<- sink1 LedgerReport" in text
 
 
-def test_no_fault_of_the_seeds_is_told_as_a_value_of_python() -> None:
+def test_no_fault_of_the_seeds_is_shown_as_a_value_of_python() -> None:
     """Whatever is observed that is no message."""
     texts = [transcript(random_scenario(seed))[1] for seed in (3, 4, 5)]
     assert not [line for text in texts for line in text.splitlines() if "at_us" in line or "_us=" in line]
@@ -476,7 +476,7 @@ def test_a_transcript_follows_the_job_that_went_wrong(monkeypatch: pytest.Monkey
     assert float(begun[0].split()[0]) < 3 < float(begun[1].split()[0])
 
 
-def test_a_violation_is_told_in_the_transcripts_terms_and_as_it_was_found(
+def test_a_violation_is_shown_in_the_transcripts_terms_and_as_it_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     web1, job = short(node_id(b"web1")), short(job_id("job0"))

@@ -116,7 +116,7 @@ def test_where_nothing_shorter_fails_in_the_same_way_any_way_will_do(monkeypatch
     assert shrinking.shrink_alike(scenario, "the one", 0) == scenario
 
 
-def test_a_violations_kind_is_what_it_says_without_numbers_and_ids() -> None:
+def test_a_violations_kind_is_its_text_without_numbers_and_ids() -> None:
     one = "job 0c56df version 3e4be5 window 1700000001000000 revision 1.ab12cd.3: /p/3 has 5 lines, 4 were written by then"
     other = "job 9a1f02 version 77abcd window 1700000014000000 revision 12.00ffee.1: /p/17 has 15 lines, 0 were written by then"
     assert kind_of(one) == kind_of(other)

@@ -1,4 +1,4 @@
-"""What the journal says of a job: changes that come to the same as the whole, however the journal ends."""
+"""A job's records in the journal: changes give the same state as whole records, however the journal ends."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def in_order(record: JobRecord) -> JobRecord:
     st.lists(st.tuples(STATES, st.sampled_from(["since", "since", "since", "whole", "refused", "restart"])))
 )
 def test_changes_come_to_the_whole(states: list[tuple[JobRecord, str]]) -> None:
-    """refused: made, but a full disk did not take it. whole: the journal is rewritten. restart: another start goes on."""
+    """refused: made, but a full disk did not take it. whole: the journal is rewritten. restart: another start resumes."""
     changes, journal, last = Changes(), list[JobRecord](), None
     for state, how in states:
         if how == "restart":

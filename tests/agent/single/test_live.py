@@ -233,7 +233,7 @@ def test_totals_are_exact_after_kill_at_any_moment(tmp_path: Path) -> None:
 
 
 def last_minutes(rows: Sequence[dict[str, Any]]) -> Counter[tuple[str, int]]:
-    """The newest word on each row: of an open window only the rows that changed are printed."""
+    """The newest revision of each row: of an open window only changed rows are printed."""
     newest: dict[tuple[str, int], tuple[list[int], int]] = {}
     for row in rows:
         if row["_elf"]["job"] == "minutes":
@@ -251,7 +251,7 @@ def minutes_of(log: Sequence[str]) -> Counter[tuple[str, int]]:
 
 
 def in_lake(lake: Path) -> set[tuple[tuple[str, int], int]]:
-    """What the lake holds of the minutes, the highest revision of each."""
+    """The minutes in the lake, the highest revision of each."""
     import pyarrow.parquet as pq
 
     best: dict[Any, tuple[Any, list[tuple[tuple[str, int], int]]]] = {}

@@ -1,4 +1,4 @@
-"""What a live agent may never do: count a line twice, lose one, or store a pane with less than it had. Driven step by step."""
+"""A live agent never counts a line twice, loses one, or stores a pane with less than before. Driven step by step."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_console_that_cannot_write_neither_stops_the_journal_nor_loses_a_windo
     agent.kill()
 
 
-def test_a_query_that_was_changed_and_changed_back_begins_anew_for_good(tmp_path: Path) -> None:
+def test_a_query_that_was_changed_and_changed_back_starts_again_for_good(tmp_path: Path) -> None:
     """See `node._job`: only the records behind the last change are taken up."""
     from elf.agent.config.config import JobSection
     from elf.agent.single.node import _job
@@ -344,7 +344,7 @@ sinks = ["console", "parquet:lake"]
             check(settings)
 
 
-def test_lines_that_cannot_be_read_at_all_are_told_once(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_parsed_at_all_are_reported_once(tmp_path: Path) -> None:
     totals, unparsed = Totals(), Unparsed("access")
 
     def look(second: int, lines: int, parsed: int) -> str | None:
@@ -366,7 +366,7 @@ def test_lines_that_cannot_be_read_at_all_are_told_once(tmp_path: Path) -> None:
     assert look(80, 100, 1) == "access: lines can be read again"
 
 
-def test_a_format_that_cannot_be_told_is_said_once_and_tried_again_with_more_lines() -> None:
+def test_an_undetectable_format_is_reported_once_and_tried_again_with_more_lines() -> None:
     said: list[str] = []
     head = b"no log\n"
     choice = FormatChoice("auto", said.append, lenient=True, head=lambda block: head)
@@ -402,7 +402,7 @@ sinks = ["parquet:lake"]
         serve(config.parse(text, tmp_path / "elf.toml", environ={}), print, Event())
 
 
-def test_a_long_journal_is_rewritten_at_the_next_start_and_says_the_same(
+def test_a_long_journal_is_rewritten_at_the_next_start_with_the_same_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else each start would allow it to double once more."""
@@ -444,7 +444,7 @@ def test_a_lake_that_is_added_takes_what_is_retained(tmp_path: Path) -> None:
     agent.kill()
 
 
-def test_a_job_that_was_left_out_for_a_while_says_so_once(tmp_path: Path) -> None:
+def test_a_job_that_was_left_out_for_a_while_reports_it_once(tmp_path: Path) -> None:
     def notices(names: str) -> list[str]:
         said: list[str] = []
         text = f"""
@@ -519,7 +519,7 @@ def test_a_source_is_quiet_by_the_clock_that_is_not_set_back(tmp_path: Path) -> 
     agent.kill()
 
 
-def test_files_of_one_format_are_told_in_one_line(tmp_path: Path) -> None:
+def test_files_of_one_format_are_reported_in_one_line(tmp_path: Path) -> None:
     said: list[str] = []
     for number in range(40):
         write(tmp_path, line(number) * 3, name=f"access.{number:02}.log")

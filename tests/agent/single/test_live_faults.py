@@ -120,7 +120,9 @@ def small_disk(path: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-def test_a_full_disk_is_said_once_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_once_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = [f"{line}\n" for line in lines(900, 41, with_time=False)]
     access = tmp_path / "access.log"
     access.write_text("".join(log[:300]))
@@ -173,7 +175,7 @@ def test_lines_from_the_future_are_rejected_as_such(tmp_path: Path, monkeypatch:
     assert (last.lines.read, last.lines.parsed, last.lines.rejected) == (4, 3, 1)
 
 
-def test_late_lines_are_counted_and_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_lines_are_counted_and_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def at(time: datetime) -> str:
         return f'10.0.0.1 - - [{time:%d/%b/%Y:%H:%M:%S +0000}] "GET / HTTP/1.1" 200 5 "-" "-"\n'
 
@@ -192,7 +194,7 @@ def test_late_lines_are_counted_and_said_once(tmp_path: Path, monkeypatch: pytes
     assert sum("older than the windows" in notice for notice in agent.notices) == 1
 
 
-def test_a_changed_query_begins_anew_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_query_starts_again_and_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = [f"{line}\n" for line in lines(200, 42, with_time=False)]
     (tmp_path / "access.log").write_text("".join(log[:150]))
     with Agent(tmp_path, monkeypatch, tmp_path / "state") as agent:

@@ -1,4 +1,4 @@
-"""What one job of a live agent does to itself must not be done to the others: a bug of ours in it, or its absence for a while."""
+"""A failure of one job of a live agent must not affect others: a bug of ours in it, or its absence for a while."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Keep:
     def close(self) -> None: ...
 
     def last(self, job: str) -> dict[int | None, Window]:
-        """The newest word on each window."""
+        """The newest revision of each window."""
         newest: dict[int | None, Window] = {}
         for window in self.windows:
             if window.job == job and (
@@ -67,7 +67,7 @@ class Keep:
 
 
 class Lake:
-    """Keeps what was flushed: the state of each pane with the highest revision."""
+    """Keeps flushed states: that of each pane with the highest revision."""
 
     wants_open, wants_state = False, True
     pending_bytes = 0
@@ -349,7 +349,7 @@ def test_a_lake_of_a_job_that_failed_holds_whole_panes(rig: Rig, where: str) -> 
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_job_that_is_put_back_says_which_windows_lack_lines(
+def test_a_job_that_is_put_back_reports_which_windows_lack_lines(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, compacted: bool
 ) -> None:
     """600 lines are a minute. It leaves in the middle of minute 1, and comes back in the middle of minute 3."""

@@ -1,4 +1,4 @@
-"""Columns of an agent's own: told in its advert, compiled against at any agent, NULL where they are not."""
+"""Columns of an agent's own: advertised, used in queries at any agent, NULL at agents without them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TestSchema:
     def schema(self, *adverts: AgentAdvert) -> Schema:
         return Schema(held_columns(adverts, "access"), sum("access" in each.sources for each in adverts))
 
-    def test_it_is_the_union_over_those_who_follow_the_source(self) -> None:
+    def test_it_is_the_union_over_the_agents_that_follow_the_source(self) -> None:
         schema = self.schema(
             advert("a", access={"one": STRING}),
             advert("b", access={"one": STRING, "two": BIGINT}),
@@ -177,8 +177,8 @@ def test_a_column_of_some_agents_is_counted_there_and_null_elsewhere(tmp_path: P
 
 
 @pytest.mark.process
-def test_a_detected_format_is_told_once_there_are_lines(tmp_path: Path) -> None:
-    """And an agent that has a column otherwise than a job says so, and has NULL."""
+def test_a_detected_format_is_advertised_once_there_are_lines(tmp_path: Path) -> None:
+    """And an agent whose column has another type than in a job reports it, and has NULL."""
     Different.formats = ("auto", PATTERN.replace("upstream_cache_status", "request_count"))
     with Different(tmp_path, 2) as fleet:
         knows(fleet, 1)
@@ -214,7 +214,7 @@ def test_a_column_of_two_types_is_refused_unless_it_is_not_asked_for(tmp_path: P
 
 
 @pytest.mark.process
-def test_a_source_is_the_one_of_from_and_one_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_source_is_the_one_of_from_and_an_unknown_one_is_reported(tmp_path: Path) -> None:
     def more(number: int) -> str:
         return (
             '[[source]]\nname = "shop"\npath = "shop.log"\nformat = "$msec $status $shop_id"\n'
@@ -237,7 +237,7 @@ def test_a_source_is_the_one_of_from_and_one_that_is_not_there_is_said(tmp_path:
 
 
 def held_at(agent: Agent, source: str = "access") -> w.HeldSource:
-    """What an agent knows of a source."""
+    """The columns that an agent knows of a source."""
     held = agent.ask(w.JobGet("none", columns=True))
     assert isinstance(held, w.JobHeld)
     return held.schemas.get(source, w.HeldSource(0))

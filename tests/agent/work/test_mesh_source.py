@@ -99,7 +99,7 @@ def test_what_is_gone_is_a_gap_after_a_while(server: Server, log: Log) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 7])
-def test_a_file_that_lost_its_end_goes_on_as_another_part(server: Server, log: Log, count: int) -> None:
+def test_a_file_that_lost_its_end_continues_as_another_part(server: Server, log: Log, count: int) -> None:
     server.rejects = 0.0
     job = Job(log, ONE)
     server.write(10)
@@ -126,7 +126,7 @@ def test_a_file_that_lost_its_end_goes_on_as_another_part(server: Server, log: L
     check_exact(job, server.files)
 
 
-def test_rule_10_lines_after_the_end_was_told_are_of_the_same_file(server: Server, log: Log) -> None:
+def test_rule_10_lines_after_the_reported_end_are_of_the_same_file(server: Server, log: Log) -> None:
     server.rejects = 0.0
     jobs = [Job(log, ONE, name=name) for name in (b"a", b"b")]
     server.write(30)
@@ -283,7 +283,7 @@ def test_an_idle_source_promises_the_clock_before_its_end_was_read(server: Serve
     assert job.read().watermark_us == (server.now_s + 3 - 5) * SECOND
 
 
-def test_memory_is_bounded_and_who_gives_way_reads_again(server: Server, tmp_path: Path) -> None:
+def test_memory_is_bounded_and_a_job_that_gives_way_reads_again(server: Server, tmp_path: Path) -> None:
     server.rejects = 0.0
     log = Log(server, tmp_path / "state", block_bytes=2048, memory=1 << 20)
     jobs = [Job(log, ONE, name=name) for name in (b"a", b"b", b"c")]
@@ -363,7 +363,7 @@ def test_random_histories_are_exact(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories_with_lost_disks_are_exact(seed: int, tmp_path: Path) -> None:
-    """Without rejected lines, of which many are alike: after all is lost, files are told apart by their first lines."""
+    """Without rejected lines, of which many are alike: after all is lost, files are distinguished by their first lines."""
     history(seed, tmp_path, rejects=0.0, wipe=0.4)
 
 

@@ -36,7 +36,7 @@ def _closed() -> Iterator[None]:
 
 
 class Rotation:
-    """What the server's rotating tool does, step by step; the writer waits while it copies."""
+    """The server's rotation, step by step; the writer waits while it copies."""
 
     def __init__(self, server: Server, rng: Random, kind: str) -> None:
         self.server, self.rng, self.kind, self.count = server, rng, kind, 0
@@ -272,7 +272,7 @@ def test_rotated_between_any_two_system_calls(
 def interleaved(
     real: Callable[..., object], steps: Iterator[str], rng: Random, rate: float, inside: list[bool]
 ) -> Callable[..., object]:
-    """inside: what the rotating tool calls itself is not interrupted."""
+    """inside: calls of the rotating tool to itself are not interrupted."""
 
     def call(*about: object, **options: object) -> object:
         while not inside and rng.random() < rate:
@@ -301,7 +301,7 @@ def killed(tmp_path: Path, pattern: str = "access.log") -> World:
 
 
 def told(world: World, *, writes: bool = True) -> list[str]:
-    """All that is said until every job has settled; of losses the same is in `problems`."""
+    """All notices until every job has settled; losses are in `problems` too."""
     world.restart("lost")
     said: list[str] = []
     if writes:
@@ -355,7 +355,7 @@ def test_an_archive_that_cannot_be_read_is_named(tmp_path: Path, ending: str) ->
 
 @pytest.mark.parametrize("keep", [0.3, 0.9])
 @pytest.mark.parametrize("state", ["kept", "lost"])
-def test_an_archive_that_ends_early_is_a_gap_and_told(tmp_path: Path, state: str, keep: float) -> None:
+def test_an_archive_that_ends_early_is_a_gap_and_reported(tmp_path: Path, state: str, keep: float) -> None:
     world = killed(tmp_path)
     world.rotation.run()
     plain = world.log.server.log.with_name("access.log.1")
@@ -374,7 +374,7 @@ def test_an_archive_that_ends_early_is_a_gap_and_told(tmp_path: Path, state: str
 
 
 @pytest.mark.parametrize("is_refilled", [False, True])
-def test_a_log_that_was_cut_short_is_told_without_blaming_anybody(tmp_path: Path, is_refilled: bool) -> None:
+def test_a_log_that_was_cut_short_is_reported_without_blame(tmp_path: Path, is_refilled: bool) -> None:
     world = killed(tmp_path)
     os.truncate(world.server.log, 300)
     if is_refilled:
@@ -395,7 +395,7 @@ def test_a_log_that_was_cut_short_is_told_without_blaming_anybody(tmp_path: Path
 def test_logs_that_begin_alike_are_never_confused(
     tmp_path: Path, seed: int, ending: str, pattern: str
 ) -> None:
-    """A first line that is always the same tells no file from another: after the disk is lost that is a gap, not a count."""
+    """Equal first lines do not distinguish files: after the disk is lost that is a gap, not a count."""
     world = World(tmp_path, "gz" if ending else "rename", seed, pattern, "beginning")
     banner = world.server._line()
 
@@ -451,7 +451,7 @@ def test_what_was_given_up_and_comes_back_is_counted(tmp_path: Path) -> None:
 def test_a_log_that_lost_its_end_is_not_counted_again(
     tmp_path: Path, restarts: bool, is_refilled: bool
 ) -> None:
-    """As after a power failure, when the positions are on disk and the last lines are not: it goes on at its end."""
+    """As after a power failure, when the positions are on disk and the last lines are not: reading resumes at its end."""
     world = killed(tmp_path)
     for job in world.jobs:
         job.settle()
@@ -476,7 +476,7 @@ def test_a_log_that_lost_its_end_is_not_counted_again(
 
 @pytest.mark.parametrize("state", ["running", "kept", "compressed"])
 @pytest.mark.parametrize("half", [0, 20])
-def test_lines_between_a_copy_and_the_emptying_are_a_gap_of_those_who_had_not_counted_them(
+def test_lines_between_a_copy_and_the_emptying_are_a_gap_of_jobs_that_had_not_counted_them(
     tmp_path: Path, state: str, half: int
 ) -> None:
     """copytruncate: the last lines were read, and are in no file. half: bytes of the first of them that the copy holds."""
@@ -524,11 +524,11 @@ def test_lines_between_a_copy_and_the_emptying_are_a_gap_of_those_who_had_not_co
 
 @pytest.mark.parametrize("seen", ["packed", "plain"])
 @pytest.mark.parametrize("damage", ["broken", "cut short"])
-def test_an_archive_that_is_damaged_after_it_was_read_is_a_gap_of_who_had_not_counted_it(
+def test_an_archive_that_is_damaged_after_it_was_read_is_a_gap_of_jobs_that_had_not_counted_it(
     tmp_path: Path, damage: str, seen: str
 ) -> None:
-    """Who is behind waits for two graces, and goes on. When the whole archive is back, its lines are counted after all. seen:
-    how the agent had read it."""
+    """A job that is behind waits for two graces, and continues. When the whole archive is back, its lines are counted after all.
+    seen: how the agent had read it."""
     for folder in ("log", "state"):
         (tmp_path / folder).mkdir()
     server = Server(tmp_path / "log", Random(7))

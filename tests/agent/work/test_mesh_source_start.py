@@ -53,7 +53,7 @@ def logged_before(server: Server) -> None:
 
 
 def forget_lines(server: Server) -> None:
-    """What was logged until now is not expected."""
+    """Lines logged until now are not expected."""
     server.files = [[] for _ in server.files]
 
 
@@ -141,7 +141,7 @@ def test_what_is_read_again_begins_there_too(server: Server, tmp_path: Path) -> 
     check_exact(job, server.files)
 
 
-def test_an_agent_that_lost_its_disk_goes_on_where_the_job_stands(server: Server, tmp_path: Path) -> None:
+def test_an_agent_that_lost_its_disk_resumes_at_the_jobs_positions(server: Server, tmp_path: Path) -> None:
     """Its start is not its first: files that the job does not know were written while it was down."""
     log = Begun(server, tmp_path / "state")
     job = Job(log, ONE)
@@ -196,8 +196,8 @@ def test_whatever_happens_only_later_lines_count(seed: int, tmp_path: Path) -> N
 def test_a_mesh_that_knew_the_agent_before_hears_that_lines_are_lacking(
     server: Server, tmp_path: Path
 ) -> None:
-    """The disk was lost: what is there now was not there before the beginning. A job whose log knows its places counts all of
-    it; one without them says once that it lacks lines; one that begins now lacks none."""
+    """The disk was lost: existing lines are not from before the first start. A job whose log has positions counts all of them;
+    one without them reports once that it lacks lines; one that begins now lacks none."""
     logged_before(server)
     log = Begun(server, tmp_path / "state")
     known = Job(log, ONE)
@@ -265,8 +265,8 @@ class Mixed(Fleet):
 
 
 @pytest.mark.process
-def test_real_agents_count_from_where_they_are_told(tmp_path: Path) -> None:
-    """All that was logged since the agent was there, also before the job; and the window says that it lacks nobody."""
+def test_real_agents_count_from_the_configured_start(tmp_path: Path) -> None:
+    """All that was logged since the agent was there, also before the job; and the window lacks no agent."""
     fleet = Mixed(tmp_path, 3)
     later_s = time.time() + 15
     for agent in fleet.agents:

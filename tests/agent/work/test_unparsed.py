@@ -1,4 +1,4 @@
-"""A source of which lines cannot be read says so, with the share and a sample, and what its agent promises meanwhile is a gap."""
+"""A source whose lines cannot be parsed is reported, with the fraction and a sample, and its promises meanwhile are gaps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_sample_is_bounded_and_safe_to_print() -> None:
     assert long == "x" * SAMPLE_BYTES + "…"
 
 
-def test_trouble_is_told_with_its_share_until_lines_can_be_read_again() -> None:
+def test_trouble_is_reported_with_its_fraction_until_lines_parse_again() -> None:
     unparsed, totals = Unparsed("access"), Totals()
     first, second = (Reject(Reason.LITERAL, line, 0, "a separator", "time") for line in (b"one", b"two"))
     unparsed.look(0, totals, "a.log")
@@ -90,7 +90,7 @@ def test_a_source_of_which_no_line_can_be_read_promises_by_the_clock_and_that_is
 
 
 def test_times_of_which_no_line_can_be_read_are_a_gap_though_later_lines_can_be(tmp_path: Path) -> None:
-    """And nothing else is: what was read before is promised apart, and so is what comes behind."""
+    """And nothing else is: lines parsed before and after are promised apart."""
     (tmp_path / "log").mkdir()
     (tmp_path / "state").mkdir()
     server = Server(tmp_path / "log", random.Random(1))
