@@ -33,6 +33,7 @@ from elf.agent.host.identity import claim, own_key
 from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
 from elf.agent.host.notices import NoticeLog
+from elf.agent.host.peers import Peers
 from elf.agent.host.seeds import Seeds
 from elf.agent.host.single_instance import Restart, SingleInstance, forget
 from elf.agent.host.source_threads import SourceThreads
@@ -42,11 +43,11 @@ from elf.agent.node.vacancy import is_fault
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, InternalError, PeerError, StateError
 from elf.jobmaster.directory.directory import UNBELIEVED
-from elf.jobmaster.directory.job_spec import AgentAdvert, decode_agent
+from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
-from elf.srt.messages.ids import JobId, NodeId, node_id, short
+from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusReport
 from elf.srt.messages.typed import parse
 from elf.srt.security.certificates import Keys, Trust
@@ -90,7 +91,8 @@ class Host:
         self.started_s = time.time()
         self.instance = 1 + int.from_bytes(os.urandom(8)) % COUNT_MAX
         """The instance of this process: see `elf.srt.messages.messages.Instance`."""
-        self.notice_log = NoticeLog(notices, self.name_of)
+        self.peers = Peers()
+        self.notice_log = NoticeLog(notices, self.peers.name_of)
         self.clock = Clock()
         self.reading = SourceThreads(self, self.mesh.cpu_max)
         self.sources = self.reading.sources
@@ -178,7 +180,7 @@ class Host:
             key=key,
             listen=str(self.mesh.listen),
             advertise="" if self.mesh.advertise.port == 0 else self.mesh.advertise.endpoint,
-            address_of=self._address_of,
+            address_of=self.peers.address_of,
             deliver=self._deliver,
             notice=self.notice,
             log=LOG,
@@ -186,7 +188,7 @@ class Host:
             instance=self.instance,
             refused=self._refused,
             restarted=self._restarted,
-            contact_of=self._contact_of,
+            contact_of=self.peers.contact_of,
             refused_for=self.single_instance.refused_for,
             unsendable=self._unsendable,
         )
@@ -202,7 +204,7 @@ class Host:
             Random(os.urandom(16)),
             tuple(self.sources),
             budget=self.budget,
-            sink_of=self._sink_of,
+            sink_of=self.peers.sink_of,
             sinks=[sink.name for sink in self.mesh.sinks],
             columns=self.reading.columns(),
             stores_states=True,
@@ -211,6 +213,7 @@ class Host:
             encoder=self.store.encoder,
             **self._notary(),
         )
+        self.peers.node = self.node
         self.node.seat_failed = self._seat_failed
         if self.mesh.sinks:
             from elf.agent.host.sink_host import SinkHost
@@ -367,7 +370,7 @@ class Host:
             [self.single_instance.problem] if self.single_instance.rival is not None else self.seeds.problems
         )
         for node, text in self.transport.twins.items():
-            found.append(text if node == self.node.id else f"{self.name_of(node)}: {text}")
+            found.append(text if node == self.node.id else f"{self.peers.name_of(node)}: {text}")
         if self.node.is_aside:
             found.append("disk writes fail, so others serve in its place: free space or repair the disk")
         elif self.store.is_refused:
@@ -525,36 +528,3 @@ class Host:
             self.perform(self.node.recalled(job, records, self.clock_us()))
         if isinstance(records, Stored):
             records.close()
-
-    # Addresses and names.
-
-    def _address_of(self, node: NodeId) -> str | None:
-        """A node's address, from the overlay or else from its advert."""
-        address = self.node.overlay.address_of(node)
-        if address is not None:
-            return address
-        item = self.node.directory.get("agent", node)
-        return (decode_agent(item).address or None) if item is not None else None
-
-    def _contact_of(self, node: NodeId) -> Contact | None:
-        """The process of that node that the overlay knows, or else the one in its advert."""
-        if not hasattr(self, "node"):
-            return None
-        contact = self.node.overlay.member(node)
-        item = self.node.directory.get("agent", node)
-        if item is None or (contact is not None and contact.instance):
-            return contact
-        advert = decode_agent(item)
-        return Contact(node, advert.incarnation, advert.address, 0, advert.instance)
-
-    def name_of(self, node: NodeId) -> str:
-        """An agent's name and short id, for operators."""
-        item = self.node.directory.get("agent", node) if hasattr(self, "node") else None
-        return f"{decode_agent(item).name} ({short(node)})" if item is not None else short(node)
-
-    def _sink_of(self, name: str) -> NodeId | None:
-        """The lowest node that serves the sink."""
-        adverts = ((item.name, decode_agent(item)) for item in self.node.directory.items("agent"))
-        return min(
-            (node for node, advert in adverts if name in advert.sinks and not advert.until_us), default=None
-        )

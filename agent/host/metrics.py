@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from elf.agent.node.mesh_node import MeshNode
 from elf.srt.messages.addresses import Address
-from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Failing
 
 REQUEST_BYTES_MAX = 8 << 10
@@ -68,7 +67,8 @@ class Host(Protocol):
     @property
     def started_s(self) -> float: ...
 
-    def name_of(self, node: NodeId) -> str: ...
+    @property
+    def peers(self) -> Any: ...
 
     def failing(self) -> Sequence[Failing]: ...
 
@@ -309,7 +309,7 @@ def _jobs(host: Host) -> Iterator[Family]:
         "counter",
         "Rejected lines that are in no window, since no line of their file was parsed before them, at the job's master.",
         [
-            ({"job": name, "agent": host.name_of(worker)}, count)
+            ({"job": name, "agent": host.peers.name_of(worker)}, count)
             for name, master in served
             for worker, count in sorted(master.state.untimed.items())
         ],
@@ -431,9 +431,9 @@ def _links(host: Host) -> Iterator[Family]:
         "elf_queue_bytes",
         "gauge",
         "Bytes that wait for a neighbour's connection.",
-        [({"peer": host.name_of(peer)}, nbytes) for peer, nbytes in queued.items()],
+        [({"peer": host.peers.name_of(peer)}, nbytes) for peer, nbytes in queued.items()],
     )
-    links = [({"peer": host.name_of(peer)}, link) for peer, link in host.node.links.items()]
+    links = [({"peer": host.peers.name_of(peer)}, link) for peer, link in host.node.links.items()]
     yield (
         "elf_link_credit_bytes",
         "gauge",

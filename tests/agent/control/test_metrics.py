@@ -65,7 +65,7 @@ def host() -> Any:
         single_instance=SimpleNamespace(rival=None),
         service=SimpleNamespace(held_bytes=0),
         started_s=1.5,
-        name_of=lambda peer: peer.hex()[:4],
+        peers=SimpleNamespace(name_of=lambda peer: peer.hex()[:4]),
         failing=lambda: (Failing(next(iter(node.seats)), "KeyError: 'x'", 2, 1_000_000),),
     )
 

@@ -1,0 +1,50 @@
+"""Other nodes as an agent's process looks them up: address, process, name and sinks, by the overlay or else by their adverts."""
+
+from __future__ import annotations
+
+from elf.agent.node.mesh_node import MeshNode
+from elf.jobmaster.directory.job_spec import decode_agent
+from elf.srt.messages.ids import NodeId, short
+from elf.srt.messages.messages import Contact
+
+
+class Peers:
+    """Reads the overlay and the directory of `node`; before the node is made, no other node is known."""
+
+    def __init__(self) -> None:
+        self.node: MeshNode | None = None
+
+    def address_of(self, node: NodeId) -> str | None:
+        """A node's address, from the overlay or else from its advert."""
+        if self.node is None:
+            return None
+        address = self.node.overlay.address_of(node)
+        if address is not None:
+            return address
+        item = self.node.directory.get("agent", node)
+        return (decode_agent(item).address or None) if item is not None else None
+
+    def contact_of(self, node: NodeId) -> Contact | None:
+        """The process of that node that the overlay knows, or else the one in its advert."""
+        if self.node is None:
+            return None
+        contact = self.node.overlay.member(node)
+        item = self.node.directory.get("agent", node)
+        if item is None or (contact is not None and contact.instance):
+            return contact
+        advert = decode_agent(item)
+        return Contact(node, advert.incarnation, advert.address, 0, advert.instance)
+
+    def name_of(self, node: NodeId) -> str:
+        """An agent's name and short id, for operators."""
+        item = self.node.directory.get("agent", node) if self.node is not None else None
+        return f"{decode_agent(item).name} ({short(node)})" if item is not None else short(node)
+
+    def sink_of(self, name: str) -> NodeId | None:
+        """The lowest node that serves the sink. O(agents)."""
+        if self.node is None:
+            return None
+        adverts = ((item.name, decode_agent(item)) for item in self.node.directory.items("agent"))
+        return min(
+            (node for node, advert in adverts if name in advert.sinks and not advert.until_us), default=None
+        )
