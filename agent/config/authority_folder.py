@@ -105,7 +105,7 @@ class AuthorityFolder:
             found = [each for each in listed if who in (each.name, each.serial.hex())]
             if not found:
                 raise UsageError(
-                    f"{who!r}: nobody of that name or serial has keys; elf keys show {self.path} lists all"
+                    f"{who!r}: no keys have that name or serial; elf keys show {self.path} lists all"
                 )
             keys = {each.curve_public for each in found}
             held = self.revoked()

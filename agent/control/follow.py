@@ -170,8 +170,8 @@ class Watcher:
         return [joined(put, parts) for put, parts in self.take_parts()]
 
     def take_parts(self) -> list[tuple[Put, Payloads]]:
-        """The windows that arrived, once each: one in parts comes without rows, and with its parts compressed. Taking them tells
-        the master, with the next Watch, that it may send more."""
+        """The windows that arrived, once each: one in parts comes without rows, and with its parts compressed. The next
+        Watch then lets the master send more."""
         taken = [(put, parts) for _, put, parts in self._waiting]
         self._waiting.clear()
         self._seen = self._highest

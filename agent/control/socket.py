@@ -235,7 +235,7 @@ class Control:
             ) from error
         except OSError as error:
             raise ElfError(
-                f"{self.path}: the agent hung up ({error.strerror}); is it still running?"
+                f"{self.path}: the agent closed the connection ({error.strerror}); is it still running?"
             ) from error
 
     def one(self, request: Request, within_s: float = ANSWER_S) -> AnyAnswer:
@@ -248,7 +248,7 @@ class Control:
         length = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
         body = self._stream.read(length) if 0 < length <= ANSWER_BYTES_MAX else b""
         if not length or len(body) < length:
-            raise ElfError(f"{self.path}: the agent hung up; is it still running?")
+            raise ElfError(f"{self.path}: the agent closed the connection; is it still running?")
         try:
             return answer_of(body)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -94,7 +94,7 @@ class Play:
         ]
 
     def run(self, seed: int) -> None:
-        """Until the window of the last request is in the lake."""
+        """Run until the window of the last request is in the lake."""
         announce(f"visitors come for {self.seconds} s; `elf job watch traffic` at {self.witness.name}:")
         watched = self.team.watch("traffic", self.witness)
         try:

@@ -138,7 +138,7 @@ class Team:
             (agent.folder / "elf.toml").write_text(text + (SINK if number == 0 else ""), encoding="utf-8")
 
     def _issue(self) -> list[str]:
-        """Make the authority and everybody's keys. Returns the agents' seed lines."""
+        """Make the authority and the keys of all agents and the operator. Returns the agents' seed lines."""
         run("keys", "init", "--dir", self.keys)
         seeds = []
         for agent in self.agents:
@@ -154,7 +154,7 @@ class Team:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """All agents run; at the end they are ended in good order."""
+        """Run all agents; at the end stop them in order."""
         try:
             for agent in self.agents:
                 agent.start()
@@ -168,7 +168,7 @@ class Team:
                     agent.kill()
 
     def _wait_for_all(self) -> None:
-        """Until each agent sees all others."""
+        """Wait until each agent sees all others."""
         until = time.monotonic() + READY_S_MAX
         for agent in self.agents:
             while self._members(agent) < len(self.agents):
@@ -187,13 +187,13 @@ class Team:
         return sum(member["state"] == "alive" for member in status["members"])
 
     def start_job(self, name: str, sql: str, lateness: str) -> None:
-        """Signed by the operator, told to one agent; the others hear of it."""
+        """Start a job, signed by the operator, at one agent; it spreads to the others."""
         keys = self.keys / "operator.keys"
         arguments: list[str | Path] = ["--sql", sql, "--lateness", lateness, "--sink", "lake", "--keys", keys]
         run("job", "start", name, *arguments, "--agent", self.agents[0].control)
 
     def master(self, job: str) -> Agent:
-        """Who is at the top of a job's tree, once all take part. Raises PeerError."""
+        """The agent at the top of a job's tree, once all agents take part. Raises PeerError."""
         until = time.monotonic() + READY_S_MAX
         while time.monotonic() < until:
             tree = json.loads(run("mesh", "tree", job, "--agent", self.agents[0].control, "--output", "json"))

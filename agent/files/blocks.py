@@ -1,4 +1,4 @@
-"""Blocks: what reading hands to the tokenizer. Whole lines, where they stand in which file, and what was skipped.
+"""Blocks for the tokenizer: whole lines, with their file and offsets, and what was skipped.
 
 Cutting does not depend on how the bytes arrive: a line is too long when it has more than `line_max` bytes before its
 newline, wherever the reads happened to end.
@@ -20,7 +20,7 @@ class FileKey(msgspec.Struct, frozen=True, array_like=True):
     """The identity of one file of a source, for its whole life: through renames, copies and compression.
 
     generation: counts the files of one source, so it alone is unique there. fingerprint: 64 bits of BLAKE2b over the first
-    line (at most its first 256 bytes) that was handed out from this file.
+    line (at most its first 256 bytes) that was returned from this file.
     """
 
     generation: int
@@ -33,9 +33,9 @@ class FileKey(msgspec.Struct, frozen=True, array_like=True):
 class Block(msgspec.Struct):
     """Whole lines of one file. Blocks of one file follow one another without a gap: `start` is the `end` of the one before.
 
-    file: whose lines these are. path: where they were read. start, end: byte offsets in the uncompressed file.
+    file: the file of the lines. path: where they were read. start, end: byte offsets in the uncompressed file.
     data: the lines, each ended by a newline, except that the last line of a finished file may lack it; a view of a reused
-    buffer, **valid until the next block is asked for**; empty where there is nothing left but `last` or `too_long` to say.
+    buffer, **valid until the next block is requested**; empty if only `last` or `too_long` is left to report.
     At most max(block_bytes, line_max + 1) bytes. too_long: lines over `line_max` that were skipped before `data` (their bytes
     are within [start, end)). first: the file starts here. last: the file is complete. size_done: bytes of the file on disk
     that have been read so far (compressed ones for `.gz`, `.zst`), for progress.
@@ -61,7 +61,7 @@ def fingerprint(data: bytes) -> int:
 
 
 def whole_lines(buffer: bytearray, start: int, end: int, line_max: int) -> tuple[int, bool]:
-    """Where the whole lines of `buffer[start:end]` stop, and whether the line that starts there is already too long.
+    """Where the whole lines of `buffer[start:end]` end, and whether the line that starts there is already too long.
 
     Searches backwards in steps of `line_max`: O(length of the last lines), not O(end - start).
     """
@@ -78,9 +78,9 @@ def whole_lines(buffer: bytearray, start: int, end: int, line_max: int) -> tuple
 class Cutter:
     """Bytes of one file in, runs of whole lines out, in one reused buffer of max(block_bytes, line_max + 1) bytes.
 
-    The caller repeats `fill`, then `cut` until that is empty, and `rest` at the end. The part of a line that is left waits
-    at the buffer's start for its newline; of a line that is too long nothing is kept, and `on_skip` sees its bytes.
-    `held`: bytes in the buffer that were not handed out yet.
+    The caller repeats `fill`, then `cut` until that is empty, and `rest` at the end. An incomplete line is kept
+    at the buffer's start until its newline comes; of a line that is too long nothing is kept, and `on_skip` gets its bytes.
+    `held`: bytes in the buffer that were not returned yet.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Cutter:
         return self.stop - self.begin
 
     def fill(self, readinto: Callable[[memoryview], int]) -> int:
-        """Bytes that one call of `readinto` put behind those held; 0 at the end for now."""
+        """Append the bytes of one call of `readinto` to those held. Returns their number; 0 at the present end."""
         if self.begin:
             self.view[: self.held] = self.view[self.begin : self.stop]
             self.begin, self.stop = 0, self.held

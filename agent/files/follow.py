@@ -1,8 +1,8 @@
-"""One file of a source: how far it was read, where it is now, and reading on from there.
+"""One file of a source: how far it was read, where it is now, and reading from there.
 
 A file outlives its path: it is renamed, copied, compressed, emptied under its name. `Followed` is the file in that sense, and
-`content` is the open descriptor through which it is read at present, if any. Reading is positional, so that a
-block is only handed out when the 64 bytes before it are still the ones that were read before.
+`content` is the descriptor through which it is read now, if it is open. Reading is positional: a block is returned only if the 64
+bytes before it are still the ones that were read before.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ class Replaced(Exception):  # noqa: N818 (an event, not a failure)
 
 
 class Followed:
-    """One file, from the first time it was seen until it is read to its end and gone."""
+    """One file, from when it was first seen until it is read to its end and gone."""
 
     def __init__(self, state: FileState, now: float) -> None:
         self.state = state
         self.trace: Trace | None = None if state.offset or state.done else Trace()
         self.content: Content | None = None
-        self.inode: Inode | None = None  # None: nowhere on disk, as far as is known
+        self.inode: Inode | None = None  # None: not on disk, as far as known
         self.size = 0  # on disk, when last looked at
         self.mtime_ns = 0
-        self.drained: tuple[int, int] | None = None  # (size, mtime) when there was no whole line left
+        self.drained: tuple[int, int] | None = None  # (size, mtime) when no whole line was left
         self.grown_at = now
-        self.retired_at: float | None = None  # since when it is not the file that the writer opens
+        self.retired_at: float | None = None  # since when the writer does not open it by name
         self.denied = False
         self.cutter: Cutter | None = None  # of compressed content only
         self.read_turn = 0
         self._forget_skipped()
 
     def _forget_skipped(self) -> None:
-        self.ahead: Trace | None = None  # sums up to where a line that is too long was skipped
+        self.ahead: Trace | None = None  # sums up to the skipped part of a line that is too long
         self.skipping = False
         self.skipped_bytes = self.skipped_lines = 0
 
@@ -73,19 +73,19 @@ class Followed:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was not read to its end, and is nowhere to be found."""
+        """Whether it was not read to its end, and cannot be found."""
         return self.inode is None and self.content is None and not self.state.done
 
     @property
     def is_unread(self) -> bool:
-        """Whether it was not read to its end since it last changed, and can be."""
+        """Whether it has changed since it was last read to its end, and can be read."""
         if self.state.done or self.denied or self.is_lost:
             return False
         return self.packed or self.drained != (self.size, self.mtime_ns)
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes not handed out yet; for compressed content, those on disk."""
+        """Bytes not returned yet; for compressed content, bytes on disk."""
         if self.state.done:
             return 0
         if self.packed:
@@ -93,7 +93,7 @@ class Followed:
         return max(self.size - self.state.offset, 0)
 
     def place(self, path: str, inode: Inode, status: os.stat_result, now: float) -> None:
-        """It was found at `path`."""
+        """Note that it was found at `path`."""
         if self.inode != inode:
             self.drained = None
         self.state.path, self.inode = path, inode
@@ -106,7 +106,7 @@ class Followed:
             self.grown_at = now
 
     def displace(self) -> None:
-        """It is nowhere any more (its inode holds other bytes, or went away)."""
+        """Note that it is not on disk any more (its inode is gone, or holds other bytes)."""
         self.close()
         self.inode = self.drained = None
         self.state.device = self.state.inode = 0
@@ -118,7 +118,7 @@ class Followed:
         self._forget_skipped()
 
     def adopt(self, content: Content) -> None:
-        """Read on through `content`, which is known to be this file. Raises Replaced if it is not, OSError."""
+        """Continue to read through `content`, which should be this file. Raises Replaced if it is not, OSError."""
         self.close()
         self.content = content
         if isinstance(content, Plain):
@@ -136,7 +136,7 @@ class Followed:
             self._resume(b"")
 
     def open(self) -> None:
-        """Open it where it is. Raises Replaced, OSError, SourceError."""
+        """Open it at its path. Raises Replaced, OSError, SourceError."""
         if self.content is None:
             content = open_content(self.state.path)
             status = os.fstat(content.descriptor)
@@ -148,7 +148,7 @@ class Followed:
             self.adopt(content)
 
     def confirm(self, descriptor: int) -> bytes | None:
-        """The bytes before the position in an uncompressed file, if that has the right start and is the right one there."""
+        """The bytes before the position in an uncompressed file, if they and its start are the remembered ones."""
         head = os.pread(descriptor, HEAD_BYTES, 0)
         return tail_of(descriptor, self.state) if same_head(head, self.state) else None
 
@@ -161,7 +161,7 @@ class Followed:
         self.trace = trace
 
     def start_at(self, content: Plain, size: int, line_max: int) -> None:
-        """Begin behind the last whole line of the first `size` bytes: what was there before is not read."""
+        """Begin after the last whole line in the first `size` bytes, which are skipped."""
         descriptor = content.descriptor
         window = os.pread(descriptor, min(size, line_max + 1), max(size - line_max - 1, 0))
         newline = window.rfind(b"\n")
@@ -175,7 +175,7 @@ class Followed:
         self._save(trace)
 
     def take_as_read(self, content: Content, size: int, *, unseen: bool) -> None:
-        """None of the first `size` bytes is to be read: they were there before the beginning (`unseen`), or read elsewhere."""
+        """Skip the first `size` bytes: they are from before the start (`unseen`), or were read from another file."""
         view = memoryview(bytearray(COPY_BYTES))
         if not isinstance(content, Plain):
             got = content.readinto(view[:HEAD_BYTES])
@@ -200,13 +200,13 @@ class Followed:
             state.tail_size, state.tail_hash = len(trace.tail), tail_hash(trace.tail)
 
     def saved(self) -> FileState:
-        """A copy of the state for keeping."""
+        """A copy of the state, to be saved."""
         return msgspec.structs.replace(
             self.state, path=saved_path(self.state.path), marks=list(self.state.marks)
         )
 
     def intact(self) -> bool:
-        """Whether the open descriptor still holds what was read (or seen, if nothing was read yet): O(1)."""
+        """Whether the open file still has the bytes that were read (or seen, if none was read yet). O(1)."""
         if self.content is None or self.trace is None or self.packed:
             return True
         tail = self.trace.tail
@@ -218,7 +218,7 @@ class Followed:
         return os.pread(self.content.descriptor, len(tail), self.state.offset - len(tail)) == tail
 
     def read(self, shared: Cutter, now: float) -> Block | None:
-        """The next block, or None: nothing more for now. Raises Replaced, OSError, SourceError."""
+        """The next block, or None if there is none for now. Raises Replaced, OSError, SourceError."""
         self.open()
         assert self.content is not None
         assert self.trace is not None
@@ -257,7 +257,7 @@ class Followed:
         return self._hand_out(self.cutter, data)
 
     def _load(self, cutter: Cutter) -> None:
-        """Go on where a line that is too long was left."""
+        """Resume within a line that is too long."""
         assert self.trace is not None
         self.ahead = self.ahead or self.trace.copy()
         cutter.on_skip = self.ahead.absorb
@@ -294,7 +294,7 @@ class Followed:
         return Block(self.key, self.path, start, trace.offset, data, too_long, start == 0, last, disk_bytes)
 
     def _renew_sums(self, cutter: Cutter) -> None:
-        """A cutter that keeps its bytes goes on with sums of its own."""
+        """A cutter that keeps its bytes continues with sums of its own."""
         assert self.trace is not None
         self.ahead = self.trace.copy()
         cutter.on_skip = self.ahead.absorb
@@ -302,7 +302,7 @@ class Followed:
     def finish(self, shared: Cutter, now: float) -> Block:
         """The file is complete: its last line without newline, if any, as a block that is `last`.
 
-        If whole lines have come since the last look, they are handed out instead. Raises Replaced, OSError.
+        If whole lines have come since the last read, they are returned instead. Raises Replaced, OSError.
         """
         block = None
         if self.content is not None:
@@ -311,7 +311,7 @@ class Followed:
         return block or self.end(shared)
 
     def end(self, shared: Cutter) -> Block:
-        """The `last` block, with what is held."""
+        """The `last` block, with the bytes held."""
         block = self._last_block(shared)
         self.state.done = True
         self.state.marks = []
@@ -332,7 +332,7 @@ class Followed:
 
 
 def _next_lines(content: Content, cutter: Cutter) -> memoryview:
-    """Read until there is a whole line, or the end for now."""
+    """Read until there is a whole line, or to the present end."""
     while True:
         got = cutter.fill(content.readinto)
         data = cutter.cut()

@@ -1,9 +1,9 @@
-"""When are two files on disk one file? What is remembered of the bytes that were read, and how others are held against it.
+"""The identity of a file: what is remembered of the bytes that were read, and how other files are compared with it.
 
-Inode numbers are reused, copies have new ones, `.gz` twins hold other bytes, and the start of a log may equal the start of
-the next one. So a file is remembered by a running CRC-32 of **all** that was read of it (7 GB/s, so it costs a follower
-nothing; and gzip keeps the same sum in its trailer), by that sum at lengths which thin out towards the start, by its first
-1 KiB, and by the 64 bytes before the position, which tell at once that a file was emptied and filled again.
+Inode numbers are reused, copies have new ones, `.gz` copies hold other bytes, and two logs may begin alike. So a file is
+remembered by a running CRC-32 of **all** that was read of it (7 GB/s, so the cost is negligible; gzip has the same sum in its
+trailer), by that sum at lengths that get sparser towards the start, by its first 1 KiB, and by the 64 bytes before the position,
+which show at once that a file was emptied and filled again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ READ_BYTES = 256 * 1024
 
 
 class FileState(msgspec.Struct, array_like=True):
-    """What is saved of one file: some 100 bytes, and up to 48 marks while it is read.
+    """The saved state of one file: some 100 bytes, and up to 48 marks while it is read.
 
-    generation, fingerprint: its `FileKey`. path, device, inode: where it was last. base: where reading began (0, or the end
-    at that time). offset: how far its lines were handed out, in uncompressed bytes. crc: CRC-32 of [base, offset).
-    head_size, head_crc: of its first bytes that were read, or
-    seen while nothing was read. tail_size, tail_hash: of the bytes before offset. marks: (length, CRC-32 of
-    [base, length)), ascending. done: it was read to its end and closed. packed_bytes: size on disk if it is compressed.
+    generation, fingerprint: its `FileKey`. path, device, inode: where it was last. base: where reading began (0, or the end at
+    that time). offset: how far its lines were returned, in uncompressed bytes. crc: CRC-32 of [base, offset). head_size,
+    head_crc: of its first bytes that were read, or seen while none was read. tail_size, tail_hash: of the bytes before offset.
+    marks: (length, CRC-32 of [base, length)), ascending. done: it was read to its end and closed. packed_bytes: size on disk if
+    it is compressed.
     """
 
     generation: int
@@ -54,12 +54,12 @@ class FileState(msgspec.Struct, array_like=True):
 
 
 def saved_path(path: str) -> str:
-    """As it can be kept as text: a name on disk may be any bytes."""
+    """The path as text for saving: a name on disk may be any bytes."""
     return path if path.isascii() or _is_text(path) else "\0" + os.fsencode(path).hex()
 
 
 def real_path(saved: str) -> str:
-    """The other way. Raises ValueError for what is no path."""
+    """The path from its saved text. Raises ValueError if it is none."""
     path = os.fsdecode(bytes.fromhex(saved[1:])) if saved.startswith("\0") else saved
     if "\0" in path:
         raise ValueError(f"no path: {path!r}")
@@ -79,7 +79,7 @@ def tail_hash(tail: bytes) -> int:
 
 
 class Trace:
-    """The sums over the bytes that were read of one file, in order. `absorb` is O(length), the rest O(1)."""
+    """Checksums over the bytes read of one file, in order. `absorb` is O(length), the rest O(1)."""
 
     __slots__ = ("base", "crc", "head_crc", "head_size", "offset", "tail")
 
@@ -95,7 +95,7 @@ class Trace:
         return other
 
     def absorb(self, data: memoryview) -> None:
-        """The next bytes after `offset`."""
+        """Add the next bytes after `offset`."""
         self.crc = zlib.crc32(data, self.crc)
         if self.head_size == self.offset < HEAD_BYTES:
             start = data[: HEAD_BYTES - self.head_size]
@@ -106,7 +106,7 @@ class Trace:
 
 
 def thin(marks: Sequence[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
-    """One mark for each power of two of distance from `offset`: the nearest ones dense, the far ones rare."""
+    """One mark for each power of two of distance from `offset`: near ones dense, far ones sparse."""
     kept: list[tuple[int, int]] = []
     last_class = -1
     for mark in reversed(marks):
@@ -118,7 +118,7 @@ def thin(marks: Sequence[tuple[int, int]], offset: int) -> list[tuple[int, int]]
 
 
 def same_head(head: bytes, state: FileState) -> bool:
-    """Whether the first bytes of a file (`HEAD_BYTES`, or all there are) start like the remembered one."""
+    """Whether the first bytes of a file (`HEAD_BYTES`, or all of them) start like the remembered ones."""
     return len(head) >= state.head_size and zlib.crc32(head[: state.head_size]) == state.head_crc
 
 
@@ -131,7 +131,8 @@ def tail_of(descriptor: int, state: FileState) -> bytes | None:
 
 
 def seek(content: Content, state: FileState) -> bool:
-    """Move `content` (just opened) to the position, if all before it is what was read; else it stands anywhere.
+    """Move `content` (just opened) to the position, if all bytes before it are those that were read; else its offset is
+    undefined.
 
     Reads [base, offset), of compressed content everything before it. Raises OSError.
     """
@@ -172,7 +173,7 @@ def _absorb(content: Content, trace: Trace, stop: int) -> bool:
 
 
 def is_start_of(descriptor: int, size: int, state: FileState) -> bool:
-    """Whether an uncompressed file that is shorter than what was read holds just the start of that.
+    """Whether an uncompressed file, shorter than what was read, holds just the start of that.
 
     Compares up to the longest mark within it, which must be at least half of it. Only where all was read (base 0).
     """
@@ -191,9 +192,9 @@ def is_start_of(descriptor: int, size: int, state: FileState) -> bool:
 
 
 def gzip_holds(descriptor: int, size: int, state: FileState) -> bool:
-    """Whether the trailer of a `.gz` (RFC 1952: CRC-32, length modulo 2^32) says: exactly what was read, and no more.
+    """Whether a `.gz` holds exactly what was read, by its trailer (RFC 1952: CRC-32, length modulo 2^32).
 
-    Where reading did not begin at the start only the length is held against it: O(1) in any case, on top of an equal head.
+    If reading did not begin at the start, only the length is compared. O(1); the caller has compared the head.
     """
     if size < 18:
         return False

@@ -28,7 +28,7 @@ def stay_small() -> None:
 
 
 def keep_freed_memory() -> None:
-    """For a process that reads whole files: reuse blocks of up to 32 MiB instead of having the kernel zero them anew.
+    """For a process that reads whole files: reuse blocks of up to 32 MiB instead of getting zeroed ones from the kernel again.
 
     A group-by with many groups frees and allocates arrays of a few MiB all the time: this saves a sixth of its CPU time.
     """

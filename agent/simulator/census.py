@@ -22,7 +22,7 @@ from elf.srt.messages.ids import JobId, NodeId
 WAYS = (
     "log: taken over",
     "log: handed over to a closer node",
-    "log: begun anew after it was lost",
+    "log: started again after it was lost",
     "log: refused by a replica",
     "log: a snapshot for a replica",
     "masters: two at once",
@@ -127,7 +127,7 @@ class Census:
         if name is not None:
             self.counts[name] += 1
         if isinstance(entry, e.Begin):
-            self.counts["log: begun anew after it was lost"] += job in self._begun
+            self.counts["log: started again after it was lost"] += job in self._begun
             self._begun.add(job)
         elif isinstance(entry, e.Accept):
             for slot, (_, _, flags) in entry.contributions.items():

@@ -278,12 +278,12 @@ class Run(Mesh):
         self.world.network.weather = self.scenario.weather
 
     def _cut(self, number: int, fault: s.Cut) -> None:
-        everybody = {*(actor.id for actor in self.hosts), *self.sinks}
-        everybody |= {f"{actor.name}'".encode() for actor in self.hosts}  # twins run on machines of their own
+        everyone = {*(actor.id for actor in self.hosts), *self.sinks}
+        everyone |= {f"{actor.name}'".encode() for actor in self.hosts}  # twins run on machines of their own
         inside = {self.hosts[host].id for host in fault.hosts if 0 <= host < len(self.hosts)}
         inside |= {self.sinks[s.SINK - host] for host in fault.hosts if s.SINK - len(self.sinks) < host < 0}
         self.oracle.were_away |= set(self.sinks)
-        outside = everybody - inside
+        outside = everyone - inside
         self.world.notify("cut", None, fault)
         if fault.outward:
             self.world.network.cut(2 * number, frozenset(inside), frozenset(outside))

@@ -96,7 +96,7 @@ class Terms:
     def numbered(self, number: int) -> str:
         """A host by its number; sinks are -1, -2, …"""
         names, at = (self._hosts, number) if number >= 0 else (self._sinks, s.SINK - number)
-        return names[at] if at < len(names) else "nobody"
+        return names[at] if at < len(names) else "no host"
 
     def plain(self, text: str) -> str:
         """The text with names for short ids, and seconds for microseconds since 1970, where they can be recognised."""

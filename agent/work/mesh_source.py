@@ -4,7 +4,7 @@
 to the files, across restarts, and however often lines are read again.
 
 **How.** One `Source` follows the files and reads each byte once; how far it has read is the *front*. A block is parsed once, and
-every job that stands at its start gets it; as a rule all jobs do. Each job gathers rows until its next `Read` cuts them. A job
+every job whose place is at its start gets it; as a rule all jobs do. Each job gathers rows until its next `Read` cuts them. A job
 behind the front (it reads again what was not committed, or started later) gets the lines in between from a `Rescan`, which never
 reads past the front, where the job joins the others. A `Read` that does not resume where the last cut ended starts again there,
 and the gathered rows are dropped. So the position of the front affects cost only, not results.
@@ -342,7 +342,7 @@ class MeshSource:
         return any(place.stop is not None and place.offset < place.stop for place in reading.standing())
 
     def _read_front(self) -> Block | None:
-        """Read the next block at the front, for every job that stands there."""
+        """Read the next block at the front, for every job whose place is there."""
         block = self._source.read(self._files.now_s)
         if block is None:
             return None
@@ -459,7 +459,7 @@ class MeshSource:
             self._rescans.pop(next(iter(self._rescans))).close()
 
     def _live_at(self, note: FileNote, block: Block) -> list[tuple[Reading, Place]]:
-        """The live readings that stand where the block begins."""
+        """The live readings with their place at the start of the block."""
         found = []
         for reading in self._readings.values():
             if reading.lane:

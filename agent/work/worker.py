@@ -39,7 +39,7 @@ CUT_FACTOR = 3
 
 
 class Delta(msgspec.Struct):
-    """What a worker adds since its last cut. `overflows`: results made NULL because they did not fit their type."""
+    """The rows of a worker since its last cut. overflows: results made NULL because they did not fit their type."""
 
     rows: list[Rows]
     overflows: int = 0

@@ -134,8 +134,8 @@ class Fleet:
     def _look(self) -> None:
         """Whether the run is over: all windows are exact, or it has taken too long."""
         wrong = next(filter(None, map(self._unfinished, self.specs)), "")
-        everybody = all(host.node is not None for host in self.hosts)
-        if (everybody and not wrong) or self.world.now_us > self.end_us + REST_US_MAX:
+        all_run = all(host.node is not None for host in self.hosts)
+        if (all_run and not wrong) or self.world.now_us > self.end_us + REST_US_MAX:
             self.wrong = self.wrong or wrong
             self.is_over = True
 

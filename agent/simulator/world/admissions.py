@@ -158,7 +158,7 @@ class Admissions:
             if other.node is None or other.id == actor.id or network.separates(actor.place, other.place):
                 continue
             admission, known = self.admission(other.place), self._known(other, actor.id)
-            if admission.other_process(actor.id, NOBODY) is None:
+            if admission.other_process(actor.id, NO_PROOF) is None:
                 if known is not None and known.instance == proof.instance:
                     return True
             elif admission.other_process(actor.id, proof) is None:
@@ -167,12 +167,12 @@ class Admissions:
 
     def where(self, sink: NodeId, to: NodeId) -> bytes:
         """The process with that key that a sink answers."""
-        known = self.admission(sink).other_process(to, NOBODY)
+        known = self.admission(sink).other_process(to, NO_PROOF)
         twin = self._places.twins.get(to)
         return twin.place if known is not None and twin is not None and known.address == twin.address else to
 
 
-NOBODY = Proof(0, 0, "", b"")
+NO_PROOF = Proof(0, 0, "", b"")
 
 
 def address_of(actor: Actor) -> str:
