@@ -421,7 +421,7 @@ class Host:
                 source.state_was_lost()
         rival = self.node.rivals.take()
         if rival is not None and not self.is_over:
-            self.single_instance.look_at(rival)
+            self.single_instance.check_rival(rival)
         if self.trust is not None and len(self.trust.revoked) != self._revoked:
             self._revoked = len(self.trust.revoked)
             self.transport.recheck()

@@ -73,7 +73,7 @@ class Memory:
     def look(self, host: Held, budget: Budget) -> None:
         """Report to the budget what other owners hold, and return free memory. Some milliseconds at most."""
         with suppress(OSError):  # spilling fails now; the store reports why
-            for name, size in beside(host).items():
+            for name, size in outside_budget(host).items():
                 budget.reserve(name, size)
         free = free_bytes()
         self._free, self._looks = min(self._free, free), self._looks + 1
@@ -84,13 +84,13 @@ class Memory:
 
     def by_owner(self, host: Held, budget: Budget) -> dict[str, int]:
         """Bytes of each owner; they add up to `grown`, unless owners report more than that."""
-        owned = budget.by_owner() | beside(host)
+        owned = budget.by_owner() | outside_budget(host)
         left = max(0, self.grown - sum(owned.values()))
         free = min(left, max(0, free_bytes() - self._free))
         return owned | {"free": free, "other": left - free}
 
 
-def beside(host: Held) -> dict[str, int]:
+def outside_budget(host: Held) -> dict[str, int]:
     """Memory of owners that the budget does not see. O(entries + links)."""
     seats = list(host.node.seats.values())
     links = host.node.links.values()

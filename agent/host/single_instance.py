@@ -111,11 +111,11 @@ class SingleInstance:
         """A neighbour refuses this process, since that one lives."""
         rival = Contact(self._host.transport.id, 0, address, 0, instance)
         if self._host.is_started:
-            self.look_at(Rival(rival, is_lost=False))
+            self.check_rival(Rival(rival, is_lost=False))
         elif self.rival is None:
             self.rival = rival
 
-    def look_at(self, rival: Rival) -> None:
+    def check_rival(self, rival: Rival) -> None:
         """Check a rival, one at a time: claims that arrive meanwhile are repeated."""
         if not self._is_over and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._resolve(rival))

@@ -96,12 +96,12 @@ class FileEnds:
         if not (reading.lane or is_done or front in place.note.bases):
             self._files.notes.cut_short(place.note, front)
             self._files.is_dirty = True
-            reading.go_on(place, place.note, GAP if was_over else 0)
+            reading.continue_in_next_part(place, place.note, GAP if was_over else 0)
 
     def turn(self, reading: Reading, place: Place) -> None:
         """Where a part of a file has ended and another follows, continue in that one."""
         end = place.end_of_part
         while not reading.lane and end is not None and place.offset >= end:
             reading.close(place, GAP if place.offset > end else 0)
-            reading.go_on(place, place.note)
+            reading.continue_in_next_part(place, place.note)
             end = place.end_of_part

@@ -129,7 +129,7 @@ class LogFiles:
             self._identify_all()
             try:
                 if is_lost:
-                    self._doubt()
+                    self._skip_ambiguous()
             except Moved:
                 continue
             break
@@ -147,13 +147,13 @@ class LogFiles:
         except Moved:
             return set()  # the next look decides
 
-    def _doubt(self) -> None:
+    def _skip_ambiguous(self) -> None:
         """Read files from their present end on if it is unknown what of them was counted."""
         files = self.source.files()
         known = [note for note in self.notes.files.values() if note.generation in files]
         followed = {file.inode for file in files.values()}
         unknown = [one for one in self._unknown if one.inode not in followed]
-        for note in self._rediscovery.doubt(known, files, unknown):
+        for note in self._rediscovery.ambiguous(known, files, unknown):
             file = files[note.generation]
             try:
                 base = present_end(file) or None

@@ -250,7 +250,7 @@ class MeshSource:
         """The reading that this `Read` resumes, or a new one. It has a place in every known file."""
         key = (read.job, read.lane)
         reading = self._readings.get(key)
-        if reading is None or not reading.goes_on(read, schedule):
+        if reading is None or not reading.is_resumed_by(read, schedule):
             has_files = any(slot[1] for slot in read.positions)
             counts_all, is_known = self._files.notes.counts_all(read.job, has_files)
             self._files.is_dirty |= not is_known
@@ -262,7 +262,7 @@ class MeshSource:
             key: each for key, each in self._readings.items() if self._files.now_s - each.read_s < ABSENT_S
         }
         for note in self._files.notes.files.values():
-            self._meet(reading, note)
+            self._take_place(reading, note)
         return reading
 
     def _ask_columns(self) -> None:
@@ -274,18 +274,18 @@ class MeshSource:
             self._settle()
             self._parsing.ask(columns)
 
-    def _meet(self, reading: Reading, note: FileNote) -> None:
+    def _take_place(self, reading: Reading, note: FileNote) -> None:
         """Give the reading a place in that file, if it has none."""
         if not note.fingerprint:
             return
         front = self._files.front_of(note)
         if note.generation not in reading.places:
-            reading.meet(note, front, self._files.is_done(note))
+            reading.take_place(note, front, self._files.is_done(note))
         place = reading.places[note.generation]
         if not place.over or reading.lane:
             return
         if place.end_of_part is not None:
-            reading.go_on(place, note)
+            reading.continue_in_next_part(place, note)
         elif front is None or self._files.on_disk(note) is None:
             return
         elif self._files.end_of(note, front) > place.offset:
@@ -464,7 +464,7 @@ class MeshSource:
         for reading in self._readings.values():
             if reading.lane:
                 continue
-            self._meet(reading, note)
+            self._take_place(reading, note)
             place = reading.places.get(note.generation)
             if place is None or place.over:
                 continue

@@ -60,12 +60,12 @@ class Reading:
         """Why it failed; its rows are invalid then."""
         self._worker, self.counts_all = worker, counts_all
 
-    def goes_on(self, read: Read, schedule: Schedule) -> bool:
+    def is_resumed_by(self, read: Read, schedule: Schedule) -> bool:
         """Whether that `Read` resumes this reading. O(files)."""
         asked = (read.positions, read.since_us, read.ends, schedule)
         return asked == (self.given, self.since_us, self.ends, self.rows.schedule)
 
-    def meet(self, note: FileNote, front: int | None, is_done: bool) -> None:
+    def take_place(self, note: FileNote, front: int | None, is_done: bool) -> None:
         """Take a place in a file where it has none. front: how far the file can be read; None: unknown."""
         for part, base in enumerate(note.bases):
             slot = (self._worker, note.identity(part), self.lane)
@@ -159,7 +159,7 @@ class Reading:
         place.over = place.is_broken = False
         self.spans[place.slot] = place.offset, place.offset, 0 if place.slot in self.given else FIRST
 
-    def go_on(self, place: Place, note: FileNote, flags: int = 0) -> None:
+    def continue_in_next_part(self, place: Place, note: FileNote, flags: int = 0) -> None:
         """Continue in the next part of the file."""
         place.part += 1
         place.over = place.is_broken = False

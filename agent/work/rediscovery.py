@@ -155,7 +155,7 @@ class Rediscovery:
             return None
         return min(ones, key=lambda one: (_is_packed(one.path), -one.status.st_size))
 
-    def doubt(
+    def ambiguous(
         self, notes: Iterable[FileNote], files: Mapping[int, Followed], unknown: Sequence[Seen]
     ) -> list[FileNote]:
         """After a lost disk: the files of which it is not certain which expected file each one is. Raises Moved."""
@@ -163,7 +163,7 @@ class Rediscovery:
         for note in notes:
             if note.fingerprint:
                 alike.setdefault(note.fingerprint, []).append(note)
-        doubted = []
+        found = []
         for fingerprint, of in alike.items():
             expected = self.ordinals(fingerprint)
             others = [one.path for one in unknown if self._look(one) == fingerprint]
@@ -172,8 +172,8 @@ class Rediscovery:
             is_one = len(of) == 1 and (not others or _are_alike(paths))
             if expected and not (is_one and set(expected) == {of[0].ordinal}):
                 self._report_ambiguous(fingerprint, paths)
-                doubted += of
-        return doubted
+                found += of
+        return found
 
     def _report_ambiguous(self, fingerprint: int, paths: Sequence[str]) -> None:
         if fingerprint in self._ambiguous:

@@ -123,7 +123,7 @@ _read = VirtualSource.read
 def another_part(self: VirtualSource, read: Read, now: int, *about: Any) -> Cut:
     for file in () if read.lane else self.files:
         at = read.positions.get((self.worker, file.identity, 0))
-        if at is not None and at.closed and self.goes_on(file, at, now):
+        if at is not None and at.closed and self.has_more(file, at, now):
             number, lines = self.files.index(file), at.offset // LINE_BYTES
             head = msgspec.structs.replace(_lines(file, slice(lines)), closed_us=now)
             rest = msgspec.structs.replace(_lines(file, slice(lines, None)), identity=file.identity ^ lines)

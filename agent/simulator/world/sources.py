@@ -209,7 +209,7 @@ class VirtualSource:
             if read.lane and slot not in read.ends:
                 continue
             at = read.positions.get(slot)
-            if at is not None and at.closed and (read.lane or not self.goes_on(file, at, now_us)):
+            if at is not None and at.closed and (read.lane or not self.has_more(file, at, now_us)):
                 continue
             first = file.low(read.since_us) if at is None else at.offset // LINE_BYTES
             if is_gone or (at is not None and not read.lane and first > file.lines_at(now_us)):
@@ -334,7 +334,7 @@ class VirtualSource:
         spans[slot] = offset, offset, flags | CLOSED | (0 if is_whole else GAP)
         return True
 
-    def goes_on(self, file: VirtualFile, at: Position, now_us: int) -> bool:
+    def has_more(self, file: VirtualFile, at: Position, now_us: int) -> bool:
         """Rule 10*: whether a file that the job's log has closed has more lines; it is the same file then."""
         is_there = file.gone_us is None or now_us < file.gone_us
         return is_there and file.lines_at(now_us) * LINE_BYTES > at.offset

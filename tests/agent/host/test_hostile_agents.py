@@ -116,7 +116,7 @@ class Two:
         assert (await client.answer())[0] == handshake.PROOF
         return client
 
-    async def goes_on(self) -> None:
+    async def keeps_working(self) -> None:
         """The two still hear each other."""
         before = self.a.host.transport.counters.messages_in, self.b.host.transport.counters.messages_in
         await until(
@@ -183,7 +183,7 @@ def test_wrong_messages_of_a_certified_peer(kind: str, tmp_path: Path) -> None:
             assert (await client.answer())[0] == handshake.REFUSAL
         assert two.a.figure("elf_messages_refused_total", reason="garbage") == 3
         assert len(two.a.lines(text)) == 1, two.a.said
-        await two.goes_on()
+        await two.keeps_working()
 
     with_two(tmp_path, test)
 
@@ -206,7 +206,7 @@ def test_certificates_that_are_wrong_expired_or_revoked(tmp_path: Path) -> None:
                 assert (await client.answer())[0] == handshake.REFUSAL
             assert len(two.a.lines(text)) == 1, (text, two.a.said)
         assert two.a.figure("elf_messages_refused_total", reason="proof") == 2 * len(cases)
-        await two.goes_on()
+        await two.keeps_working()
 
     with_two(tmp_path, test)
 
@@ -219,7 +219,7 @@ def test_an_agent_with_the_key_of_another(tmp_path: Path) -> None:
             assert (await client.answer())[0] == handshake.REFUSAL
         assert len(two.a.lines("two agents run with one key")) == 1
         assert two.a.figure("elf_messages_refused_total", reason="twin") == 2
-        await two.goes_on()
+        await two.keeps_working()
 
     with_two(tmp_path, test)
 
@@ -237,7 +237,7 @@ def test_frames_that_come_again_or_too_late_are_counted(tmp_path: Path) -> None:
         client.send(packet(encode(Frame(now, 2, 0, 1 << 20, Piece(b"\xff" * 40)))))
         await until(lambda: two.a.lines("the link begins anew"))
         assert two.a.figure("elf_notices_total", kind="undecodable") == 1
-        await two.goes_on()
+        await two.keeps_working()
 
     with_two(tmp_path, test)
 
@@ -257,7 +257,7 @@ def test_items_that_are_not_believed_are_counted_by_reason(tmp_path: Path) -> No
         assert two.a.figure("elf_items_refused_total", reason="identity") == 2
         assert two.a.figure("elf_items_refused_total", reason="forged") == 2
         await until(lambda: len(two.a.lines("have no valid signature")) == 1)
-        await two.goes_on()
+        await two.keeps_working()
         assert len(two.a.lines("have no valid signature")) == 1
         held = directory.get("agent", two.b.keys.id)
         assert held is not None
