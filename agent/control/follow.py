@@ -11,7 +11,7 @@ revision is higher than the one accepted before, and is delivered at the next `t
     ShownPart                            | counts as a place like Shown; with its last part the window has arrived
     Shown, skipping places               | the skipped places are missing; the next Watch names them
     WatchReply: more sent than arrived   | the same
-    WatchReply that has missing places   | the next Watch does not repeat them
+    WatchReply acknowledging places      | the missing ones among them are not named again
     WatchReply: refused                  | `is_refused`
 
 Of one window are delivered, in order:

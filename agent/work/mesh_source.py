@@ -6,8 +6,8 @@ to the files, across restarts, and however often lines are read again.
 **How.** One `Source` follows the files and reads each byte once; how far it has read is the *front*. A block is parsed once, and
 every job whose place is at its start gets it; as a rule all jobs do. Each job gathers rows until its next `Read` cuts them. A job
 behind the front (it reads again what was not committed, or started later) gets the lines in between from a `Rescan`, which never
-reads past the front, where the job joins the others. A `Read` that does not resume where the last cut ended starts again there,
-and the gathered rows are dropped. So the position of the front affects cost only, not results.
+reads past the front, where the job joins the others. A `Read` that does not resume where the last cut ended starts a new
+reading at its own positions, and the gathered rows are dropped. So the position of the front affects cost only, not results.
 
 **Order.** Lines that a job must read again come before new ones; rotated files before live ones.
 
