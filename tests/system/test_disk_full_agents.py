@@ -53,7 +53,7 @@ def test_a_master_whose_disk_stays_full_gives_its_jobs_to_others_and_comes_back(
                 ballot = max(put.ballot for _, put in seen.puts)
                 ballast, began = fill(victim), time.monotonic()
                 wait_until(
-                    lambda: "others serve jobs in its place" in victim.said(), "it does not step aside"
+                    lambda: "other agents serve jobs in its place" in victim.said(), "it does not step aside"
                 )
                 assert time.monotonic() - began >= DISK_S
                 seen.wait(lambda: seen.puts[-1][1].ballot > ballot)
@@ -63,11 +63,11 @@ def test_a_master_whose_disk_stays_full_gives_its_jobs_to_others_and_comes_back(
                 assert "others serve in its place" in fleet.elf("mesh", "status", at=watched)
                 assert fleet.master_name("hits", fleet.agents[watched]) != victim.name
                 ballast.unlink()
-                wait_until(lambda: "is back in its places" in victim.said(), "it does not come back")
+                wait_until(lambda: "this agent serves jobs again" in victim.said(), "it does not come back")
                 wait_until(lambda: fleet.master("hits") is victim, "it does not serve again")
                 seen.wait_finals(2)
             assert fleet.settled(seen) == fleet.counted()
-        assert victim.said().count("others serve jobs") == 1
+        assert victim.said().count("other agents serve jobs") == 1
         assert "others serve" not in fleet.elf("mesh", "status", at=watched)
 
 
@@ -85,7 +85,7 @@ def test_an_agent_that_is_killed_while_its_disk_is_full_reads_on_from_where_the_
                 seen.wait_finals()
                 ballast = fill(victim)
                 wait_until(
-                    lambda: "others serve jobs in its place" in victim.said(), "it does not step aside"
+                    lambda: "other agents serve jobs in its place" in victim.said(), "it does not step aside"
                 )
                 seen.wait_finals(2)
                 victim.kill()

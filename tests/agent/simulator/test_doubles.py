@@ -63,7 +63,7 @@ def windows(run: Run) -> dict[object, object]:
 @pytest.mark.parametrize("keeps", ["nothing", "clone"])
 @pytest.mark.parametrize("host", [meshes.MASTER, 2, 4])
 def test_a_twin_of_an_agent_that_can_be_reached_has_no_effect(host: int, keeps: str) -> None:
-    """It waits at the door; the agent's life, the sinks and the windows, which have to be whole, are as without it."""
+    """It waits to be admitted; the agent's life, the sinks and the windows, which have to be whole, are as without it."""
     run = Run(meshes.mesh(1, [twin_of(host, keeps=keeps, logs=True)], trouble_us=14 * meshes.SECOND))
     waits: list[str] = []
 
