@@ -196,7 +196,7 @@ def test_a_detected_format_is_advertised_once_there_are_lines(tmp_path: Path) ->
         wait_until(told, "the column is not known at the other agent", 15)
         routers = "SELECT router, count(*) FROM access GROUP BY router"
         assert start(fleet, "routers", routers, at=1).returncode == 0
-        said = "access: column request_count is bigint here and string to a job; "
+        said = "access: column request_count is bigint here, and a job expects string: "
         wait_until(lambda: said in fleet.agents[0].said(), "nothing was said")
 
 
