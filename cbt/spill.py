@@ -33,9 +33,8 @@ class SpillFile:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._fd, self._end = folder, -1, 0
-        self._free: SortedDict[
-            int, int
-        ] = {}  # offset -> size; none are adjacent; sorted once there is a file
+        # Offset -> size; none are adjacent; sorted once there is a file.
+        self._free: SortedDict[int, int] = {}
         self.used = 0
 
     @property

@@ -184,7 +184,7 @@ class Host:
             deliver=self._deliver,
             notice=self.notice,
             log=LOG,
-            heed=self._heed,
+            on_evidence=self._on_evidence,
             instance=self.instance,
             refused=self._refused,
             restarted=self._restarted,
@@ -463,7 +463,7 @@ class Host:
         if not self.is_over:
             self.perform(self.node.durable(self.clock_us()))
 
-    def _heed(self, evidence: bytes) -> None:
+    def _on_evidence(self, evidence: bytes) -> None:
         """A neighbour refuses this agent and shows a revocation as evidence; the directory verifies it."""
         try:
             item = parse(evidence, Item)

@@ -151,10 +151,7 @@ class DeltaWorker:
         self._since_us: Micros = 0
         self._left_out_us: Micros = 0  # `_since_us` of the outstanding Read
         self._places = ReadingPlaces(me)
-        self._lanes_known: tuple[Ballot, int] = (
-            NO_BALLOT,
-            0,
-        )  # (ballot, schedule) of the Welcome that listed the lanes
+        self._lanes_known: tuple[Ballot, int] = (NO_BALLOT, 0)  # ballot and schedule of the last Welcome
         self._lanes_wanted = False
         self._kept = KeptBundles()
         self._count = -1

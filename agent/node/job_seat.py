@@ -111,13 +111,12 @@ class JobSeat:
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
         self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and the sink of each
-        self._served_on = (
-            False  # as master, with a log that lost to another one, which lacks what this one published
-        )
+        # As master, with a log that lost to another one, which lacks what this one published.
+        self._served_on = False
         self.master: Master | None = None
         self._make()
         if former is not None:
-            self._go_on(former)
+            self._continue_from(former)
         self.cores: tuple[Core, ...] = ()
         """The present cores, in the order in which their timers run."""
         self._flow: tuple[Core, ...] = ()  # those that bundles and answers pass where no master is
@@ -139,7 +138,7 @@ class JobSeat:
         self.offering = Offering(self.job, self.me, self._life, p.kept_bytes_max // 2, p.offer_us_max)
         self._unshared = Unshared.by(p)
 
-    def _go_on(self, former: JobSeat) -> None:
+    def _continue_from(self, former: JobSeat) -> None:
         """A seat in the same life: continue its numbers, and keep its promises."""
         self.tree.continue_from(former.tree)
         self.reducer.continue_from(former.reducer)

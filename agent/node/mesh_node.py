@@ -34,7 +34,7 @@ from elf.agent.node.departure import Departure
 from elf.agent.node.early import EarlyMessages, message_job
 from elf.agent.node.job_seat import OF_LOGS, JobSeat, SinkOf
 from elf.agent.node.linked_node import Outer, Standing
-from elf.agent.node.revoked import OWN, REVOKED, heed
+from elf.agent.node.revoked import OWN, REVOKED, apply_revocations
 from elf.agent.node.rivals import Rivals
 from elf.agent.node.roles import roles_of
 from elf.agent.node.seats import Records, SeatedNode
@@ -153,14 +153,13 @@ class MeshNode(SeatedNode):
             self.directory.share(known)
         else:
             self.directory.restore(records.get(("directory", b""), ()))
-            self._heed_revocations(out)
+            self._apply_revocations(out)
             self.directory.put(self.advert(now), now)
         if warm:
             self.overlay.warm(warm, now)
         else:
-            ask = self.directory.ask(
-                "agent", self.id
-            )  # before the own advert replaces others in the directory
+            # Before the own advert replaces others in the directory.
+            ask = self.directory.ask("agent", self.id)
             self._do([Send(seed.id, ask) for seed in seeds[:ASKED_MAX]], now, out)
             self._do(self.overlay.join(seeds, now), now, out)
         self._joined = self.overlay.joined
@@ -537,7 +536,7 @@ class MeshNode(SeatedNode):
     def _directory_changed(self, now: int, out: list[Outer]) -> None:
         changed = {item.kind for item in self.directory.take_changes()}
         if "revoked" in changed:
-            changed |= self._heed_revocations(out)
+            changed |= self._apply_revocations(out)
         if "job" in changed:
             self._open_seats(now, out, {})
         if changed & {"job", "agent", "ballot"}:
@@ -545,9 +544,9 @@ class MeshNode(SeatedNode):
                 self._call(seat, now, out, seat.directory_changed, now)
         self._timers.watch(self.directory)
 
-    def _heed_revocations(self, out: list[Outer]) -> set[str]:
+    def _apply_revocations(self, out: list[Outer]) -> set[str]:
         """Drop the items of revoked certificates; the kinds of items that were dropped."""
-        dropped = heed(self.directory, self._is_revoked, self._revoked)
+        dropped = apply_revocations(self.directory, self._is_revoked, self._revoked)
         if self.id in self._revoked and not self.is_revoked:
             self.is_revoked = True
             out.append(Notice(REVOKED, OWN))

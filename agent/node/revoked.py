@@ -17,7 +17,9 @@ OWN = (
 )
 
 
-def heed(directory: Directory, is_revoked: Callable[[Item], bool], agents: set[NodeId]) -> set[str]:
+def apply_revocations(
+    directory: Directory, is_revoked: Callable[[Item], bool], agents: set[NodeId]
+) -> set[str]:
     """Drop the items that were signed under revoked certificates; the kinds of these items. Jobs among them end. O(items).
 
     `agents` gets the agents that will not come back: those whose adverts were dropped, and those that revocations name, which

@@ -38,9 +38,8 @@ class WriteBarrier:
 
     def __init__(self, span_us: int) -> None:
         self._span_us = span_us
-        self._writes: deque[tuple[object, list[Effect], int]] = (
-            deque()
-        )  # (owner, effects, when it began), oldest first
+        # (owner, effects, when it began), oldest first.
+        self._writes: deque[tuple[object, list[Effect], int]] = deque()
         self.last: dict[object, list[Effect]] = {}
         self.count = 0
         """Number of effects that wait."""

@@ -116,13 +116,11 @@ class Link:
         self._theirs = theirs
         self._session = (self._mine, theirs)
         self._next = 1  # number of the next message to send
-        self._kept: dict[
-            int, tuple[Message, int]
-        ] = {}  # sent, not acknowledged; numbers without gaps, up to _next
+        # Sent, not acknowledged; numbers without gaps, up to `_next`.
+        self._kept: dict[int, tuple[Message, int]] = {}
         self._kept_bytes = 0
-        self._backlog: deque[tuple[Message, int]] | None = (
-            None  # waits for the window; an empty deque takes 600 bytes
-        )
+        # Waits for the window; None, since an empty deque takes 600 bytes.
+        self._backlog: deque[tuple[Message, int]] | None = None
         self.queued_bytes = 0
         self._credit = self._p.link_bytes_max
         self._acknowledged = 0  # highest received in order

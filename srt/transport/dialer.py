@@ -241,7 +241,7 @@ class Dialer:
             return
         self.fail("refused there", text)
         if refusal.evidence:
-            self._hub.heed(refusal.evidence)
+            self._hub.on_evidence(refusal.evidence)
 
     def _event(self, frames: Sequence[zmq.Frame]) -> None:
         event = parse_monitor_message([frame.bytes for frame in frames])

@@ -77,11 +77,11 @@ class Hub:
         deliver: Callable[[NodeId, Message], None],
         notice: Callable[[Notice], None],
         log: LogForm | None,
-        heed: Callable[[bytes], None],
+        on_evidence: Callable[[bytes], None],
         refused_for: Callable[[str, int], None],
         admission: Admission,
     ) -> None:
-        self.heed = heed
+        self.on_evidence = on_evidence
         """Takes the evidence that a neighbour gives for its refusal; it is not verified yet."""
         self.refused_for = refused_for
         """Notified when a neighbour refuses this process because of another one: its address and instance, not verified."""

@@ -50,7 +50,7 @@ class Transport:
     listen: "host:port"; port 0 is any. advertise: "host:port" at which others reach this node; "" is the address listened on.
     instance: of this process. contact_of: what the node itself knows of another one. Callbacks:
 
-    heed: takes the evidence, a revocation, that a neighbour gives when it refuses this node; the caller must verify it.
+    on_evidence: takes the evidence, a revocation, that a neighbour gives when it refuses this node; the caller must verify it.
     refused: notified which life of which neighbour is gone, as its host's kernel shows (`process_gone`).
     restarted: notified which neighbour answers in a later life where a connection was lost.
     refused_for: notified when a neighbour refuses this process because of another one with its key: that one's address and
@@ -72,7 +72,7 @@ class Transport:
         deliver: Callable[[NodeId, Message], None],
         notice: Callable[[Notice], None],
         log: LogForm | None = None,
-        heed: Callable[[bytes], None] = lambda evidence: None,
+        on_evidence: Callable[[bytes], None] = lambda evidence: None,
         instance: int,
         contact_of: Callable[[NodeId], Contact | None] = lambda node: None,
         refused_for: Callable[[str, int], None] = lambda at, instance: None,
@@ -95,7 +95,7 @@ class Transport:
             deliver=deliver,
             notice=notice,
             log=log,
-            heed=heed,
+            on_evidence=on_evidence,
             refused_for=refused_for,
             admission=Admission(contact_of),
         )
