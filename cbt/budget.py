@@ -20,9 +20,9 @@ from elf.cbt.rows import Op, Rows
 from elf.cbt.spill import Extent, SpillFile
 
 FRAGMENT_OVERHEAD_BYTES = 320
-"""Of a fragment, besides its frame: the objects, lists and tables that point at it."""
+"""Memory of a fragment besides its frame: the objects, lists and tables that point at it."""
 ROWS_OVERHEAD_BYTES = 900
-"""Of the seven arrays of an unpacked fragment, besides their data: more than the rows of a small one."""
+"""Memory of an unpacked fragment's seven arrays besides their data: more than the rows of a small one."""
 
 
 ALLOCATOR_PARTS = 5

@@ -257,7 +257,7 @@ class DeltaWorker:
 
     @property
     def kept_bytes(self) -> int:
-        """Of bundles that are not committed."""
+        """Bytes of bundles that are not committed."""
         return self._kept.nbytes
 
     # Time.

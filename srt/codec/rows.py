@@ -17,7 +17,7 @@ from elf.errors import PeerError
 
 DECIMAL, TUPLE, LIST = 1, 2, 3
 DEPTH_MAX = 8
-"""Of arrays of arrays."""
+"""Depth of arrays of arrays."""
 DECIMAL_CHARS_MAX = 80
 """Sign, 38 digits, point, exponent, twice."""
 

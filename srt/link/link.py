@@ -44,7 +44,7 @@ from elf.srt.messages.sizes import size_of
 BURST_BYTES = 64 << 10
 """Resent at one timeout: lost messages are mostly few and small; a lost large bundle is resent alone."""
 HANG_UPS_MAX = 1 << 16
-"""In one life. A session number is life * 65,536 + hang-ups."""
+"""Bound of hang-ups in one life. A session number is life * 65,536 + hang-ups."""
 
 
 class Link:
@@ -209,7 +209,7 @@ class Link:
 
     @property
     def held_bytes(self) -> int:
-        """Of messages that are sent but not acknowledged, that wait for the window, or that came out of order."""
+        """Bytes of messages that are sent but not acknowledged, that wait for the window, or that came out of order."""
         return self._kept_bytes + self.queued_bytes + self._held_bytes
 
     @property

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 
 STRETCH_BYTES = 516 << 10
-"""Of one zmq message: a link's largest piece fits whole, with its frame. At this size the cost per message is negligible, and a
-probe behind it waits 40 ms at 100 Mbit/s."""
+"""Size of one zmq message: a link's largest piece fits whole, with its frame. At this size the cost per message is negligible,
+and a probe behind it waits 40 ms at 100 Mbit/s."""
 _LENGTH = struct.Struct("<I")
 
 

@@ -151,7 +151,7 @@ class OpenBundle:
         self._added = 0
 
     def close(self, job: JobId, id: BundleId) -> Bundle:
-        """All as one bundle. O(rows) when there are several feeders. Call `empty` afterwards."""
+        """All feeders as one bundle. O(rows) when there are several feeders. Call `empty` afterwards."""
         parts = dict(self._parts[0]) if len(self._parts) == 1 else merge_parts(self._parts)
         return Bundle(
             job,
@@ -208,7 +208,7 @@ class Promises:
             del marks[min(marks)]
 
     def to_others(self, ballot: Ballot) -> Elsewhere:
-        """What was promised to masters with another ballot."""
+        """The watermarks promised to masters with another ballot."""
         return promised(mark for mark in self._marks.items() if mark[0] != ballot)
 
 

@@ -98,7 +98,7 @@ class Roster:
 
     @property
     def digest(self) -> int:
-        """Of the slots in their order. O(1) unless they changed."""
+        """Digest of the slots in their order. O(1) unless they changed."""
         if self._digest is None:
             self._digest = pair_hash(self.hashes, np.arange(len(self.slots), dtype=np.uint64))
         return self._digest

@@ -17,13 +17,13 @@ from elf.srt.messages.partial import Part
 from elf.srt.messages.results import LedgerReport, PaneParts, Put, PutPart, Shown, ShownPart
 
 MESSAGE_BYTES = 100
-"""Of most messages: a frame of a link, the message's head, a job, a ballot, a few numbers."""
+"""Size of most messages: a frame of a link, the message's head, a job, a ballot, a few numbers."""
 CONTRIBUTION_BYTES = 40
-"""Of a slot and a span, in memory beside shared ids, or on the wire without a roster."""
+"""Size of a slot and a span, in memory beside shared ids, or on the wire without a roster."""
 ID_BYTES = 32
-"""Of a bundle's id."""
+"""Size of a bundle's id."""
 ENTRY_BYTES = 100
-"""Of a log entry without contributions."""
+"""Size of a log entry without contributions."""
 _NODE_BYTES = 18
 _CONTACT_BYTES = 38
 _SECTION_BYTES = 40

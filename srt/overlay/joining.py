@@ -36,7 +36,7 @@ class Joining:
 
     @property
     def is_joined(self) -> bool:
-        """Also while joining, after so many attempts without an answer that the longest wait is reached."""
+        """Whether the node is joined; also True while joining, once the longest wait is reached without an answer."""
         if self.retry_at is None:
             return self.settled_at is None
         return self._wait_us >= self._wait_us_max

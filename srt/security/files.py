@@ -27,7 +27,7 @@ from elf.srt.security.certificates import Authority, Certificate, Keys, TrustErr
 from elf.srt.security.pairs import KEY_BYTES
 
 FILE_BYTES_MAX = 64 << 10
-"""Of keys, which take 1 KiB."""
+"""Bound of a file of keys, which takes 1 KiB."""
 REVOCATIONS_BYTES_MAX = 4 << 20
 """400 bytes each: 10,000."""
 KEYS_FORMAT = "elf keys 1"

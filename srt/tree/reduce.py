@@ -199,7 +199,7 @@ class Reducer:
 
     @property
     def held_bytes(self) -> int:
-        """Of bundles that are not committed, and of the open one."""
+        """Bytes of bundles that are not committed, and of the open one."""
         return self.kept_bytes + self._open.nbytes
 
     @property

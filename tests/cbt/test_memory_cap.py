@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 MIB = 1 << 20
 CAP = 64 * MIB
 TOLERANCE = 8 * MIB
-"""What may be taken between two looks at the process: a cut of the fronts, a piece of rows."""
+"""Memory that may be allocated between two checks of the process: a cut of the fronts, a piece of rows."""
 LINES = 400_000
 
 CASES = {

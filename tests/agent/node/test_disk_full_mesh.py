@@ -51,7 +51,7 @@ class Story:
         self.run: Run
 
     def play(self, *looks: tuple[float, Callable[[], object]]) -> str:
-        """What the oracle says in the end. looks: what to do, and how many seconds after the disks became full."""
+        """Run the mesh; the oracle's verdict. looks: (seconds after the disks became full, what to do then)."""
 
         def prepare(run: Run) -> None:
             self.run = run

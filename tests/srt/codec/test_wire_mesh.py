@@ -70,7 +70,7 @@ class Bytes:
         self._write(disk, came.key, came.record, came.replace)
 
     def crash(self, disk: Disk, rng: Any) -> None:
-        """What comes after is written by another encoder, behind the same records."""
+        """Later records are written by another encoder, after the same records."""
         if id(disk) in self._disks:
             self._disks[id(disk)] = RecordEncoder(), self._disks[id(disk)][1]
         self._crash(disk, rng)

@@ -157,7 +157,7 @@ def test_a_receiver_that_raises_does_not_stop_others() -> None:
 
 
 def stopped(end: End) -> None:
-    """As if its process stood still: it reads no more."""
+    """Like a stopped process: it no longer reads."""
     router = end.transport._listener._router
     assert router is not None
     asyncio.get_running_loop().remove_reader(router._fd)

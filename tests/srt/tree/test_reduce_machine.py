@@ -372,7 +372,7 @@ class ReducerAgainstLists(RuleBasedStateMachine):
     # What holds always.
 
     def closed(self) -> list[Kept]:
-        """What has its id and has not left."""
+        """Bundles that are closed but not sent."""
         return [kept for id, kept in self.reducer._kept.items() if id not in self.sent]
 
     def has_room(self) -> bool:
