@@ -395,7 +395,7 @@ CANARIES = (
         "8: agents that may still come are waited for, for windows that were final before a rebuild",
         "only as long as for other windows",
         *(Progress, "is_settled", always(True)),
-        *(meshes.late_comers, range(5, 6)),
+        *(meshes.late_comers, range(19, 20)),
     ),
     Canary(
         "10: a closed file continues where it was closed",
