@@ -60,6 +60,7 @@ def test_a_source_of_which_no_line_can_be_read_promises_by_the_clock_and_that_is
     try:
         job = Job(log, (line_of(plan_of(), 1, 0),))
         promised: list[tuple[int, bool]] = []
+        unread: list[bool] = []
 
         def step(rejects: float, lines: int) -> None:
             server.rejects = rejects
@@ -69,6 +70,7 @@ def test_a_source_of_which_no_line_can_be_read_promises_by_the_clock_and_that_is
             cut = job.read()
             job.commit()
             promised.append((cut.watermark_us, cut.is_blind))
+            unread.append(cut.ends_unread)
 
         for _ in range(6):
             step(1.0, 5)
@@ -81,9 +83,11 @@ def test_a_source_of_which_no_line_can_be_read_promises_by_the_clock_and_that_is
             step(0.0, 0)  # nothing comes: that is no gap, once what came is promised
         assert [is_blind for _, is_blind in promised[-4:]] == [False] * 4
         assert promised[-1][0] > promised[-2][0]
+        assert all(unread)  # an agent that leaves now is missing from its last watermark on
         for _ in range(3):
             step(0.0, 30)
         assert not promised[-1][1]
+        assert unread[-3:] == [False] * 3
     finally:
         log.source.close()
         Log.made.remove(log)
