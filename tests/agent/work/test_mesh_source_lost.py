@@ -518,7 +518,7 @@ def test_lines_between_a_copy_and_the_emptying_are_a_gap_of_jobs_that_had_not_co
         job.read()
     assert behind.gaps == [gap]
     assert any(
-        "access.log.1" in text and f"behind byte {copied} " in text for text in world.log.source.problems
+        "access.log.1" in text and f"past byte {copied} " in text for text in world.log.source.problems
     )
 
 
