@@ -119,11 +119,11 @@ def _trace_the_job(note: Callable[..., None]) -> None:
     from elf.jobmaster.log.succession import Succession
     from elf.jobmaster.master.master import Master
 
-    _before(Succession, "_query", lambda core, now, pause=False: note("asks"))
+    _before(Succession, "_query", lambda core, now, pause_us=0: note("asks"))
     _before(Succession, "_promise", lambda core, now: note("promises"))
     _before(Succession, "_raise", lambda core, record, now: note("log"))
     _before(JobSeat, "_serve", lambda seat, serve, now: note("serves"))
-    _before(Watchers, "_show", lambda watchers, to, watcher, put, nbytes: note("told", to))
+    _before(Watchers, "_send_window", lambda watchers, to, watcher, put, nbytes: note("told", to))
 
     def committed(master: Master, entries: Any, now: int) -> None:
         if any(isinstance(entry, Accept) for _, entry in entries):
